@@ -14,6 +14,8 @@
 
 extern crate alloc;
 
+mod common;
+mod context;
 mod durability;
 mod formats;
 mod group;

@@ -5,9 +5,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, LinkTimer, TimerKey};
 use crate::formats::codec::Reader;
 use crate::formats::wire::{Header, Kind};
-use crate::group::{Cx, Group, LinkTimer, Phase, TimerKey};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -140,9 +142,9 @@ impl Node {
 
     pub(crate) fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let mut peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
+        let mut peer = self.links.get(&group.common.config.peer).map(Link::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
-        peer.part_bytes = peer.part_bytes.min(1 << (group.config.window_bytes / 4).ilog2());
+        peer.part_bytes = peer.part_bytes.min(1 << (group.common.config.window_bytes / 4).ilog2());
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,
@@ -158,7 +160,7 @@ impl Node {
         act(group, &mut cx);
         group.proceed(&mut cx);
         group.check_invariants();
-        let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.config.peer);
+        let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.common.config.peer);
         if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0 || refused) {
             l.handed(self.now.mono, handed_bytes);
             l.refused |= refused;
@@ -175,7 +177,7 @@ impl Node {
     }
 
     fn groups_with(&self, peer: NodeId) -> Vec<GroupId> {
-        self.groups.values().filter(|g| g.config.peer == peer).map(Group::id).collect()
+        self.groups.values().filter(|g| g.common.config.peer == peer).map(Group::id).collect()
     }
 
     fn link_up(&mut self, peer: NodeId, link: LinkId, session: SessionId) {
@@ -251,7 +253,7 @@ impl Node {
                 self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
                 self.link_down(link, &reason);
             }
-            _ if self.groups.get(&header.group).is_some_and(|g| g.config.peer == peer) => {
+            _ if self.groups.get(&header.group).is_some_and(|g| g.common.config.peer == peer) => {
                 self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
             }
             _ => {
@@ -273,7 +275,7 @@ impl Node {
 
     /// What a peer makes us owe it and does not read is bounded.
     fn end_if_unread(&mut self, peer: NodeId) {
-        let groups = self.groups.values().filter(|g| g.config.peer == peer).count() as u64;
+        let groups = self.groups.values().filter(|g| g.common.config.peer == peer).count() as u64;
         let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
         let reason = format!("the peer asks and does not read: {} of what it is sent wait for it", Size(unsent_bytes));
         self.part_with(peer, reason);
@@ -368,7 +370,7 @@ impl Node {
         }
         self.fill_links();
         self.touched.clear();
-        if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.phase, Phase::Stopped)) {
+        if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.common.phase, Phase::Stopped)) {
             self.stopped = true;
             self.say_goodbye();
             self.outputs.push_back(Output::Stopped);
@@ -391,7 +393,7 @@ impl Node {
             g.pump_resync(cx);
             g.send_due_ack(cx);
         });
-        let peer = self.groups.get(&id).map(|g| g.config.peer);
+        let peer = self.groups.get(&id).map(|g| g.common.config.peer);
         if let Some(l) = peer.and_then(|peer| self.links.get_mut(&peer)) {
             l.offer(id);
         }

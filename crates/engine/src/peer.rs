@@ -10,3 +10,99 @@ pub mod resync;
 pub mod settle;
 pub mod stall;
 pub mod stream;
+
+use crate::ids::{Generation, Seq};
+use crate::peer::cuts::{CatchUp, Cut};
+use crate::peer::queue::Queue;
+use crate::peer::repair::Repair;
+use crate::peer::resync::Resync;
+use crate::peer::settle::{Pulling, Settling};
+use crate::peer::stall::Stall;
+use crate::peer::stream::Stream;
+use crate::shared::time::{Mono, Wall};
+
+/// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
+pub(crate) struct Peer {
+    pub last_seq: Seq,
+    pub last_wall: Wall,
+    pub queue: Queue,
+    pub stream: Option<Stream>,
+    /// The peer's journal waits for a flush here: it is told when there is one.
+    pub peer_wants_flush: bool,
+    /// The number before the stream's first.
+    pub stream_began: Seq,
+    pub resync: Option<Resync>,
+    /// Beside a stream there is none: a sync goes by cuts, or in the stream.
+    pub cut: Option<Cut>,
+    pub catch_up: CatchUp,
+    /// Writes of cuts to the undo store that are on their way.
+    pub scratch_writes: u64,
+    /// The last number of this run at which the peer is known to be consistent.
+    pub recovered: Option<Seq>,
+    /// Passes over the dirty regions begun so far: names each one.
+    pub passes: u64,
+    pub repair: Repair,
+    /// Not served yet: what the peer confirmed of the run before may be missing here.
+    pub withheld: bool,
+    pub withheld_since: Mono,
+    /// How far this session's settling has come.
+    pub settling: Settling,
+    /// What the peer was asked so far, counted.
+    pub questions: u64,
+    pub pulling: Pulling,
+    /// A full sync begins when the settling is on record.
+    pub full_sync_due: bool,
+    /// For tags of generations that begin without a promotion.
+    pub entropy: u64,
+    /// A new generation is being recorded; writes wait for it.
+    pub generation_due: bool,
+    /// Room promised to writes that wait for an overlap.
+    pub reserved_bytes: u64,
+    pub reserved_items: u64,
+    pub stall: Stall,
+    pub applied_wall: Wall,
+    /// When that last moved: its age, whatever was done to the wall clock since.
+    pub applied_wall_since: Mono,
+    /// It would sync if this node had a place for it.
+    pub wants_turn: bool,
+    /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.
+    pub wanted_full: Option<Generation>,
+    /// The operator typed `sync`, and it has not begun yet: without `autosync` nothing else begins it.
+    pub wanted_update: bool,
+}
+
+impl Peer {
+    pub fn new() -> Peer {
+        Peer {
+            last_seq: Seq::NONE,
+            last_wall: Wall(0),
+            queue: Queue::default(),
+            stream: None,
+            peer_wants_flush: false,
+            stream_began: Seq::NONE,
+            resync: None,
+            cut: None,
+            catch_up: CatchUp::default(),
+            scratch_writes: 0,
+            recovered: None,
+            passes: 0,
+            repair: Repair::default(),
+            withheld: false,
+            withheld_since: Mono(0),
+            settling: Settling::NotYet,
+            questions: 0,
+            pulling: Pulling::default(),
+            full_sync_due: false,
+            entropy: 0,
+            generation_due: false,
+            reserved_bytes: 0,
+            reserved_items: 0,
+            stall: Stall::default(),
+            applied_wall: Wall(0),
+            applied_wall_since: Mono(0),
+            wants_turn: false,
+            wanted_full: None,
+            wanted_update: false,
+        }
+    }
+}

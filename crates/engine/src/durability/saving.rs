@@ -13,9 +13,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
-use crate::group::{Cx, Group, GroupTimer};
+use crate::group::Group;
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -166,14 +167,14 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
 impl Group {
     /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
     pub fn save_range(&mut self, volume: VolumeId, range: Range<u64>, unit: u64, reserved: bool) -> Ticket {
-        if self.saver.store.mark().is_none() || range.is_empty() {
+        if self.common.saver.store.mark().is_none() || range.is_empty() {
             return 0;
         }
-        let size_bytes = self.volumes[usize::from(volume.0)].config.size_bytes;
+        let size_bytes = self.common.volumes[usize::from(volume.0)].config.size_bytes;
         let start = range.start / unit * unit;
         let range = start..range.end.next_multiple_of(unit).min(size_bytes);
-        let longest = self.saver.piece_bytes_max(self.config.history_bytes);
-        let saver = &mut self.saver;
+        let longest = self.common.saver.piece_bytes_max(self.common.config.history_bytes);
+        let saver = &mut self.common.saver;
         for gap in saver.unclaimed(volume, range.clone()) {
             let mut at = gap.start;
             while at < gap.end {
@@ -197,7 +198,7 @@ impl Group {
     pub fn pump_saves(&mut self, cx: &mut Cx) {
         self.read_pieces(cx);
         loop {
-            let count = self.saver.next_batch(self.config.history_bytes);
+            let count = self.common.saver.next_batch(self.common.config.history_bytes);
             if count == 0 || !self.write_batch(cx, count) {
                 return;
             }
@@ -205,7 +206,7 @@ impl Group {
     }
 
     fn read_pieces(&mut self, cx: &mut Cx) {
-        let saver = &mut self.saver;
+        let saver = &mut self.common.saver;
         let mut reads = Vec::new();
         for piece in saver.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
             let length = piece.range.end - piece.range.start;
@@ -224,7 +225,7 @@ impl Group {
     }
 
     pub fn save_read_done(&mut self, cx: &mut Cx, piece: Ticket, result: Result<IoDone, IoError>) {
-        let saver = &mut self.saver;
+        let saver = &mut self.common.saver;
         let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {
@@ -252,10 +253,10 @@ impl Group {
 
     /// Makes a batch of the first pieces; false when the store has no room.
     fn write_batch(&mut self, cx: &mut Cx, count: usize) -> bool {
-        let saver = &mut self.saver;
+        let saver = &mut self.common.saver;
         let ranges: Vec<ToSave> = saver.pieces.iter().take(count).map(Piece::to_save).collect();
-        let boot = self.sb.current.identity.incarnation;
-        let Some(placed) = saver.store.place(self.config.tag, boot, &ranges) else {
+        let boot = self.common.sb.current.identity.incarnation;
+        let Some(placed) = saver.store.place(self.common.config.tag, boot, &ranges) else {
             self.history_full(cx);
             return false;
         };
@@ -276,7 +277,7 @@ impl Group {
     /// Writes the batches that wait for their (next) try.
     fn write_placed(&mut self, cx: &mut Cx) {
         let mut writes = Vec::new();
-        for batch in self.saver.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
+        for batch in self.common.saver.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
             batch.stage = BatchStage::Writing;
             let mut parts = vec![Bytes::Meta(batch.placed.image.clone())];
             for (buf, length) in &batch.content {
@@ -303,7 +304,7 @@ impl Group {
     }
 
     pub fn save_batch_done(&mut self, cx: &mut Cx, last_piece: Ticket, result: Result<(), IoError>) {
-        let saver = &mut self.saver;
+        let saver = &mut self.common.saver;
         let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return };
         match result {
             Ok(()) => batch.stage = BatchStage::Durable,
@@ -342,7 +343,7 @@ impl Group {
 
     /// What could not be read is read again.
     pub fn retry_reads(&mut self, cx: &mut Cx) {
-        let failed = self.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
+        let failed = self.common.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
         failed.for_each(|piece| piece.stage = Stage::Waiting);
         self.pump_saves(cx);
     }

@@ -3,9 +3,11 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::Kind;
-use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::records::bits::AfterBits;
@@ -17,26 +19,26 @@ use crate::{Command, CommandResult, Output, Settings};
 
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
-        if let (Command::Set(settings), false) = (&command, matches!(self.phase, Phase::Running)) {
-            let changes_mode = self.role() == Role::Primary && self.settings.mode != settings.mode;
-            self.settings = *settings;
+        if let (Command::Set(settings), false) = (&command, matches!(self.common.phase, Phase::Running)) {
+            let changes_mode = self.role() == Role::Primary && self.common.settings.mode != settings.mode;
+            self.common.settings = *settings;
             if changes_mode {
                 self.mode_changed_at_close(cx);
             }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
-        let starts = matches!(self.phase, Phase::Starting(_));
-        if starts && let State::Failed(broken) = self.state {
+        let starts = matches!(self.common.phase, Phase::Starting(_));
+        if starts && let State::Failed(broken) = self.common.state {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
-        let stuck = starts && self.replica.paused == Some(Pause::HistoryFull);
+        let stuck = starts && self.secondary.paused == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
-        if !matches!(self.phase, Phase::Running) && !way_out {
+        if !matches!(self.common.phase, Phase::Running) && !way_out {
             let why = self.standstill().map_or("try again in a moment", |(_, why)| why);
             return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
-        if let State::Failed(broken) = self.state {
+        if let State::Failed(broken) = self.common.state {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         match command {
@@ -50,16 +52,16 @@ impl Group {
     }
 
     pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
-        let before = core::mem::replace(&mut self.settings, settings);
+        let before = core::mem::replace(&mut self.common.settings, settings);
         if self.role() == Role::Primary && before.mode != settings.mode {
             self.mode_changed(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
-        if self.role() == Role::Primary && changed && self.state != State::Holding {
+        if self.role() == Role::Primary && changed && self.common.state != State::Holding {
             // Should writers be held again, the window is a new one.
-            self.hold_until = None;
+            self.primary.hold_until = None;
         }
-        if self.role() == Role::Primary && before.policy != settings.policy && self.state == State::Holding {
+        if self.role() == Role::Primary && before.policy != settings.policy && self.common.state == State::Holding {
             self.policy_changed(cx);
         }
         if self.role() == Role::Primary {
@@ -79,12 +81,12 @@ impl Group {
 
     /// Writers are being held: the new policy says for how long, from now on.
     fn policy_changed(&mut self, cx: &mut Cx) {
-        self.hold_until = None;
-        match self.settings.policy {
+        self.primary.hold_until = None;
+        match self.common.settings.policy {
             Policy::Degrade => self.fall_to_logging(cx, "the policy became 'degrade' while the link was down"),
             Policy::Hold(window) => {
                 let until = cx.now.mono.plus(window);
-                self.hold_until = Some(until);
+                self.primary.hold_until = Some(until);
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), until);
             }
             Policy::Strict => {}
@@ -93,16 +95,16 @@ impl Group {
 
     pub fn mode_changed(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
-        if self.settings.mode == Mode::Logging {
-            (self.wanted_full, self.wanted_update) = (None, false);
+        if self.common.settings.mode == Mode::Logging {
+            (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
             return self.fall_to_logging(cx, "mode is logging");
         }
         self.promise_anew(cx);
-        if self.state == State::Holding && self.settings.mode == Mode::Async {
+        if self.common.state == State::Holding && self.common.settings.mode == Mode::Async {
             return self.stop_holding(cx);
         }
         self.wait_as_the_mode_says(cx);
-        if self.state == State::Holding {
+        if self.common.state == State::Holding {
             self.promise_from_here();
         }
         self.take_up_promise(cx);
@@ -111,11 +113,11 @@ impl Group {
 
     /// What was given so far was not given under the promise of this mode.
     fn promise_anew(&mut self, cx: &mut Cx) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = &mut self.primary.peer.stream {
             stream.promise_from = None;
             stream.catching_up_since = cx.now.mono;
         }
-        if self.state == State::Replicating {
+        if self.common.state == State::Replicating {
             self.transition(cx, State::CatchingUp, "the mode changed");
         }
     }
@@ -123,7 +125,7 @@ impl Group {
     /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
     fn mode_changed_at_close(&mut self, cx: &mut Cx) {
         self.promise_anew(cx);
-        if self.state == State::Holding {
+        if self.common.state == State::Holding {
             self.promise_from_here();
         }
     }
@@ -132,7 +134,7 @@ impl Group {
         if self.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
         }
-        if self.settings.mode == Mode::Logging {
+        if self.common.settings.mode == Mode::Logging {
             return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
         }
         let Some(decision) = self.decision() else {
@@ -143,20 +145,20 @@ impl Group {
             Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
             _ => {}
         }
-        if self.hello.as_ref().is_some_and(|h| h.failed) {
+        if self.common.hello.as_ref().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
-        let overrules = full || self.sb.current.changed_outside;
-        (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
-        self.stall.ordered(cx.now.mono);
+        let overrules = full || self.common.sb.current.changed_outside;
+        (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
+        self.primary.peer.stall.ordered(cx.now.mono);
         if overrules {
             self.ask_nothing(cx);
         } else {
             self.settle_by_order(cx);
         }
-        let in_step = self.state.sends() && !full;
-        self.wanted_update |= !in_step && !full;
+        let in_step = self.common.state.sends() && !full;
+        self.primary.peer.wanted_update |= !in_step && !full;
         let text = if in_step && self.repair_at_once(cx) {
             "the group is in step but for what could not be read, which is read again now".into()
         } else if in_step {
@@ -168,13 +170,13 @@ impl Group {
     }
 
     fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = &self.unfit {
+        if let Some(what) = &self.common.unfit {
             return cx.refuse(id, what);
         }
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
-        if self.sb.current.changed_outside && self.is_in_doubt() {
+        if self.common.sb.current.changed_outside && self.is_in_doubt() {
             let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
@@ -183,8 +185,8 @@ impl Group {
             // It would be forgotten before it counts.
             return cx.refuse(id, &format!("the peer is not connected; {}", self.closed_words()));
         }
-        (self.sb.current.held_in_logging, self.sb.current.changed_outside) = (false, false);
-        self.stall.ordered(cx.now.mono);
+        (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
+        self.primary.peer.stall.ordered(cx.now.mono);
         let text = if cx.peer.link.is_some() {
             "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
         } else {
@@ -197,8 +199,8 @@ impl Group {
         if self.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
-        self.sb.current.held_in_logging = true;
-        (self.wanted_full, self.wanted_update) = (None, false);
+        self.common.sb.current.held_in_logging = true;
+        (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
         self.fall_to_logging(cx, "the operator asked for logging");
         let text = "writes are marked, not sent, until 'sync'".to_string();
         self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
@@ -206,9 +208,9 @@ impl Group {
 
     /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
-        match self.phase {
+        match self.common.phase {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
-            Phase::Starting(_) => self.phase = Phase::Stopped,
+            Phase::Starting(_) => self.common.phase = Phase::Stopped,
             Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
                 self.stop_wanted = true;
             }
@@ -216,9 +218,9 @@ impl Group {
                 cx.out.push_back(Output::Serve { group: self.id(), open: false });
                 self.never_served();
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
-                self.phase = Phase::Stopping { deadline };
+                self.common.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
-                if self.cut.is_some() {
+                if self.primary.peer.cut.is_some() {
                     self.fall_to_logging(cx, "stopping");
                 }
                 self.proceed(cx);
@@ -228,8 +230,8 @@ impl Group {
 
     /// A change of role waits for space that may never come.
     fn waits_for_space(&self) -> bool {
-        match self.phase {
-            Phase::Promoting { .. } => self.replica.paused.is_some(),
+        match self.common.phase {
+            Phase::Promoting { .. } => self.secondary.paused.is_some(),
             _ => self.restore_waits_for_space(),
         }
     }
@@ -240,10 +242,10 @@ impl Group {
         if let Some(id) = self.promotion_under_way() {
             cx.refuse(id, why);
         }
-        if matches!(self.phase, Phase::RollingBack(_)) {
-            self.phase = Phase::Stopped;
+        if matches!(self.common.phase, Phase::RollingBack(_)) {
+            self.common.phase = Phase::Stopped;
         } else {
-            self.phase = Phase::Running;
+            self.common.phase = Phase::Running;
             self.stop(cx);
         }
     }
@@ -254,7 +256,7 @@ impl Group {
             self.stop_wanted = false;
             return self.stop_without_space(cx);
         }
-        match self.phase {
+        match self.common.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
             Phase::RollingBack(_) => self.proceed_rollback(cx),
@@ -265,30 +267,30 @@ impl Group {
                 self.answer_tail(cx);
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
-            Phase::StopRecording if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            Phase::StopRecording if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
             // It went on with a rollback, whose last record failed.
-            Phase::Starting(_) if self.stop_wanted && matches!(self.state, State::Failed(_)) => {
-                self.phase = Phase::Stopped;
+            Phase::Starting(_) if self.stop_wanted && matches!(self.common.state, State::Failed(_)) => {
+                self.common.phase = Phase::Stopped;
             }
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
     }
 
     pub fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.sb.in_flight {
+        if self.common.sb.in_flight {
             return;
         }
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.common.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
             // that is tried again until the deadline.
-            if !self.sb.lost_caches || cx.now.mono >= deadline {
-                self.phase = Phase::Stopped;
+            if !self.common.sb.lost_caches || cx.now.mono >= deadline {
+                self.common.phase = Phase::Stopped;
             }
             return;
         }
-        if self.replica.paused.is_some() && cx.now.mono >= deadline {
+        if self.secondary.paused.is_some() && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
-            self.phase = Phase::Stopped;
+            self.common.phase = Phase::Stopped;
             return;
         }
         let drained = match self.role() {
@@ -302,21 +304,22 @@ impl Group {
                 self.primary_at_rest(cx) && self.pulled_is_durable(cx) && (overdue || !self.peer_is_behind())
             }
             Role::Secondary => {
-                if !self.replica.streaming || cx.now.mono >= deadline {
+                if !self.secondary.streaming || cx.now.mono >= deadline {
                     self.give_up_unlanded(cx);
                 }
                 self.replica_at_rest(cx)
             }
         };
         if drained {
-            self.phase = Phase::StopRecording;
+            self.common.phase = Phase::StopRecording;
             self.save_bits_exactly(cx, AfterBits::Stopped);
         }
     }
 
     /// The peer is taking writes in order and has not applied the last.
     pub fn peer_is_behind(&self) -> bool {
-        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
+        self.primary.peer.resync.is_none()
+            && self.primary.peer.stream.is_some_and(|s| s.open && s.applied < self.primary.peer.last_seq)
     }
 
     /// The dirty regions are durable.
@@ -324,18 +327,18 @@ impl Group {
         match then {
             AfterBits::Started => self.bits_started(cx),
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
-            AfterBits::Stopped if matches!(self.state, State::Failed(_)) => self.phase = Phase::Stopped,
+            AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
             AfterBits::Stopped => {
-                self.sb.current.clean = true;
-                self.sb.current.identity = self.identity();
+                self.common.sb.current.clean = true;
+                self.common.sb.current.identity = self.identity();
                 self.save(cx, Some(AfterSuper::Stopped));
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
             AfterBits::Rollback => self.record_rollback(cx),
-            AfterBits::Joined { question } if question == self.questions => self.bits_joined(cx),
-            AfterBits::Pull { question } if question == self.questions => self.begin_pull(cx),
+            AfterBits::Joined { question } if question == self.primary.peer.questions => self.bits_joined(cx),
+            AfterBits::Pull { question } if question == self.primary.peer.questions => self.begin_pull(cx),
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
         }

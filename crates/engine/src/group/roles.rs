@@ -7,9 +7,11 @@ use core::time::Duration;
 
 use crate::CommandResult;
 use crate::Output;
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::Kind;
-use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
@@ -29,8 +31,8 @@ impl Group {
         }
         cx.out.push_back(Output::Serve { group: self.id(), open: false });
         self.stop_settling();
-        (self.wanted_full, self.wanted_update) = (None, false);
-        self.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
+        self.common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
         self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
     }
 
@@ -39,8 +41,8 @@ impl Group {
         if overdue {
             self.fail_waiting(cx);
         }
-        if matches!(self.state, State::Failed(_)) {
-            self.phase = Phase::Running;
+        if matches!(self.common.state, State::Failed(_)) {
+            self.common.phase = Phase::Running;
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
         if overdue {
@@ -50,12 +52,16 @@ impl Group {
             return;
         }
         // A peer that has applied every number so far holds no whole image before the sync's end has one too.
-        let draining = self.stream.is_some_and(|s| s.open && (s.applied < self.last_seq || self.syncs()));
+        let draining = self
+            .primary
+            .peer
+            .stream
+            .is_some_and(|s| s.open && (s.applied < self.primary.peer.last_seq || self.syncs()));
         if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
-        self.phase = Phase::Recording;
+        self.common.phase = Phase::Recording;
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
         self.save_bits_exactly(cx, AfterBits::Demote { id });
@@ -64,39 +70,39 @@ impl Group {
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
     /// what waits for that waits no longer. What is left of the sync stays marked.
     pub fn cut_sync_short(&mut self, cx: &mut Cx) {
-        if self.resync.is_some() {
+        if self.primary.peer.resync.is_some() {
             self.fall_to_logging(cx, "the sync is cut short: it would take longer than a stop or a demotion waits");
         }
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
-        if let State::Failed(broken) = self.state {
+        if let State::Failed(broken) = self.common.state {
             // Another store failed while the bits were being stored.
-            self.phase = Phase::Running;
+            self.common.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.last_seq));
+        let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.primary.peer.last_seq));
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there = match self.stream {
-            Some(stream) => stream.open && stream.applied == self.last_seq && !self.syncs(),
-            None => self.sb.current.confirmed.place == position && self.peer_stands_at(position),
+        let all_there = match self.primary.peer.stream {
+            Some(stream) => stream.open && stream.applied == self.primary.peer.last_seq && !self.syncs(),
+            None => self.common.sb.current.confirmed.place == position && self.peer_stands_at(position),
         };
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
-        let wall = self.last_wall;
+        let wall = self.primary.peer.last_wall;
         self.fall_to_logging(cx, "demoted");
         // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
         self.has_chosen();
-        let identity = &mut self.sb.current.identity;
+        let identity = &mut self.common.sb.current.identity;
         identity.role = Role::Secondary;
         identity.position = position;
         identity.handed_over = clean;
         identity.inconsistent = false;
-        self.sb.current.primary_mode = Some(self.settings.mode);
+        self.common.sb.current.primary_mode = Some(self.common.settings.mode);
         // As a primary this node comes back in another generation.
-        self.sb.current.confirmed = Confirmed::default();
-        self.replica.stand_at(position, wall);
+        self.common.sb.current.confirmed = Confirmed::default();
+        self.secondary.stand_at(position, wall);
         self.empty_journal();
-        self.sb.current.applied_wall = wall;
+        self.common.sb.current.applied_wall = wall;
         let text = self.demoted_words(clean, dirty_bytes);
         self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
@@ -118,7 +124,7 @@ impl Group {
                  power"
             ),
         };
-        let there = match &self.hello {
+        let there = match &self.common.hello {
             None => "a promotion there, if the peer is not primary already, needs --force",
             Some(_) => "a promotion there needs --force",
         };
@@ -137,29 +143,29 @@ impl Group {
 
     /// Nothing in the journal is needed any more: what follows begins behind it.
     pub fn empty_journal(&mut self) {
-        let head = self.replica.ring.head_after(Seq(u64::MAX));
-        let sb = &mut self.sb.current;
+        let head = self.secondary.ring.head_after(Seq(u64::MAX));
+        let sb = &mut self.common.sb.current;
         (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
     }
 
     /// As the peer said last, in this session.
     fn peer_is_primary(&self) -> bool {
-        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
+        self.common.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
     }
 
     /// The peer is connected, and holds the image of this place, whole.
     fn peer_stands_at(&self, place: Position) -> bool {
-        self.hello.as_ref().is_some_and(|hello| {
+        self.common.hello.as_ref().is_some_and(|hello| {
             let identity = &hello.identity;
             identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
         })
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
-        self.phase = Phase::Running;
+        self.common.phase = Phase::Running;
         cx.event(self.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
-        if let State::Failed(broken) = self.state {
+        if let State::Failed(broken) = self.common.state {
             let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
             return cx.answer(id, CommandResult::Warning(text));
         }
@@ -170,7 +176,7 @@ impl Group {
         if self.role() == Role::Primary {
             return cx.refuse(id, "this node is the primary already");
         }
-        let identity = self.sb.current.identity;
+        let identity = self.common.sb.current.identity;
         if identity.generation.is_blank() {
             let why = match identity.is_new() {
                 true => "this node has never completed a sync: it holds no image of the group, --force or not",
@@ -193,15 +199,15 @@ impl Group {
             return self.begin_rollback(cx, id, force, entropy);
         }
         // A sync that was about to begin has overwritten nothing yet.
-        self.replica.lost_session();
-        self.phase = Phase::Promoting { id, force, entropy };
+        self.secondary.lost_session();
+        self.common.phase = Phase::Promoting { id, force, entropy };
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
     fn promote_needs_force(&self, cx: &Cx) -> Option<String> {
         let position = self.promotable().map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
-        let hello = match &self.hello {
+        let hello = match &self.common.hello {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
                 return Some(format!(
@@ -245,14 +251,14 @@ impl Group {
     }
 
     pub fn proceed_promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        if matches!(self.state, State::Failed(_)) {
-            self.phase = Phase::Running;
+        if matches!(self.common.state, State::Failed(_)) {
+            self.common.phase = Phase::Running;
             return cx.refuse(id, "a store of this node failed while the journal was being applied");
         }
         self.land(cx);
-        if self.replica.waits_for_primary() {
+        if self.secondary.waits_for_primary() {
             // Should nothing come of this promotion, the primary learns that it cannot know what it lost.
-            self.give_up_kept(self.replica.durable);
+            self.give_up_kept(self.secondary.durable);
         }
         if !self.replica_at_rest(cx) {
             return;
@@ -262,44 +268,44 @@ impl Group {
 
     /// The volumes hold the image that is promoted.
     pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        self.phase = Phase::Recording;
+        self.common.phase = Phase::Recording;
         if force && self.peer_may_be_ahead() {
             // What the peer wrote alone is not known here: every region may differ (P3).
-            self.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+            self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
         self.use_what_both_hold();
         self.save_bits(cx, AfterBits::Promote { id, force, entropy });
     }
 
     fn peer_may_be_ahead(&self) -> bool {
-        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.replica.position();
-        let never_left = self.takes_demotion_back() && self.peer_stands_at(self.replica.position());
-        !never_left && self.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.secondary.position();
+        let never_left = self.takes_demotion_back() && self.peer_stands_at(self.secondary.position());
+        !never_left && self.common.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
     }
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
     /// with its own, and a peer that was not promoted meanwhile never left that.
     fn takes_demotion_back(&self) -> bool {
-        self.sb.current.identity.handed_over
+        self.common.sb.current.identity.handed_over
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        if let State::Failed(broken) = self.state {
-            self.phase = Phase::Running;
+        if let State::Failed(broken) = self.common.state {
+            self.common.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let position = self.replica.position();
+        let position = self.secondary.position();
         self.empty_journal();
         self.take_doubt_along();
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
-        let peers = self.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
+        let peers = self.common.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.peer_may_be_ahead();
         let takes_back = self.takes_demotion_back();
         let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
         if takes_back && !peer_dirty {
-            self.sb.current.confirmed = Confirmed { place: position, image: position };
+            self.common.sb.current.confirmed = Confirmed { place: position, image: position };
         }
-        let identity = &mut self.sb.current.identity;
+        let identity = &mut self.common.sb.current.identity;
         let generation = Generation { number: identity.generation.number_after(peers), tag: entropy };
         identity.parent = position;
         identity.generation = generation;
@@ -307,18 +313,21 @@ impl Group {
         identity.role = Role::Primary;
         identity.handed_over = false;
         identity.continued = takes_back;
-        self.sb.current.given_up = Seq::NONE;
-        self.sb.current.alone = true;
-        self.sb.current.compare = false;
-        self.sb.current.held_in_logging = false;
-        self.last_seq = Seq::NONE;
-        self.last_wall = self.replica.applied_wall;
-        self.applied_wall = crate::Wall(0);
-        self.peer_reached(cx, self.replica.applied_wall);
-        self.recovered = None;
-        self.volumes.iter_mut().for_each(|volume| volume.begin_run());
-        let image = format!("sequence {} of generation {}, {}", position.seq.0, position.generation, self.last_wall);
-        let follows = if self.is_in_doubt() && !self.sb.current.served_in_doubt {
+        self.common.sb.current.given_up = Seq::NONE;
+        self.common.sb.current.alone = true;
+        self.common.sb.current.compare = false;
+        self.common.sb.current.held_in_logging = false;
+        self.primary.peer.last_seq = Seq::NONE;
+        self.primary.peer.last_wall = self.secondary.applied_wall;
+        self.primary.peer.applied_wall = crate::Wall(0);
+        self.peer_reached(cx, self.secondary.applied_wall);
+        self.primary.peer.recovered = None;
+        self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        let image = format!(
+            "sequence {} of generation {}, {}",
+            position.seq.0, position.generation, self.primary.peer.last_wall
+        );
+        let follows = if self.is_in_doubt() && !self.common.sb.current.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
              'start_alone'; the peer needs 'sync --full' to follow"
                 .into()
@@ -340,13 +349,13 @@ impl Group {
         let other_mode = self.serves_otherwise().unwrap_or_default();
         let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
-        self.told = None;
+        self.secondary.told = None;
         self.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 
     /// What is set on this node counts from now on, whatever the primary before had.
     fn serves_otherwise(&self) -> Option<String> {
-        let (before, now) = (self.sb.current.primary_mode?, self.settings.mode);
+        let (before, now) = (self.common.sb.current.primary_mode?, self.common.settings.mode);
         (before != now).then(|| {
             format!(
                 "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
@@ -359,15 +368,15 @@ impl Group {
     }
 
     pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
-        self.phase = Phase::Running;
-        let generation = self.sb.current.identity.generation;
+        self.common.phase = Phase::Running;
+        let generation = self.common.sb.current.identity.generation;
         cx.event(self.id(), crate::Event::Promoted { generation });
-        self.replica = crate::secondary::receive::Replica::after_promotion(&self.config, &self.replica);
+        self.secondary.after_promotion(&self.common.config);
         self.empty_undo();
-        if let State::Failed(broken) = self.state {
+        if let State::Failed(broken) = self.common.state {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
-            self.reason = "promoted".into();
+            self.common.reason = "promoted".into();
             self.open_or_withhold(cx);
             cx.answer(id, answer.told(self.peer_is_primary()));
         }
@@ -376,7 +385,7 @@ impl Group {
             // Promoted out of a start that stood still: only now it is known who meets the peer.
             Some(hello) => self.peer_hello(cx, hello),
             // As a primary it may be one that does not fit.
-            None if self.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
+            None if self.common.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
             None => self.meet_peer(cx),
         }
     }

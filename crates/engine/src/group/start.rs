@@ -9,6 +9,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::Cx;
 use crate::formats::bitmap::Bitmap;
 use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{self, CELL_BYTES, RELIED_ON_FROM, Rejected};
@@ -17,7 +19,7 @@ use crate::formats::journal::{self, Ring};
 use crate::formats::superblock::{self, RollbackPoint, Superblock};
 use crate::formats::undo;
 use crate::formats::wire::Kind;
-use crate::group::{Cx, Group, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits::REGION_BYTES;
 use crate::planted::{Fault, planted};
@@ -77,11 +79,11 @@ pub(crate) enum StartStage {
 
 impl Group {
     pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
-        self.entropy = entropy;
+        self.primary.peer.entropy = entropy;
         let id = self.id();
         let files =
             [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        self.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
+        self.common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
         for store in files {
             let token = self.start_op(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store });
@@ -95,7 +97,7 @@ impl Group {
 
     /// A read or flush of the start completed.
     pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        let Phase::Starting(stage) = &mut self.phase else { return };
+        let Phase::Starting(stage) = &mut self.common.phase else { return };
         match stage {
             StartStage::Settling { left, entropy, boot } => {
                 *left -= 1;
@@ -107,7 +109,7 @@ impl Group {
                         "the group's files could not be flushed; see the kernel log for the disk of the state directory",
                     );
                 } else if done {
-                    self.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
+                    self.common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
                     self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
                 }
             }
@@ -132,7 +134,7 @@ impl Group {
                 if result.is_err() {
                     self.start_failed(cx, Broken::Bits, "the group's files could not be written; see the kernel log");
                 } else if done {
-                    self.phase = Phase::Starting(StartStage::StoringBits);
+                    self.common.phase = Phase::Starting(StartStage::StoringBits);
                     self.save_all_bits(cx, AfterBits::Started);
                 }
             }
@@ -163,13 +165,13 @@ impl Group {
 
     pub fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
         cx.event(self.id(), Event::Note(why.into()));
-        self.phase = Phase::Running;
+        self.common.phase = Phase::Running;
         self.fail(cx, broken);
-        self.reason = why.into();
+        self.common.reason = why.into();
     }
 
     fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) {
-        let read = superblock::read(bytes, self.config.tag);
+        let read = superblock::read(bytes, self.common.config.tag);
         if let Ok(read) = &read
             && read.damaged > 0
         {
@@ -203,9 +205,9 @@ impl Group {
     }
 
     fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
-        self.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
+        self.common.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
         let (store, length) = match beside {
-            Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.config.activity) as u32),
+            Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.common.config.activity) as u32),
             Beside::Bits => (Store::Bitmap(self.id()), CELL_BYTES as u32),
             Beside::Journal => (Store::Journal(self.id()), journal::INDEX_BYTES as u32),
         };
@@ -224,7 +226,7 @@ impl Group {
             let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
             return self.start_failed(cx, Broken::Bits, why);
         };
-        let tag = self.config.tag;
+        let tag = self.common.config.tag;
         let (file, lived) = match beside {
             Beside::Log => ("activity log", log_lived(tag, &bytes)),
             Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
@@ -245,27 +247,31 @@ impl Group {
     }
 
     fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
-        let role = self.config.starts_as;
+        let role = self.common.config.starts_as;
         let generation = match role {
             Role::Primary => Generation { number: 1, tag: entropy },
             Role::Secondary => Generation::BLANK,
         };
-        self.sb.current = Superblock {
-            tag: self.config.tag,
-            node: self.node,
-            peer: self.config.peer,
+        self.common.sb.current = Superblock {
+            tag: self.common.config.tag,
+            node: self.common.node,
+            peer: self.common.config.peer,
             identity: Identity { role, generation, ..Identity::default() },
             boot,
             alone: true,
-            given_up: if role == Role::Primary && self.config.meets_peer_first { Seq(u64::MAX) } else { Seq::NONE },
+            given_up: if role == Role::Primary && self.common.config.meets_peer_first {
+                Seq(u64::MAX)
+            } else {
+                Seq::NONE
+            },
             ..Superblock::default()
         };
         if role == Role::Primary {
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.phase = Phase::Starting(StartStage::Wipe { left: 3 });
-        let bitmap_bytes = bitmap::file_bytes(self.config.volumes.iter().map(|v| v.size_bytes));
-        let activity_bytes = activity::file_bytes(self.config.activity);
+        self.common.phase = Phase::Starting(StartStage::Wipe { left: 3 });
+        let bitmap_bytes = bitmap::file_bytes(self.common.config.volumes.iter().map(|v| v.size_bytes));
+        let activity_bytes = activity::file_bytes(self.common.config.activity);
         // Of the undo store its first index: without it no batch behind it follows.
         let files = [
             (Store::Bitmap(self.id()), bitmap_bytes),
@@ -279,17 +285,17 @@ impl Group {
     }
 
     fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
-        if (found.node, found.peer) == (self.config.peer, self.node) {
+        if (found.node, found.peer) == (self.common.config.peer, self.common.node) {
             return self.start_failed(cx, Broken::Superblock, PEERS_DIRECTORY);
         }
-        self.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
-        self.sb.durable = found.identity;
-        self.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
+        self.common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        self.common.sb.durable = found.identity;
+        self.common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
         self.take_up_sizes(&found.sizes);
         self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);
-        self.replica.ring = Ring::new(self.config.journal_bytes, found.journal);
-        let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
+        self.secondary.ring = Ring::new(self.common.config.journal_bytes, found.journal);
+        let changed = found.clean && self.common.volumes.iter().any(|v| v.config.changed_outside);
         if changed {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
             cx.event(self.id(), Event::Note(note.into()));
@@ -301,7 +307,7 @@ impl Group {
     /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
     /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
     fn changed_behind_our_back(&mut self, role: Role) {
-        let sb = &mut self.sb.current;
+        let sb = &mut self.common.sb.current;
         match role {
             Role::Secondary => {
                 sb.identity.generation = Generation::BLANK;
@@ -313,12 +319,12 @@ impl Group {
             }
         }
         sb.compare = true;
-        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
     }
 
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
     fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
-        let sb = &mut self.sb.current;
+        let sb = &mut self.common.sb.current;
         // One that has not met its peer has never served.
         let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
         if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
@@ -332,13 +338,13 @@ impl Group {
     // ---- bits ------------------------------------------------------------------------------------------------------
 
     fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
-        self.phase = Phase::Starting(StartStage::Bitmap { next });
-        let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
+        self.common.phase = Phase::Starting(StartStage::Bitmap { next });
+        let count = (self.common.bitmap.count() - next).min(CELLS_PER_READ);
         self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
     }
 
     fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
-        match &self.phase {
+        match &self.common.phase {
             Phase::Starting(StartStage::Bitmap { next }) => {
                 let next = *next;
                 for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
@@ -346,16 +352,16 @@ impl Group {
                         return;
                     }
                 }
-                let next = (next + CELLS_PER_READ).min(self.bitmap.count());
-                if next < self.bitmap.count() {
+                let next = (next + CELLS_PER_READ).min(self.common.bitmap.count());
+                if next < self.common.bitmap.count() {
                     return self.read_bitmap(cx, next);
                 }
                 // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
                 if let Some((id, before_bytes)) = self.recorded_beyond_device() {
                     return self.volume_shrank(cx, id, before_bytes);
                 }
-                self.phase = Phase::Starting(StartStage::Activity);
-                let length = activity::file_bytes(self.config.activity) as u32;
+                self.common.phase = Phase::Starting(StartStage::Activity);
+                let length = activity::file_bytes(self.common.config.activity) as u32;
                 self.read_meta(cx, Store::Activity(self.id()), 0, length);
             }
             _ => self.activity_read(cx, bytes),
@@ -364,8 +370,8 @@ impl Group {
 
     /// False: the start failed.
     fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> bool {
-        let (id, cell) = self.bitmap.place(index);
-        let choice = cell::choose(bitmap::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+        let (id, cell) = self.common.bitmap.place(index);
+        let choice = cell::choose(bitmap::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
         let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
         let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
         match read {
@@ -378,7 +384,7 @@ impl Group {
                 return false;
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
-                self.bitmap.found(index, head.update);
+                self.common.bitmap.found(index, head.update);
                 if choice.damaged > 0 {
                     self.copy_lost(cx, index, id);
                 }
@@ -390,7 +396,7 @@ impl Group {
             read => {
                 // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost. Beside a
                 // first update nothing was lost: the blank slot is written as well before anything follows from it.
-                self.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
+                self.common.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
                 if let Ok((_, found)) = &read
                     && !choice.in_doubt
                 {
@@ -405,7 +411,8 @@ impl Group {
     }
 
     fn is_of_a_larger_volume(&self, found: &BitmapCell) -> bool {
-        self.config
+        self.common
+            .config
             .volumes
             .get(usize::from(found.volume.0))
             .is_some_and(|device| device.size_bytes < found.volume_bytes)
@@ -422,8 +429,8 @@ impl Group {
 
     /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.
     fn take_up_moved_cell(&mut self, at: usize, found: &BitmapCell) {
-        if let Some(place) = self.bitmap.belongs_behind(at, found) {
-            self.bitmap.found_elsewhere(place, at);
+        if let Some(place) = self.common.bitmap.belongs_behind(at, found) {
+            self.common.bitmap.found_elsewhere(place, at);
             self.take_up_cell(found);
         }
     }
@@ -431,15 +438,15 @@ impl Group {
     /// Whatever this place holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
     /// this; or the group did not reach so far.
     fn nothing_stood_there(&self, index: usize) -> bool {
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.common.bitmap.place(index);
         let begins_at = cell * REGIONS_PER_CELL * REGION_BYTES;
-        let recorded = self.sb.current.sizes.get(usize::from(id.0));
-        self.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
+        let recorded = self.common.sb.current.sizes.get(usize::from(id.0));
+        self.common.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
     fn take_up_confirmed(&mut self, found: Confirmed) {
-        let sb = &mut self.sb.current;
+        let sb = &mut self.common.sb.current;
         let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
         if ours && !planted(Fault::ConfirmedForgotten) {
             sb.confirmed = sb.confirmed.max(found);
@@ -452,7 +459,7 @@ impl Group {
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
             id.0 + 1,
-            Exactly(self.config.volumes[usize::from(id.0)].size_bytes),
+            Exactly(self.common.config.volumes[usize::from(id.0)].size_bytes),
             Exactly(before_bytes)
         );
         self.start_failed(cx, Broken::VolumeShrank, &why);
@@ -460,11 +467,12 @@ impl Group {
 
     /// What lies behind the old end of the group was never compared.
     fn volume_grew(&mut self, was: &BitmapCell) {
-        if was.volume_bytes == self.config.volumes[usize::from(was.volume.0)].size_bytes {
+        if was.volume_bytes == self.common.config.volumes[usize::from(was.volume.0)].size_bytes {
             return;
         }
-        let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
-        self.bitmap.device_grew(was.volume, was.volume_bytes);
+        let before_bytes =
+            self.common.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
+        self.common.bitmap.device_grew(was.volume, was.volume_bytes);
         self.device_grew(was.volume);
         let volume = self.volume(was.volume);
         if before_bytes < volume.config.size_bytes {
@@ -475,7 +483,7 @@ impl Group {
     /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count. So
     /// nothing of it is taken for stored until it is written anew.
     fn copy_lost(&mut self, cx: &mut Cx, index: usize, id: VolumeId) {
-        self.bitmap.write_again(index);
+        self.common.bitmap.write_again(index);
         let note = format!(
             "a copy of the stored dirty regions of volume {} is damaged or was torn; its twin or the other slot counts",
             id.0 + 1
@@ -503,8 +511,8 @@ impl Group {
     fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
         let mut extents = Vec::new();
         let mut whole = true;
-        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.activity.cells()) {
-            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.common.activity.cells()) {
+            let choice = cell::choose(activity::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
             let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
             match &read {
                 Err(Rejected::VersionUnknown(version)) => {
@@ -518,30 +526,30 @@ impl Group {
             }
             whole &= read.is_ok() && !choice.in_doubt;
             if let Ok((head, found)) = read {
-                self.activity.found(index, head.update);
+                self.common.activity.found(index, head.update);
                 self.take_up_confirmed(found.confirmed);
                 extents.extend(found.extents);
             }
         }
-        let unclean = !self.sb.current.clean && self.role() == Role::Primary && !planted(Fault::HotForgotten);
+        let unclean = !self.common.sb.current.clean && self.role() == Role::Primary && !planted(Fault::HotForgotten);
         if unclean {
             cx.marks.hit(Mark::UncleanPrimaryStart);
             self.hot_extents(cx, &extents, whole);
         } else if self.role() == Role::Primary {
             cx.marks.hit(Mark::CleanPrimaryStart);
         }
-        if self.sb.current.compare {
-            for volume in &mut self.volumes {
+        if self.common.sb.current.compare {
+            for volume in &mut self.common.volumes {
                 volume.doubt = Some(volume.dirty.clone());
             }
         }
-        self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
-        self.phase = Phase::Starting(StartStage::StoringBits);
-        if self.bitmap.outgrown && self.role() == Role::Secondary {
+        self.common.sb.current.compare = self.common.volumes.iter().any(|volume| volume.doubt.is_some());
+        self.common.phase = Phase::Starting(StartStage::StoringBits);
+        if self.common.bitmap.outgrown && self.role() == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
             self.store_device_sizes(cx);
         }
-        if self.bitmap.has_moved() {
+        if self.common.bitmap.has_moved() {
             return self.save_all_bits(cx, AfterBits::Started);
         }
         self.save_bits(cx, AfterBits::Started);
@@ -549,7 +557,7 @@ impl Group {
 
     /// A start empties the log in the name of the run that it records next; what a run logs comes after that.
     fn is_of_a_later_run(&self, log: &ActivityCell) -> bool {
-        let recorded = self.sb.current.identity.incarnation.0;
+        let recorded = self.common.sb.current.identity.incarnation.0;
         let latest = if log.extents.is_empty() { recorded + 1 } else { recorded };
         log.incarnation.0 > latest
     }
@@ -559,7 +567,7 @@ impl Group {
             "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
              last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
              and sync in full from the other node",
-            run.0, self.sb.current.identity.incarnation.0
+            run.0, self.common.sb.current.identity.incarnation.0
         );
         self.start_failed(cx, Broken::Superblock, &why);
     }
@@ -570,12 +578,12 @@ impl Group {
             cx.marks.hit(Mark::ActivityLogLost);
             let note = "the activity log is damaged: every region will be compared";
             cx.event(self.id(), Event::Note(note.into()));
-            self.sb.current.compare = true;
-            return self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.common.sb.current.compare = true;
+            return self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        let extent_bytes = self.config.activity.extent_bytes;
+        let extent_bytes = self.common.config.activity.extent_bytes;
         for extent in extents {
-            let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
+            let Some(volume) = self.common.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
             let size = volume.config.size_bytes;
             let doubt = volume.doubt.get_or_insert_with(|| Bitmap::new(size));
             mark_extent(doubt, *extent, extent_bytes, size);
@@ -586,26 +594,26 @@ impl Group {
 
     /// The bits are stored: the log may be emptied, this run has its own.
     pub fn bits_started(&mut self, cx: &mut Cx) {
-        if !matches!(self.phase, Phase::Starting(StartStage::StoringBits)) {
+        if !matches!(self.common.phase, Phase::Starting(StartStage::StoringBits)) {
             // Stopped while starting.
             return;
         }
-        self.phase = Phase::Starting(StartStage::EmptyingLog);
+        self.common.phase = Phase::Starting(StartStage::EmptyingLog);
         self.reset_activity(cx);
     }
 
     /// The log on disk is empty; false: this is no start.
     pub fn start_activity_reset(&mut self, cx: &mut Cx) -> bool {
-        if !matches!(self.phase, Phase::Starting(StartStage::EmptyingLog)) {
+        if !matches!(self.common.phase, Phase::Starting(StartStage::EmptyingLog)) {
             return false;
         }
-        if self.activity.is_young() {
+        if self.common.activity.is_young() {
             self.reset_activity(cx);
             return true;
         }
-        let known = self.sb.current.update > 0;
+        let known = self.common.sb.current.update > 0;
         match self.role() {
-            Role::Secondary if known && self.sb.current.rollback_point.id != 0 => self.begin_scan(cx),
+            Role::Secondary if known && self.common.sb.current.rollback_point.id != 0 => self.begin_scan(cx),
             Role::Secondary if known => self.begin_replay(cx),
             _ => self.flush_then_record(cx),
         }
@@ -614,8 +622,8 @@ impl Group {
 
     /// What an earlier run left in caches becomes durable before this run gives its first number.
     pub fn flush_then_record(&mut self, cx: &mut Cx) {
-        self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
-        for index in 0..self.volumes.len() {
+        self.common.phase = Phase::Starting(StartStage::Flush { left: self.common.volumes.len() });
+        for index in 0..self.common.volumes.len() {
             let token = self.start_op(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
@@ -624,33 +632,33 @@ impl Group {
     // ---- ready -----------------------------------------------------------------------------------------------------
 
     pub fn record(&mut self, cx: &mut Cx) {
-        self.phase = Phase::Starting(StartStage::Recording);
-        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
-        self.sb.current.clean = false;
-        self.sb.current.sizes = self.sizes();
+        self.common.phase = Phase::Starting(StartStage::Recording);
+        self.common.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
+        self.common.sb.current.clean = false;
+        self.common.sb.current.sizes = self.sizes();
         self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
-        if !matches!(self.phase, Phase::Starting(_)) || matches!(self.state, State::Failed(_)) {
+        if !matches!(self.common.phase, Phase::Starting(_)) || matches!(self.common.state, State::Failed(_)) {
             // Stopped while starting, or failed.
             return;
         }
-        self.phase = Phase::Running;
-        self.may_count = true;
+        self.common.phase = Phase::Running;
+        self.common.may_count = true;
         self.store_device_sizes(cx);
-        if self.sb.current.rollback_point.id == 0 {
+        if self.common.sb.current.rollback_point.id == 0 {
             self.empty_undo();
         }
-        let identity = self.sb.current.identity;
+        let identity = self.common.sb.current.identity;
         cx.event(
             self.id(),
             Event::Ready {
                 role: identity.role,
                 incarnation: identity.incarnation,
                 generation: identity.generation,
-                clean: !self.sb.current.compare,
+                clean: !self.common.sb.current.compare,
             },
         );
         self.transition(cx, State::Logging, "waiting for the peer");
@@ -658,7 +666,7 @@ impl Group {
             self.open_or_withhold(cx);
         }
         if cx.peer.link.is_some() {
-            self.replica.new_session();
+            self.secondary.new_session();
             self.say_hello(cx, Kind::GroupHello);
             if let Some(hello) = self.early_hello.take() {
                 self.peer_hello(cx, hello);

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::Settings;
+use crate::common::Phase;
 use crate::formats::identity::{Identity, Role};
-use crate::group::{Group, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::node::Node;
 use crate::secondary::rollback::NO_SPACE;
@@ -176,25 +177,25 @@ impl Node {
     /// Inner places of a group as one line, for a simulator's failure report.
     pub fn explain(&self, id: GroupId) -> String {
         self.groups.get(&id).map_or_else(String::new, |g| {
-            let link = self.links.get(&g.config.peer);
+            let link = self.links.get(&g.common.config.peer);
             alloc::format!(
                 "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
-                g.phase,
-                g.blocked,
-                g.activity.cold,
-                g.waiting_ack,
-                g.slots.write_ops(),
-                g.stream,
-                g.resync,
-                g.cut,
-                g.replica
+                g.common.phase,
+                g.primary.blocked,
+                g.common.activity.cold,
+                g.primary.waiting_ack,
+                g.common.slots.write_ops(),
+                g.primary.peer.stream,
+                g.primary.peer.resync,
+                g.primary.peer.cut,
+                g.secondary
             )
         })
     }
 
     /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self, id: GroupId) -> Option<Seq> {
-        self.groups.get(&id).and_then(|group| group.replica.kept.oldest())
+        self.groups.get(&id).and_then(|group| group.secondary.kept.oldest())
     }
 
     /// The few facts a judge looks at after every step.
@@ -202,19 +203,19 @@ impl Node {
         let g = self.groups.get(&id)?;
         Some(Glance {
             identity: g.identity(),
-            state: g.state,
-            mode: g.settings.mode,
+            state: g.common.state,
+            mode: g.common.settings.mode,
             protection: g.protection(),
-            paused: g.replica.paused,
-            running: matches!(g.phase, Phase::Running),
+            paused: g.secondary.paused,
+            running: matches!(g.common.phase, Phase::Running),
             in_doubt: g.is_in_doubt(),
-            settled: matches!(g.phase, Phase::Running) && g.settled(),
+            settled: matches!(g.common.phase, Phase::Running) && g.settled(),
         })
     }
 
     /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
     pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
-        self.groups.get(&id).map_or_else(Vec::new, |g| g.volumes.iter().map(|v| &v.dirty).collect())
+        self.groups.get(&id).map_or_else(Vec::new, |g| g.common.volumes.iter().map(|v| &v.dirty).collect())
     }
 
     pub fn shared(&self) -> SharedStatus {
@@ -229,7 +230,7 @@ impl Node {
     /// How large a volume is in its group: what its export has, on whichever node that opens.
     pub fn volume_bytes(&self, group: GroupId, volume: VolumeId) -> Option<u64> {
         let group = self.groups.get(&group)?;
-        group.volumes.get(usize::from(volume.0)).map(|volume| volume.config.size_bytes)
+        group.common.volumes.get(usize::from(volume.0)).map(|volume| volume.config.size_bytes)
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
@@ -239,7 +240,7 @@ impl Node {
     /// `None`: there is no such group.
     pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
         let group = self.groups.get(&id)?;
-        let status = group.status(self.links.get(&group.config.peer)?, self.now);
+        let status = group.status(self.links.get(&group.common.config.peer)?, self.now);
         Some(GroupStatus { sync_place: self.syncs.place(id), ..status })
     }
 }
@@ -254,16 +255,17 @@ impl Group {
             id: self.id(),
             identity,
             role,
-            settings: self.settings,
-            mode: if secondary { self.mode_of_primary() } else { Some(self.settings.mode) },
-            served_before_in: self.mode_of_primary().filter(|mode| !secondary && *mode != self.settings.mode),
+            settings: self.common.settings,
+            mode: if secondary { self.mode_of_primary() } else { Some(self.common.settings.mode) },
+            served_before_in: self.mode_of_primary().filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
             state: self.shown_state(self.told_state().filter(|_| secondary)),
             reason: self.standstill().map_or_else(|| self.shown_reason(), |(_, why)| why.into()),
-            starting: matches!(self.phase, Phase::Starting(_)),
-            changed_outside: role == Role::Primary && self.sb.current.changed_outside,
+            starting: matches!(self.common.phase, Phase::Starting(_)),
+            changed_outside: role == Role::Primary && self.common.sb.current.changed_outside,
             protection: self.protection(),
             volumes: self
+                .common
                 .volumes
                 .iter()
                 .zip(self.device_sizes())
@@ -274,12 +276,12 @@ impl Group {
                 })
                 .collect(),
             queue: QueueStatus {
-                bytes: self.queue.bytes(),
-                items: self.queue.len(),
-                bytes_hwm: self.queue.bytes_hwm,
-                items_hwm: self.queue.items_hwm,
-                blocked: Duration::from_nanos(self.counters.blocked_ns),
-                blocked_writers: self.blocked.len() as u64,
+                bytes: self.primary.peer.queue.bytes(),
+                items: self.primary.peer.queue.len(),
+                bytes_hwm: self.primary.peer.queue.bytes_hwm,
+                items_hwm: self.primary.peer.queue.items_hwm,
+                blocked: Duration::from_nanos(self.common.counters.blocked_ns),
+                blocked_writers: self.primary.blocked.len() as u64,
                 held_up,
                 held_up_limit,
                 holds_writers_up: self.was_held_up(),
@@ -288,27 +290,27 @@ impl Group {
             sync: self.sync_status(),
             sync_ordered: self.sync_is_ordered(),
             sync_place: None,
-            unapplied_bytes: self.replica.unapplied_bytes(),
+            unapplied_bytes: self.secondary.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
             promotable: self.promotable().map(|(place, wall)| (place, self.time_of_copy(place.seq, wall))),
             rollback_point: self.rollback_point(),
-            writes: self.counters.writes,
-            written_bytes: self.counters.written_bytes,
-            resynced_bytes: self.counters.resynced_bytes,
-            compared_bytes: self.counters.compared_bytes,
-            shipped_bytes: self.counters.shipped_bytes,
-            pulled_bytes: self.counters.pulled_bytes,
+            writes: self.common.counters.writes,
+            written_bytes: self.common.counters.written_bytes,
+            resynced_bytes: self.common.counters.resynced_bytes,
+            compared_bytes: self.common.counters.compared_bytes,
+            shipped_bytes: self.common.counters.shipped_bytes,
+            pulled_bytes: self.common.counters.pulled_bytes,
         }
     }
 
     fn sync_is_ordered(&self) -> bool {
-        let waits = self.wanted_update || self.full_sync_due || self.full_is_wanted();
+        let waits = self.primary.peer.wanted_update || self.primary.peer.full_sync_due || self.full_is_wanted();
         waits && self.role() == Role::Primary && !self.syncs()
     }
 
     fn sync_status(&self) -> Option<SyncStatus> {
-        let before = self.catch_up.sent_bytes;
-        if let Some(cut) = &self.cut {
+        let before = self.primary.peer.catch_up.sent_bytes;
+        if let Some(cut) = &self.primary.peer.cut {
             let rates = self.cut_rates();
             return Some(SyncStatus {
                 done_bytes: cut.done_bytes,
@@ -319,7 +321,7 @@ impl Group {
                 carried_bytes_per_s: rates.map(|r| r.carried),
             });
         }
-        self.resync.as_ref().map(|r| SyncStatus {
+        self.primary.peer.resync.as_ref().map(|r| SyncStatus {
             done_bytes: r.done_bytes,
             total_bytes: r.total_bytes,
             sent_bytes: before + r.sent_bytes,
@@ -334,55 +336,55 @@ impl Group {
         if self.restore_waits_for_space() {
             return Some((Pause::PeerFull, NO_SPACE));
         }
-        self.replica.paused.map(|pause| (pause, pause.words()))
+        self.secondary.paused.map(|pause| (pause, pause.words()))
     }
 
     /// A secondary shows the state its primary told, unless it knows better.
     fn shown_state(&self, told: Option<State>) -> State {
-        match (self.state, self.standstill()) {
-            (State::Failed(_), _) => self.state,
+        match (self.common.state, self.standstill()) {
+            (State::Failed(_), _) => self.common.state,
             (_, Some((pause, _))) => State::Paused(pause),
-            _ => told.unwrap_or(self.state),
+            _ => told.unwrap_or(self.common.state),
         }
     }
 
     fn rollback_point(&self) -> Option<RollbackPointStatus> {
-        let point = self.sb.current.rollback_point;
+        let point = self.common.sb.current.rollback_point;
         (point.id != 0).then(|| RollbackPointStatus {
             name: crate::secondary::rollback::name(point.id),
             position: point.position,
             wall: point.wall,
-            used_bytes: self.saver.store.used_bytes(),
-            reserved_bytes: self.saver.store.reserved_bytes(),
-            limit_bytes: self.config.history_bytes,
-            damaged: self.undo_damaged.clone(),
+            used_bytes: self.common.saver.store.used_bytes(),
+            reserved_bytes: self.common.saver.store.reserved_bytes(),
+            limit_bytes: self.common.config.history_bytes,
+            damaged: self.secondary.undo_damaged.clone(),
         })
     }
 
     fn settled(&self) -> bool {
         match self.role() {
             Role::Primary => {
-                self.stream.is_some_and(|s| s.applied == self.last_seq)
-                    && self.resync.is_none()
-                    && self.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+                self.primary.peer.stream.is_some_and(|s| s.applied == self.primary.peer.last_seq)
+                    && self.primary.peer.resync.is_none()
+                    && self.common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
             }
-            Role::Secondary => self.replica.applied == self.replica.received,
+            Role::Secondary => self.secondary.applied == self.secondary.received,
         }
     }
 
     fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
         let status = PeerStatus {
-            node: self.config.peer,
+            node: self.common.config.peer,
             link: link.status,
             link_since: link.since,
             link_reason: link.reason.clone(),
             round_trip: link.round_trip(),
             rate_bytes_per_s: link.rate(),
-            role: self.hello.as_ref().map(|h| h.identity.role),
+            role: self.common.hello.as_ref().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
             told: None,
-            settings: self.peer_settings,
+            settings: self.common.peer_settings,
             dirty_bytes: self.dirty_bytes(),
             recovery_point: None,
         };
@@ -399,9 +401,9 @@ impl Group {
     /// How far it is behind only its primary knows.
     fn status_of_copy(&self, status: PeerStatus, now: Mono) -> PeerStatus {
         // In the middle of a sync it can present what a promotion would give, and no more.
-        let (place, wall) = match self.sb.current.identity.inconsistent {
+        let (place, wall) = match self.common.sb.current.identity.inconsistent {
             true => self.promotable().map(|(place, wall)| (place.seq, wall)).unzip(),
-            false => (Some(self.replica.recovered()), Some(self.replica.applied_wall)),
+            false => (Some(self.secondary.recovered()), Some(self.secondary.applied_wall)),
         };
         let known = wall.filter(|wall| *wall != Wall(0));
         let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));

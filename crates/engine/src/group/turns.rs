@@ -5,9 +5,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
+use crate::group::Group;
 use crate::group::start::StartStage;
-use crate::group::{Cx, Group, Phase, TimerKey};
 use crate::ids::GroupId;
 use crate::node::{Node, mix};
 use crate::planted::{Fault, planted};
@@ -29,10 +31,10 @@ impl Node {
     /// asked for anything. Its peer hears who this node was at last, as far as that is known, and that its half has failed.
     pub fn refuse(&mut self, id: GroupId, why: String, recorded: Option<Identity>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        assert!(matches!(group.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
+        assert!(matches!(group.common.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
         group.refused = Some(why);
         if let Some(identity) = recorded {
-            (group.sb.current.identity, group.sb.durable) = (identity, identity);
+            (group.common.sb.current.identity, group.common.sb.durable) = (identity, identity);
         }
     }
 
@@ -43,25 +45,27 @@ impl Node {
         let before = core::mem::replace(&mut group.counted_bytes, held);
         self.memory.account(group.reserve_bytes, before, held);
         self.memory_freed |= held < before;
-        if core::mem::take(&mut group.wants_memory) && !core::mem::replace(&mut group.waits_for_memory, true) {
+        if core::mem::take(&mut group.common.wants_memory)
+            && !core::mem::replace(&mut group.common.waits_for_memory, true)
+        {
             self.marks.hit(Mark::MemoryShort);
             self.short_of_memory.push_back(id);
         }
         let link_use = group.link_use();
         if link_use != group.counted_use {
             let before = core::mem::replace(&mut group.counted_use, link_use);
-            if let Some(link) = self.links.get_mut(&group.config.peer) {
+            if let Some(link) = self.links.get_mut(&group.common.config.peer) {
                 link.uses(before, link_use);
             }
         }
-        if !matches!(group.phase, Phase::Starting(_)) {
+        if !matches!(group.common.phase, Phase::Starting(_)) {
             self.starts.leave(id);
         }
-        if group.state == State::Syncing {
+        if group.common.state == State::Syncing {
             self.syncs.enter(self.now.mono, id);
         } else {
             self.syncs.leave(id);
-            if core::mem::take(&mut group.wants_turn) {
+            if core::mem::take(&mut group.primary.peer.wants_turn) {
                 self.marks.hit(Mark::SyncWaitedForTurn);
                 if !planted(Fault::TurnForgotten) {
                     self.syncs.wait(id);
@@ -77,7 +81,7 @@ impl Node {
             // Each group's generation gets a tag of its own.
             let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
             self.in_group(id, |g, cx| {
-                if matches!(g.phase, Phase::Starting(StartStage::Idle)) {
+                if matches!(g.common.phase, Phase::Starting(StartStage::Idle)) {
                     match g.refused.take() {
                         Some(why) => g.start_failed(cx, Broken::Device, &why),
                         None => g.start(cx, entropy, boot),
@@ -107,7 +111,7 @@ impl Node {
         for _ in 0..short.min(ASKED_MAX) {
             let Some(id) = self.short_of_memory.pop_front() else { return };
             if let Some(group) = self.groups.get_mut(&id) {
-                group.waits_for_memory = false;
+                group.common.waits_for_memory = false;
             }
             self.in_group(id, |g, cx| g.memory_freed(cx));
         }
@@ -120,14 +124,15 @@ impl Group {
     pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
             self.waits_for_turn(full);
-            if self.state == State::Logging {
+            if self.common.state == State::Logging {
                 self.transition(cx, State::Logging, "waiting for its turn: other groups of this node are syncing");
             }
             return false;
         }
         let full = self.full_is_wanted() || full;
-        self.wanted_full = self.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
-        if self.stream.is_some() || self.cut.is_some() {
+        self.primary.peer.wanted_full =
+            self.common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        if self.primary.peer.stream.is_some() || self.primary.peer.cut.is_some() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
             self.fail_held(cx);
             self.fall_to_logging(cx, "the operator asked for a sync");
@@ -143,21 +148,23 @@ impl Group {
 
     /// The secondary has space again for a sync that was paused; while it was, others took its place.
     pub fn resume_in_turn(&mut self, cx: &mut Cx) {
-        (self.catch_up.resumes, self.wants_turn) = (true, true);
+        (self.primary.peer.catch_up.resumes, self.primary.peer.wants_turn) = (true, true);
         let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-        self.transition(cx, self.state, why);
+        self.transition(cx, self.common.state, why);
     }
 
     /// Nothing is read for a sync that waits to go on.
     pub fn waits_to_resume(&self) -> bool {
-        self.catch_up.resumes && matches!(self.state, State::Paused(_))
+        self.primary.peer.catch_up.resumes && matches!(self.common.state, State::Paused(_))
     }
 
     /// What an operator is told whose `sync` has nothing to begin.
     pub fn under_way(&self) -> String {
-        match self.state {
+        match self.common.state {
             State::Syncing => "a sync is under way already".into(),
-            State::Paused(_) if self.catch_up.resumes => format!("under way already: {}", self.reason),
+            State::Paused(_) if self.primary.peer.catch_up.resumes => {
+                format!("under way already: {}", self.common.reason)
+            }
             State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
             _ => "the group is already in step; nothing to do".into(),
         }
@@ -173,18 +180,18 @@ impl Group {
 
     /// A sync waits for its turn.
     pub fn waits_for_turn(&mut self, full: bool) {
-        self.wants_turn = true;
+        self.primary.peer.wants_turn = true;
         if full {
-            self.wanted_full = self.hello.as_ref().map(|hello| hello.identity.generation);
+            self.primary.peer.wanted_full = self.common.hello.as_ref().map(|hello| hello.identity.generation);
         }
     }
 
     /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
     /// has taken up our history meanwhile holds none.
     pub fn full_is_wanted(&self) -> bool {
-        let theirs = self.hello.as_ref().map(|hello| hello.identity.generation);
-        let ours = Some(self.sb.current.identity.generation);
-        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
+        let theirs = self.common.hello.as_ref().map(|hello| hello.identity.generation);
+        let ours = Some(self.common.sb.current.identity.generation);
+        self.primary.peer.wanted_full.is_some() && (self.primary.peer.wanted_full == theirs || theirs == ours)
     }
 
     /// A place for a sync is this group's, if it still has use for it.
@@ -193,13 +200,13 @@ impl Group {
             return self.resume(cx);
         }
         let may = self.role() == Role::Primary
-            && matches!(self.phase, Phase::Running)
-            && !matches!(self.state, State::Failed(_))
-            && self.hello.as_ref().is_some_and(|h| !h.failed)
+            && matches!(self.common.phase, Phase::Running)
+            && !matches!(self.common.state, State::Failed(_))
+            && self.common.hello.as_ref().is_some_and(|h| !h.failed)
             && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
         if may && self.full_is_wanted() {
             self.sync_in_turn(cx, true);
-        } else if self.state == State::Logging {
+        } else if self.common.state == State::Logging {
             self.try_autosync(cx);
         }
     }
@@ -242,12 +249,12 @@ mod tests {
     fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
         let mut node = node_of(100);
         for id in (0..100).map(GroupId) {
-            node.groups.get_mut(&id).expect("of this node").wants_memory = true;
+            node.groups.get_mut(&id).expect("of this node").common.wants_memory = true;
             node.settle(id);
         }
         assert_eq!(node.short_of_memory.len(), 100);
         node.memory_freed = true;
-        let waiting = |node: &Node| node.groups.values().filter(|group| group.waits_for_memory).count();
+        let waiting = |node: &Node| node.groups.values().filter(|group| group.common.waits_for_memory).count();
         node.lend_memory();
         assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
         node.lend_memory();

@@ -11,9 +11,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 
+use crate::context::Cx;
 use crate::formats::bitmap::region_span;
 use crate::formats::undo::{BLOCK_BYTES, ToSave};
-use crate::group::{Cx, Group};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::cuts::{CutRead, longest_read};
@@ -41,10 +42,10 @@ pub(crate) struct Spilled {
 impl Group {
     /// A write is about to be given its number: what it would overwrite of the cut is read first. True: it waits.
     pub fn saves_for_cut(&mut self, cx: &mut Cx, slot: u32) -> bool {
-        let (id, offset, length) = self.slots.write(slot).range();
+        let (id, offset, length) = self.common.slots.write(slot).range();
         let (first, last) = region_span(offset, length);
         let spared = self.volume(id).unshipped_in(first, last) == 0 || planted(Fault::CutNotSaved);
-        if spared || self.cut.is_none() {
+        if spared || self.primary.peer.cut.is_none() {
             return false;
         }
         cx.marks.hit(Mark::CutSavedRegion);
@@ -55,7 +56,7 @@ impl Group {
             let bytes = (next - run) * REGION_BYTES;
             let room = self.cut_room(cx);
             // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
-            if self.cut.as_ref().is_some_and(|cut| cut.reads > 0 && cut.memory_bytes() + bytes > room) {
+            if self.primary.peer.cut.as_ref().is_some_and(|cut| cut.reads > 0 && cut.memory_bytes() + bytes > room) {
                 return self.waits_for_memory_of_cut(cx, slot);
             }
             self.read_for_cut(cx, id, run, next, true);
@@ -70,8 +71,8 @@ impl Group {
     fn waits_for_memory_of_cut(&mut self, cx: &mut Cx, slot: u32) -> bool {
         cx.marks.hit(Mark::CutSaveWaited);
         self.reserve(slot);
-        let volume = self.slots.write(slot).volume;
-        if let Some(cut) = self.cut.as_mut() {
+        let volume = self.common.slots.write(slot).volume;
+        if let Some(cut) = self.primary.peer.cut.as_mut() {
             cut.waiting.push_back(slot);
         }
         self.wake_range_waiters(cx, volume);
@@ -80,7 +81,7 @@ impl Group {
 
     /// There may be memory by now.
     pub fn retry_saves_for_cut(&mut self, cx: &mut Cx) {
-        let waiting = self.cut.as_mut().map(|cut| core::mem::take(&mut cut.waiting)).unwrap_or_default();
+        let waiting = self.primary.peer.cut.as_mut().map(|cut| core::mem::take(&mut cut.waiting)).unwrap_or_default();
         self.let_go_on(cx, waiting);
     }
 
@@ -96,29 +97,29 @@ impl Group {
     /// Puts what was read into the undo store; its range stays locked meanwhile. False: there is no room, and no cut any
     /// more.
     pub fn spill(&mut self, cx: &mut Cx, slot: u32, read: &CutRead, buf: Buf, crc: u32) -> bool {
-        let (length, boot) = (read.length as u32, self.sb.current.identity.incarnation);
+        let (length, boot) = (read.length as u32, self.common.sb.current.identity.incarnation);
         let to_save = ToSave { volume: read.volume, offset: read.offset, length, crc: Some(crc), reserved: false };
         let placed = if self.scratch_is_ours(read.cut) {
-            self.saver.store.place(self.config.tag, boot, &[to_save])
+            self.common.saver.store.place(self.common.config.tag, boot, &[to_save])
         } else {
             None
         };
         let Some(placed) = placed else {
             let why = "writers overwrite what a cut has not shipped faster than the link carries it, and the undo store is full";
             self.give_up_cut(cx, why);
-            self.stall.not_the_peers(PauseCause::UndoStoreWasFull);
+            self.primary.peer.stall.not_the_peers(PauseCause::UndoStoreWasFull);
             return false;
         };
         cx.marks.hit(Mark::CutSpilled);
         let place = placed.offset + u64::from(placed.entries[0].payload_at);
         let spilled =
             Spilled { cut: read.cut, volume: read.volume, offset: read.offset, length: read.length, place, crc };
-        if let Some(cut) = self.cut.as_mut() {
+        if let Some(cut) = self.primary.peer.cut.as_mut() {
             cut.reads += 1;
             cut.reading_bytes += read.length;
         }
-        self.scratch_writes += 1;
-        let now = self.slots.insert(Op::CutSpill(spilled));
+        self.primary.peer.scratch_writes += 1;
+        let now = self.common.slots.insert(Op::CutSpill(spilled));
         self.volume(read.volume).hand_over(slot, now);
         let mut parts = vec![Bytes::Meta(placed.image), Bytes::Payload(Slice { buf, start: 0, length })];
         let padding = u64::from(length).next_multiple_of(BLOCK_BYTES) - u64::from(length);
@@ -137,11 +138,11 @@ impl Group {
     }
 
     pub fn spill_done(&mut self, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
-        let Some(Op::CutSpill(spilled)) = self.slots.take(slot) else { unreachable!("checked by the caller") };
-        self.scratch_writes -= 1;
+        let Some(Op::CutSpill(spilled)) = self.common.slots.take(slot) else { unreachable!("checked by the caller") };
+        self.primary.peer.scratch_writes -= 1;
         // Before anything else may be given the slot.
         self.volume(spilled.volume).release(slot);
-        if let Some(cut) = self.cut.as_mut().filter(|cut| cut.name == spilled.cut) {
+        if let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.name == spilled.cut) {
             cut.reads -= 1;
             cut.reading_bytes -= spilled.length;
             cut.spilled.push_back(spilled);
@@ -155,7 +156,7 @@ impl Group {
 
     /// Reads back what was saved in the undo store; true if there was something.
     pub fn fetch_spilled(&mut self, cx: &mut Cx) -> bool {
-        let Some(cut) = self.cut.as_mut() else { return false };
+        let Some(cut) = self.primary.peer.cut.as_mut() else { return false };
         let Some(spilled) = cut.spilled.pop_front() else { return false };
         cut.reads += 1;
         cut.reading_bytes += spilled.length;
@@ -167,7 +168,7 @@ impl Group {
     }
 
     pub fn spilled_read(&mut self, cx: &mut Cx, spilled: Spilled, result: Result<IoDone, IoError>) {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.name == spilled.cut) else { return };
+        let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.name == spilled.cut) else { return };
         cut.reads -= 1;
         cut.reading_bytes -= spilled.length;
         match result {
@@ -182,10 +183,10 @@ impl Group {
 
     /// The store holds what this cut saved, or nothing: no write of an earlier one is on its way there.
     fn scratch_is_ours(&mut self, cut: u64) -> bool {
-        match self.saver.store.mark() {
+        match self.common.saver.store.mark() {
             Some(mark) => mark == cut | SCRATCH,
-            None if self.scratch_writes == 0 => {
-                self.saver.store.begin_mark(cut | SCRATCH);
+            None if self.primary.peer.scratch_writes == 0 => {
+                self.common.saver.store.begin_mark(cut | SCRATCH);
                 true
             }
             None => false,
@@ -194,8 +195,8 @@ impl Group {
 
     /// Nothing of the cut is needed any more.
     pub fn empty_scratch(&mut self) {
-        if self.saver.store.mark().is_some() {
-            self.saver.store.drop_oldest();
+        if self.common.saver.store.mark().is_some() {
+            self.common.saver.store.drop_oldest();
         }
     }
 }

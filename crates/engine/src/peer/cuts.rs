@@ -19,10 +19,12 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::bitmap::Bitmap;
 use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
+use crate::group::Group;
 use crate::group::contradiction::ack_contradicts;
-use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::peer::cut_saves::Spilled;
@@ -30,7 +32,7 @@ use crate::peer::holes::Asked;
 use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
 use crate::primary::write::frame_cost;
-use crate::secondary::receive::Replica;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::{Mono, Wall};
@@ -260,7 +262,7 @@ pub(crate) struct CutPlace {
     pub from: Position,
 }
 
-impl Replica {
+impl Secondary {
     /// A cut is to be received; its numbers begin at 1.
     pub fn expect_cut(&mut self, begin: &SyncBegin) {
         let wall = self.applied_wall;
@@ -346,21 +348,21 @@ impl Group {
 
     /// A sync begins: how, follows from what is dirty.
     pub fn begin_catch_up(&mut self, cx: &mut Cx, why: &str) {
-        let CatchUp { no_stream_before, .. } = self.catch_up;
-        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
+        let CatchUp { no_stream_before, .. } = self.primary.peer.catch_up;
+        self.primary.peer.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
         self.next_step(cx, why);
     }
 
     fn next_step(&mut self, cx: &mut Cx, why: &str) {
         let small = self.small_bytes(cx);
-        match self.catch_up.step(cx.now.mono, self.dirty_bytes(), small) {
+        match self.primary.peer.catch_up.step(cx.now.mono, self.dirty_bytes(), small) {
             Step::Stream => {
-                self.cut = None;
+                self.primary.peer.cut = None;
                 self.begin_sync_in_stream(cx, why);
             }
             Step::Cut => self.begin_cut(cx, why),
             Step::CutLater => {
-                let since = self.cut.as_ref().map_or(cx.now.mono, |cut| cut.frozen_at);
+                let since = self.primary.peer.cut.as_ref().map_or(cx.now.mono, |cut| cut.frozen_at);
                 let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
                 cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
             }
@@ -369,7 +371,7 @@ impl Group {
 
     /// It is time for the next cut.
     pub fn cut_due(&mut self, cx: &mut Cx) {
-        if !self.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(self.phase, Phase::Running) {
+        if !self.primary.peer.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(self.common.phase, Phase::Running) {
             return;
         }
         if self.dirty_bytes() == 0 {
@@ -382,7 +384,7 @@ impl Group {
     /// queue has room for the writes that come meanwhile.
     fn small_bytes(&self, cx: &Cx) -> u64 {
         let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
-        tail.min(self.settings.queue_bytes / 4)
+        tail.min(self.common.settings.queue_bytes / 4)
     }
 
     /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
@@ -395,7 +397,7 @@ impl Group {
 
     /// Cuts go on for a while before the stream is tried again.
     pub fn keep_from_stream(&mut self, now: Mono) {
-        self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
+        self.primary.peer.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
     }
 
     // ---- a cut begins ----------------------------------------------------------------------------------------------
@@ -403,12 +405,19 @@ impl Group {
     fn begin_cut(&mut self, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutBegan);
         let wall = self.stamp(cx);
-        self.passes += 1;
-        let (from, total_bytes) = (self.place(self.last_seq), self.dirty_bytes());
-        self.volumes.iter_mut().for_each(Volume::freeze);
-        self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, self.counters.written_bytes, total_bytes));
-        self.catch_up.cuts += 1;
-        self.catch_up.last_bytes = total_bytes;
+        self.primary.peer.passes += 1;
+        let (from, total_bytes) = (self.place(self.primary.peer.last_seq), self.dirty_bytes());
+        self.common.volumes.iter_mut().for_each(Volume::freeze);
+        self.primary.peer.cut = Some(Cut::new(
+            self.primary.peer.passes,
+            from,
+            wall,
+            cx.now.mono,
+            self.common.counters.written_bytes,
+            total_bytes,
+        ));
+        self.primary.peer.catch_up.cuts += 1;
+        self.primary.peer.catch_up.last_bytes = total_bytes;
         let reason = self.cut_reason(why);
         self.transition(cx, State::Syncing, &reason);
         self.watch_sync(cx);
@@ -416,23 +425,23 @@ impl Group {
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
     fn announce_cut(&mut self, cx: &mut Cx) {
-        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
+        let Some(cut) = self.primary.peer.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
         let flushed = self.flushed_through(cx, from.seq) || planted(Fault::CutUnflushed);
-        let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
-        let parent = self.sb.current.identity.parent;
+        let Some(link) = link.filter(|_| flushed && !self.primary.peer.generation_due) else { return };
+        let parent = self.common.sb.current.identity.parent;
         let to = self.peers_run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
-        self.stall.moved(cx.now.mono);
-        if let Some(cut) = self.cut.as_mut() {
+        self.primary.peer.stall.moved(cx.now.mono);
+        if let Some(cut) = self.primary.peer.cut.as_mut() {
             cut.begun = true;
         }
     }
 
     fn cut_reason(&self, why: &str) -> String {
-        let number = self.catch_up.cuts;
-        match self.catch_up.rates.filter(|r| r.dirtied > r.carried) {
+        let number = self.primary.peer.catch_up.cuts;
+        match self.primary.peer.catch_up.rates.filter(|r| r.dirtied > r.carried) {
             None => format!("cut {number}: {why}"),
             Some(Rates { dirtied, carried, .. }) => format!(
                 "cut {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
@@ -445,36 +454,36 @@ impl Group {
 
     /// What the last cut showed, while a catch-up goes by cuts.
     pub fn cut_rates(&self) -> Option<Rates> {
-        self.catch_up.rates.filter(|_| self.cut.is_some())
+        self.primary.peer.catch_up.rates.filter(|_| self.primary.peer.cut.is_some())
     }
 
     /// Cuts begun in this catch-up, while it goes by cuts.
     pub fn cut_number(&self) -> Option<u64> {
-        self.cut.as_ref().map(|_| self.catch_up.cuts)
+        self.primary.peer.cut.as_ref().map(|_| self.primary.peer.catch_up.cuts)
     }
 
     /// The cut of this name is still to be announced.
     pub fn cut_begins(&self, name: u64) -> bool {
-        self.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
+        self.primary.peer.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
     }
 
     /// The peer's answer to a begin: if it is this cut's, the mark.
     pub fn peer_ready_for_cut(&mut self, now: Mono, attempt: u64) -> Option<Position> {
-        let cut = self.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
+        let cut = self.primary.peer.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
         cut.open_since = Some(now);
         let from = cut.from;
         // It keeps nothing of what came before: that is flushed here.
-        self.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
+        self.common.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
         Some(from)
     }
 
     /// The cut ends without its step: what belonged to it is still dirty.
     pub fn drop_cut(&mut self, cx: &mut Cx) {
-        let Some(cut) = self.cut.take() else { return };
+        let Some(cut) = self.primary.peer.cut.take() else { return };
         if !cut.done {
             cx.marks.hit(Mark::CutInterrupted);
         }
-        self.volumes.iter_mut().for_each(|volume| volume.cut = None);
+        self.common.volumes.iter_mut().for_each(|volume| volume.cut = None);
         self.empty_scratch();
         self.let_go_on(cx, cut.waiting);
     }
@@ -493,7 +502,9 @@ impl Group {
         self.retry_saves_for_cut(cx);
         loop {
             let room = self.cut_room(cx);
-            let Some(cut) = self.cut.as_ref().filter(|cut| cut.ships() && !self.waits_to_resume()) else { return };
+            let Some(cut) = self.primary.peer.cut.as_ref().filter(|cut| cut.ships() && !self.waits_to_resume()) else {
+                return;
+            };
             let some = cut.memory_bytes() > 0;
             let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
             if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
@@ -512,24 +523,24 @@ impl Group {
 
     /// The next run to read: from where the walk stands, then what it passed over.
     fn next_of_cut(&mut self, longest: u64) -> Option<(VolumeId, u64, u64)> {
-        let cut = self.cut.as_ref()?;
+        let cut = self.primary.peer.cut.as_ref()?;
         let (at, region) = (cut.volume, cut.region);
-        let order = (at..self.volumes.len()).chain(0..=at);
+        let order = (at..self.common.volumes.len()).chain(0..=at);
         let found = order.enumerate().find_map(|(step, index)| {
             let from = if step == 0 { region } else { 0 };
-            let (first, next) = self.volumes[index].next_of_cut(from, u64::MAX, longest)?;
+            let (first, next) = self.common.volumes[index].next_of_cut(from, u64::MAX, longest)?;
             Some((index, first, next))
         });
         let (index, first, next) = found?;
-        let cut = self.cut.as_mut()?;
+        let cut = self.primary.peer.cut.as_mut()?;
         (cut.volume, cut.region) = (index, next);
         Some((VolumeId(index as u16), first, next))
     }
 
     /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
     pub fn cut_room(&self, cx: &Cx) -> u64 {
-        let others = self.held_bytes() - self.cut.as_ref().map_or(0, Cut::memory_bytes);
-        self.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
+        let others = self.held_bytes() - self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
+        self.common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 
     /// Reads regions `first..next` under a lock on their range.
@@ -537,11 +548,11 @@ impl Group {
         let size = self.volume(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
-        let cut = self.cut.as_mut().expect("a cut is under way");
+        let cut = self.primary.peer.cut.as_mut().expect("a cut is under way");
         cut.reads += 1;
         cut.reading_bytes += length;
         let read = CutRead { cut: cut.name, volume, offset, length, save };
-        let slot = self.slots.insert(Op::Cut(read));
+        let slot = self.common.slots.insert(Op::Cut(read));
         let held = self.volume(volume);
         held.take_for_cut(first, next);
         held.occupy(slot, offset, length, Seq::NONE, false);
@@ -555,14 +566,14 @@ impl Group {
     }
 
     pub fn cut_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(&Op::Cut(read)) = self.slots.get(slot) else { unreachable!("checked by the caller") };
-        let ours = self.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
+        let Some(&Op::Cut(read)) = self.common.slots.get(slot) else { unreachable!("checked by the caller") };
+        let ours = self.primary.peer.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
         let is_spilled = ours && self.place_cut_read(cx, slot, &read, result);
         if !is_spilled {
             self.volume(read.volume).release(slot);
         }
         // Nobody else is given the slot while it holds the range.
-        self.slots.take(slot);
+        self.common.slots.take(slot);
         if !is_spilled {
             self.wake_range_waiters(cx, read.volume);
         }
@@ -571,7 +582,7 @@ impl Group {
     /// True: the range stays locked, its content goes to the undo store first.
     fn place_cut_read(&mut self, cx: &mut Cx, slot: u32, read: &CutRead, result: Result<IoDone, IoError>) -> bool {
         let room = self.cut_room(cx);
-        let cut = self.cut.as_mut().expect("checked by the caller");
+        let cut = self.primary.peer.cut.as_mut().expect("checked by the caller");
         cut.reads -= 1;
         cut.reading_bytes -= read.length;
         let (buf, crc) = match result {
@@ -585,8 +596,8 @@ impl Group {
                 return false;
             }
         };
-        self.counters.resynced_bytes += read.length;
-        self.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
+        self.common.counters.resynced_bytes += read.length;
+        self.common.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
         if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
             return self.spill(cx, slot, read, buf, crc);
         }
@@ -598,10 +609,10 @@ impl Group {
 
     /// The next frame of the cut, if the peer's window allows it.
     pub fn next_cut_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let read = self.volumes.iter().all(Volume::all_shipped);
-        let identity = self.sb.current.identity;
-        let (origin, group) = (self.node, self.id());
-        let cut = self.cut.as_mut().filter(|cut| cut.ships())?;
+        let read = self.common.volumes.iter().all(Volume::all_shipped);
+        let identity = self.common.sb.current.identity;
+        let (origin, group) = (self.common.node, self.id());
+        let cut = self.primary.peer.cut.as_mut().filter(|cut| cut.ships())?;
         let (kind, volume, offset, length, payload) = match cut.next_part(cx.peer.part_bytes) {
             Some((volume, offset, length, payload)) => {
                 let kind = if matches!(payload, SendPayload::Data(_)) { Kind::Data } else { Kind::Zero };
@@ -617,7 +628,7 @@ impl Group {
             return None;
         }
         if !cut.peer_owes() {
-            self.stall.moved(cx.now.mono);
+            self.primary.peer.stall.moved(cx.now.mono);
         }
         cut.sent_bytes += bytes;
         cut.sent = cut.sent.next();
@@ -643,7 +654,7 @@ impl Group {
 
     /// The peer's confirmations of the cut's numbers.
     pub fn cut_ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
+        let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
             // The cut waits to begin, perhaps for what the peer cannot apply.
             return self.peer_paused(cx, ack.paused);
         };
@@ -654,7 +665,7 @@ impl Group {
         cut.confirmed = ack;
         (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);
         if (was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied) {
-            self.stall.moved(cx.now.mono);
+            self.primary.peer.stall.moved(cx.now.mono);
         }
         let done = cut.end.is_some_and(|end| end <= ack.applied);
         self.peer_paused(cx, ack.paused);
@@ -666,34 +677,34 @@ impl Group {
     /// The peer holds the image of the mark: that is the recovery point now.
     fn cut_applied(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::CutEnded);
-        self.stall.sync_ended();
+        self.primary.peer.stall.sync_ended();
         self.measure(cx);
-        let Some(cut) = self.cut.as_mut() else { return };
+        let Some(cut) = self.primary.peer.cut.as_mut() else { return };
         cut.done = true;
         let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
-        if let Some(hello) = self.hello.as_mut() {
+        if let Some(hello) = self.common.hello.as_mut() {
             let theirs = &mut hello.identity;
             (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
         }
         self.confirmed(from);
-        self.volumes.iter_mut().for_each(Volume::settle_cut);
+        self.common.volumes.iter_mut().for_each(Volume::settle_cut);
         self.empty_scratch();
         self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-        self.catch_up.sent_bytes += payload_bytes;
-        self.recovered = Some(from.seq);
+        self.primary.peer.catch_up.sent_bytes += payload_bytes;
+        self.primary.peer.recovered = Some(from.seq);
         self.peer_reached(cx, wall);
-        if core::mem::take(&mut self.sb.current.compare) {
+        if core::mem::take(&mut self.common.sb.current.compare) {
             self.save(cx, None);
         }
         cx.event(self.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
         self.retry_saves_for_cut(cx);
-        if matches!(self.phase, Phase::Running) {
+        if matches!(self.common.phase, Phase::Running) {
             self.next_step(cx, "update sync");
         }
     }
 
     fn measure(&mut self, cx: &Cx) {
-        let Some(cut) = self.cut.as_ref() else { return };
+        let Some(cut) = self.primary.peer.cut.as_ref() else { return };
         let per_second = |bytes: u64, time: Duration| {
             (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1_000_000)).min(u128::from(u64::MAX)) as u64
         };
@@ -703,12 +714,14 @@ impl Group {
             // A link that was never busy for long was not measured: then what the cut covered is all that is known.
             None => per_second(cut.done_bytes, travel),
             // The stream was tried, and did not fit: other groups take their part of what the link carries.
-            Some(_) if cx.now.mono < self.catch_up.no_stream_before => per_second(cut.payload_bytes, travel),
+            Some(_) if cx.now.mono < self.primary.peer.catch_up.no_stream_before => {
+                per_second(cut.payload_bytes, travel)
+            }
             Some(rate) => rate.max(per_second(cut.payload_bytes, travel)),
         };
-        let dirtied = self.volumes.iter().map(Volume::written_bytes).sum();
-        let written = self.counters.written_bytes - cut.written_before;
-        self.catch_up.rates =
+        let dirtied = self.common.volumes.iter().map(Volume::written_bytes).sum();
+        let written = self.common.counters.written_bytes - cut.written_before;
+        self.primary.peer.catch_up.rates =
             Some(Rates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried });
     }
 }

@@ -4,7 +4,8 @@
 //! A run is asked about for up to 128 MiB, with its range locked: no write comes between the answer and the piece
 //! of the cut that says so. One question at a time; what holds data is then read without asking again. Short holes are read.
 
-use crate::group::{Cx, Group};
+use crate::context::Cx;
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{HOLE_BYTES_MIN, REGION_BYTES, ZERO_PART_BYTES_MAX};
 use crate::peer::cuts::CutRead;
@@ -24,7 +25,7 @@ pub(crate) struct Asked {
 impl Group {
     /// Asks what is at the beginning of a long run instead of reading it. True: it did, or must first hear an answer.
     pub fn asks_for_hole(&mut self, cx: &mut Cx, volume: VolumeId, first: u64) -> bool {
-        let Some(asked) = self.cut.as_ref().map(|cut| cut.asked) else { return false };
+        let Some(asked) = self.primary.peer.cut.as_ref().map(|cut| cut.asked) else { return false };
         if asked.is_asking {
             return true;
         }
@@ -37,11 +38,11 @@ impl Group {
         let size = self.volume(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
-        let Some(cut) = self.cut.as_mut().filter(|_| length >= HOLE_BYTES_MIN) else { return false };
+        let Some(cut) = self.primary.peer.cut.as_mut().filter(|_| length >= HOLE_BYTES_MIN) else { return false };
         cut.asked.is_asking = true;
         cut.reads += 1;
         let question = CutRead { cut: cut.name, volume, offset, length, save: false };
-        let slot = self.slots.insert(Op::CutHole(question));
+        let slot = self.common.slots.insert(Op::CutHole(question));
         self.volume(volume).occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
         cx.out.push_back(Output::FindHole { token, store, offset, length });
@@ -52,8 +53,8 @@ impl Group {
     pub fn hole_found(&mut self, cx: &mut Cx, slot: u32, question: CutRead, result: Result<IoDone, IoError>) {
         let CutRead { volume, offset, length, .. } = question;
         self.volume(volume).release(slot);
-        self.slots.take(slot);
-        if let Some(cut) = self.cut.as_mut().filter(|cut| cut.name == question.cut) {
+        self.common.slots.take(slot);
+        if let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.name == question.cut) {
             cut.reads -= 1;
             let (run, is_hole) = match result {
                 Ok(IoDone::Run { length: run, is_hole }) => (run.min(length), is_hole),
@@ -69,7 +70,7 @@ impl Group {
                 cut.hold(volume, offset, bytes, None, false);
                 cut.walk_from(volume, first + regions);
                 self.volume(volume).take_for_cut(first, first + regions);
-                self.counters.resynced_bytes += bytes;
+                self.common.counters.resynced_bytes += bytes;
             } else {
                 let until = first + regions.max(HOLE_BYTES_MIN / REGION_BYTES);
                 cut.asked.data_until = Some((volume, until));

@@ -1,9 +1,11 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
 use crate::Event;
+use crate::common::Phase;
+use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
-use crate::group::{Cx, Group, Phase};
+use crate::group::Group;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
 
@@ -29,7 +31,7 @@ impl Group {
             self.early_hello = Some(hello);
             return;
         }
-        self.stall.moved(cx.now.mono);
+        self.primary.peer.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {
@@ -43,12 +45,12 @@ impl Group {
         if failed {
             return self.peer_failed(cx);
         }
-        if promoted && !matches!(self.phase, Phase::Running) {
+        if promoted && !matches!(self.common.phase, Phase::Running) {
             // Whatever this node is in the middle of, its stream has nobody any more who receives it.
             self.fail_held(cx);
             self.fall_if_primary(cx, "the peer was promoted");
         }
-        if self.state == State::Logging || promoted {
+        if self.common.state == State::Logging || promoted {
             self.meet_peer(cx);
         }
     }
@@ -57,16 +59,16 @@ impl Group {
     /// are held.
     fn peer_failed(&mut self, cx: &mut Cx) {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
-        let holds = matches!(self.settings.policy, Policy::Hold(_) | Policy::Strict);
-        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
-        if self.role() == Role::Primary && holds && promises && self.stream.is_some() {
+        let holds = matches!(self.common.settings.policy, Policy::Hold(_) | Policy::Strict);
+        let promises = matches!(self.common.settings.mode, Mode::Sync | Mode::Nearsync);
+        if self.role() == Role::Primary && holds && promises && self.primary.peer.stream.is_some() {
             return self.stream_lost(cx, why);
         }
         self.fall_if_primary(cx, why);
     }
 
     fn fall_if_primary(&mut self, cx: &mut Cx, why: &str) {
-        if self.role() == Role::Primary && !matches!(self.state, State::Failed(_)) {
+        if self.role() == Role::Primary && !matches!(self.common.state, State::Failed(_)) {
             self.fall_to_logging(cx, why);
         }
     }
@@ -75,19 +77,19 @@ impl Group {
     pub fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
         let Some(what) = &unfit else {
-            if self.unfit.take().is_some() && self.role() == Role::Secondary {
-                self.reason.clear();
+            if self.common.unfit.take().is_some() && self.role() == Role::Secondary {
+                self.common.reason.clear();
             }
             return true;
         };
-        self.hello = None;
+        self.common.hello = None;
         cx.event(self.id(), Event::Note(what.clone()));
         self.fail_held(cx);
         self.fall_if_primary(cx, what);
         if self.role() == Role::Secondary {
-            self.reason.clone_from(what);
+            self.common.reason.clone_from(what);
         }
-        self.unfit = unfit;
+        self.common.unfit = unfit;
         false
     }
 
@@ -97,9 +99,9 @@ impl Group {
 
     /// The decision, and the row of the table it comes from.
     fn decided(&self) -> Option<(Row, Decision)> {
-        let hello = self.hello.as_ref()?;
+        let hello = self.common.hello.as_ref()?;
         let (ours, theirs) = (self.identity(), &hello.identity);
-        let earliest = self.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
+        let earliest = self.common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
@@ -113,13 +115,13 @@ impl Group {
 
     pub fn meet_peer(&mut self, cx: &mut Cx) {
         if self.role() != Role::Primary
-            || !matches!(self.phase, Phase::Running)
-            || matches!(self.state, State::Failed(_))
+            || !matches!(self.common.phase, Phase::Running)
+            || matches!(self.common.state, State::Failed(_))
         {
             return;
         }
         let Some((row, decision)) = self.decided() else { return };
-        let Some(hello) = &self.hello else { return };
+        let Some(hello) = &self.common.hello else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
         cx.event(self.id(), Event::Decided { row, decision });
         if !failed && !matches!(decision, Decision::Continue(_)) {
@@ -128,14 +130,14 @@ impl Group {
         match decision {
             _ if failed => self.peer_failed(cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
-                if self.stream.is_some() {
+                if self.primary.peer.stream.is_some() {
                     self.fail_held(cx);
                     self.fall_to_logging(cx, "the peer holds differences of its own");
                 }
             }
-            Decision::Continue(received) if self.stream.is_some() => {
+            Decision::Continue(received) if self.primary.peer.stream.is_some() => {
                 self.continue_stream(cx, received, granted);
-                self.wanted_update = false;
+                self.primary.peer.wanted_update = false;
                 if self.full_is_wanted() {
                     self.sync_in_turn(cx, true);
                 }

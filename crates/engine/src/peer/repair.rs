@@ -2,7 +2,8 @@
 //! be read stays dirty, and is tried again later; the stream does not end because of it.
 
 use crate::Event;
-use crate::group::{Cx, Group, GroupTimer};
+use crate::context::{Cx, GroupTimer};
+use crate::group::Group;
 use crate::limits;
 use crate::peer::resync::Resync;
 use crate::planted::{Fault, planted};
@@ -20,16 +21,16 @@ pub(crate) struct Repair {
 impl Group {
     pub fn begin_repair(&mut self, cx: &mut Cx) {
         let now = cx.now.mono;
-        if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
+        if let Some(at) = self.primary.peer.repair.again_at.filter(|at| self.primary.peer.repair.due && now < *at) {
             return self.set_timer(cx, GroupTimer::Autosync, at.since(now));
         }
-        if !core::mem::take(&mut self.repair.due) {
+        if !core::mem::take(&mut self.primary.peer.repair.due) {
             return;
         }
         let mut skipped = 0;
-        if self.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
-            self.passes += 1;
-            self.resync = Some(Resync::new(now, self.passes, true, self.dirty_bytes()));
+        if self.common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+            self.primary.peer.passes += 1;
+            self.primary.peer.resync = Some(Resync::new(now, self.primary.peer.passes, true, self.dirty_bytes()));
         } else {
             self.repair_ended();
         }
@@ -40,18 +41,18 @@ impl Group {
         if planted(Fault::RepairEndsStream) {
             return self.pause_for_own_store(cx, why);
         }
-        self.resync = None;
+        self.primary.peer.resync = None;
         self.void_pending();
-        self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
+        self.primary.peer.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
         cx.event(self.id(), Event::Note(why.into()));
-        self.transition(cx, self.state, why);
+        self.transition(cx, self.common.state, why);
     }
 
     /// An operator's `sync` waits for nothing. False: nothing is put off.
     pub fn repair_at_once(&mut self, cx: &mut Cx) -> bool {
-        let is_put_off = self.repair.due && self.repair.again_at.is_some();
+        let is_put_off = self.primary.peer.repair.due && self.primary.peer.repair.again_at.is_some();
         if is_put_off {
-            self.repair.again_at = Some(cx.now.mono);
+            self.primary.peer.repair.again_at = Some(cx.now.mono);
             self.try_autosync(cx);
         }
         is_put_off
@@ -59,9 +60,9 @@ impl Group {
 
     /// Nothing is left to repair: the reason why something was is of the past.
     pub fn repair_ended(&mut self) {
-        self.resync = None;
-        if self.repair.again_at.take().is_some() && self.state == State::Replicating {
-            self.reason.clear();
+        self.primary.peer.resync = None;
+        if self.primary.peer.repair.again_at.take().is_some() && self.common.state == State::Replicating {
+            self.common.reason.clear();
         }
     }
 }

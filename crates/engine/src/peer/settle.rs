@@ -13,11 +13,13 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::durability::kept::merged;
 use crate::formats::bitmap::{region_span, regions};
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, decode_ranges, flags};
-use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
@@ -101,8 +103,8 @@ impl Group {
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
     pub fn settle(&mut self, cx: &mut Cx) -> bool {
-        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return false };
-        match self.settling {
+        let (Some(hello), Some(link)) = (&self.common.hello, cx.peer.link) else { return false };
+        match self.primary.peer.settling {
             Settling::Done => return true,
             Settling::NotYet if self.peer_went_back() => {
                 self.went_back_in_doubt(cx);
@@ -112,49 +114,51 @@ impl Group {
             _ => return false,
         }
         if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
-            self.questions += 1;
+            self.primary.peer.questions += 1;
             cx.send(link, self.question(cx, Kind::BitsAsk), SendPayload::None);
-            self.settling = Settling::AskedBits;
+            self.primary.peer.settling = Settling::AskedBits;
             return false;
         }
         self.settle_tail(cx);
-        matches!(self.settling, Settling::Done)
+        matches!(self.primary.peer.settling, Settling::Done)
     }
 
     /// The peer may have confirmed what this node lost with its power.
     fn settle_tail(&mut self, cx: &mut Cx) {
-        let (Some(hello), Some(link)) = (&self.hello, cx.peer.link) else { return };
+        let (Some(hello), Some(link)) = (&self.common.hello, cx.peer.link) else { return };
         if !self.is_in_doubt() {
-            self.settling = Settling::Done;
+            self.primary.peer.settling = Settling::Done;
             return;
         }
         if !self.followed_in_doubt(&hello.identity) {
             // It has nothing of that run.
             return self.nothing_in_doubt(cx);
         }
-        let sb = &self.sb.current;
+        let sb = &self.common.sb.current;
         let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
-        self.questions += 1;
+        self.primary.peer.questions += 1;
         cx.send(link, self.question(cx, Kind::TailAsk), SendPayload::Control(points.encode()));
-        self.settling = Settling::AskedTail { ranges: Vec::new() };
-        self.reason = "asking the peer what it confirmed before this node lost power".into();
+        self.primary.peer.settling = Settling::AskedTail { ranges: Vec::new() };
+        self.common.reason = "asking the peer what it confirmed before this node lost power".into();
     }
 
     /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
     /// apart.
     fn question(&self, cx: &Cx, kind: Kind) -> Header {
-        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, self.id()) }
+        Header { seq: Seq(self.primary.peer.questions), ..Header::new(kind, cx.peer.session, self.id()) }
     }
 
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, cx: &mut Cx) {
-        let peer_is_new = self.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
-        if self.withheld && self.sb.current.is_unmet() && peer_is_new {
+        let peer_is_new = self.common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
+        if self.primary.peer.withheld && self.common.sb.current.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
             return self.nothing_in_doubt(cx);
         }
-        if self.withheld && self.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity)) {
+        if self.primary.peer.withheld
+            && self.common.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity))
+        {
             self.settle(cx);
         }
     }
@@ -163,7 +167,7 @@ impl Group {
     /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
     /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
     fn followed_in_doubt(&self, theirs: &Identity) -> bool {
-        let (sb, place) = (&self.sb.current, theirs.position);
+        let (sb, place) = (&self.common.sb.current, theirs.position);
         let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
         let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
         let has_run =
@@ -175,22 +179,22 @@ impl Group {
 
     /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
     pub fn is_in_doubt(&self) -> bool {
-        self.sb.current.in_doubt != Incarnation(0)
+        self.common.sb.current.in_doubt != Incarnation(0)
     }
 
     /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
     pub fn forget_doubt(&mut self) {
-        self.sb.current.in_doubt = Incarnation(0);
+        self.common.sb.current.in_doubt = Incarnation(0);
         self.has_chosen();
-        self.sb.current.doubt_generations = [Generation::BLANK; 2];
-        self.sb.current.served_in_doubt = false;
+        self.common.sb.current.doubt_generations = [Generation::BLANK; 2];
+        self.common.sb.current.served_in_doubt = false;
         self.begin_flush_points();
     }
 
     /// A run's flush points begin anew, unless those of the run in doubt are still needed.
     pub fn begin_flush_points(&mut self) {
         if !self.is_in_doubt() {
-            self.sb.current.flushed = vec![Seq::NONE; self.volumes.len()];
+            self.common.sb.current.flushed = vec![Seq::NONE; self.common.volumes.len()];
         }
     }
 
@@ -198,7 +202,7 @@ impl Group {
     /// and so has nothing to give.
     pub fn take_doubt_along(&mut self) {
         // One that failed may not know where it stands.
-        let hello = self.hello.as_ref().filter(|hello| !hello.failed);
+        let hello = self.common.hello.as_ref().filter(|hello| !hello.failed);
         if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
             self.forget_doubt();
         }
@@ -207,50 +211,53 @@ impl Group {
 
     /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
     pub fn never_served(&mut self) {
-        if self.withheld {
-            self.sb.current.served_in_doubt = false;
+        if self.primary.peer.withheld {
+            self.common.sb.current.served_in_doubt = false;
         }
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
     pub fn stop_settling(&mut self) {
         self.never_served();
-        self.settling = Settling::NotYet;
-        (self.withheld, self.full_sync_due) = (false, false);
+        self.primary.peer.settling = Settling::NotYet;
+        (self.primary.peer.withheld, self.primary.peer.full_sync_due) = (false, false);
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
     pub fn stop_asking(&mut self) {
-        let asks = matches!(self.settling, Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_));
-        if asks || matches!(self.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
-            self.settling = Settling::NotYet;
+        let asks = matches!(
+            self.primary.peer.settling,
+            Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_)
+        );
+        if asks || matches!(self.primary.peer.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
+            self.primary.peer.settling = Settling::NotYet;
         }
     }
 
     fn nothing_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.common.state, State::Failed(_)) {
             // What was fetched may be lost again: the next start asks again.
             return;
         }
-        self.settling = Settling::Draining;
+        self.primary.peer.settling = Settling::Draining;
         if !self.pulled_is_durable(cx) {
             return;
         }
-        self.settling = Settling::Recording;
+        self.primary.peer.settling = Settling::Recording;
         self.forget_doubt();
         self.save_in_both_slots(cx, AfterSuper::Settled);
     }
 
     pub fn settled_recorded(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Recording) {
-            self.settling = Settling::Done;
+        if matches!(self.primary.peer.settling, Settling::Recording) {
+            self.primary.peer.settling = Settling::Done;
         }
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.common.state, State::Failed(_)) {
             // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
             return;
         }
         self.open_exports(cx);
-        if core::mem::take(&mut self.full_sync_due) && self.full_is_wanted() {
+        if core::mem::take(&mut self.primary.peer.full_sync_due) && self.full_is_wanted() {
             self.begin_full_sync(cx);
         } else {
             self.meet_if_apart(cx);
@@ -259,18 +266,18 @@ impl Group {
 
     /// Something that stood in the way of a sync is done.
     fn meet_if_apart(&mut self, cx: &mut Cx) {
-        if self.stream.is_none() && self.cut.is_none() {
+        if self.primary.peer.stream.is_none() && self.primary.peer.cut.is_none() {
             self.meet_peer(cx);
         }
     }
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn settle_by_order(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::Asking) && self.sb.current.is_unmet() {
+        if matches!(self.primary.peer.settling, Settling::Asking) && self.common.sb.current.is_unmet() {
             self.nothing_in_doubt(cx);
-        } else if matches!(self.settling, Settling::Asking) && !self.is_in_doubt() {
-            self.settling = Settling::Done;
-        } else if matches!(self.settling, Settling::Asking) {
+        } else if matches!(self.primary.peer.settling, Settling::Asking) && !self.is_in_doubt() {
+            self.primary.peer.settling = Settling::Done;
+        } else if matches!(self.primary.peer.settling, Settling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
             cx.event(self.id(), Event::Note(note.into()));
             self.nothing_in_doubt(cx);
@@ -279,27 +286,27 @@ impl Group {
 
     /// This node's content is to overwrite the peer's: nothing is asked of it.
     pub fn ask_nothing(&mut self, cx: &mut Cx) {
-        if !matches!(self.settling, Settling::Done | Settling::Draining | Settling::Recording) {
-            self.settling = Settling::Asking;
+        if !matches!(self.primary.peer.settling, Settling::Done | Settling::Draining | Settling::Recording) {
+            self.primary.peer.settling = Settling::Asking;
             self.settle_by_order(cx);
         }
     }
 
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
-        if !matches!(self.phase, Phase::Running) || matches!(self.state, State::Failed(_)) {
+        if !matches!(self.common.phase, Phase::Running) || matches!(self.common.state, State::Failed(_)) {
             return Some(());
         }
         match (header.kind, payload) {
             (Kind::BitsAsk, FramePayload::None) => self.bits_asked(header.seq),
             // Of a question that was given up meanwhile.
-            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.questions) => {}
+            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
             (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
             (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 // One that was promoted meanwhile has nothing to tell.
-                self.replica.tail_asked = Some((points, header.seq)).filter(|_| self.role() == Role::Secondary);
+                self.secondary.tail_asked = Some((points, header.seq)).filter(|_| self.role() == Role::Secondary);
                 self.answer_tail(cx);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
@@ -312,11 +319,11 @@ impl Group {
     }
 
     fn bits_arrived(&mut self, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
-        if !matches!(self.settling, Settling::AskedBits) {
+        if !matches!(self.primary.peer.settling, Settling::AskedBits) {
             return Some(());
         }
         let at = usize::from(header.volume.0);
-        let (theirs, volume) = (*self.hello.as_ref()?.volume_bytes.get(at)?, self.volumes.get_mut(at)?);
+        let (theirs, volume) = (*self.common.hello.as_ref()?.volume_bytes.get(at)?, self.common.volumes.get_mut(at)?);
         let last = header.offset.checked_add(words.len() as u64 * 8)?;
         let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
         // Its volume may be larger than ours.
@@ -329,19 +336,19 @@ impl Group {
         }
         if header.flags & flags::LAST != 0 {
             cx.marks.hit(Mark::BitsJoined);
-            self.settling = Settling::StoringBits;
-            self.save_bits(cx, AfterBits::Joined { question: self.questions });
+            self.primary.peer.settling = Settling::StoringBits;
+            self.save_bits(cx, AfterBits::Joined { question: self.primary.peer.questions });
         }
         Some(())
     }
 
     /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal.
     pub fn bits_joined(&mut self, cx: &mut Cx) {
-        if matches!(self.settling, Settling::StoringBits) {
-            self.settling = Settling::NotYet;
-            if let Some(hello) = &mut self.hello {
+        if matches!(self.primary.peer.settling, Settling::StoringBits) {
+            self.primary.peer.settling = Settling::NotYet;
+            if let Some(hello) = &mut self.common.hello {
                 // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
-                let known = &mut self.sb.current.confirmed;
+                let known = &mut self.common.sb.current.confirmed;
                 let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
                 known.place = known.place.min(hello.identity.position).max(earliest);
                 hello.dirty_bytes = 0;
@@ -351,12 +358,12 @@ impl Group {
     }
 
     fn tail_arrived(&mut self, cx: &mut Cx, header: &Header, more: Vec<VolumeRange>) -> Option<()> {
-        let Settling::AskedTail { ranges } = &mut self.settling else { return Some(()) };
+        let Settling::AskedTail { ranges } = &mut self.primary.peer.settling else { return Some(()) };
         // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
         let mut before = ranges.last().copied();
         for range in &more {
             let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
-            if !fits(&self.volumes, range) || !before.is_none_or(apart) {
+            if !fits(&self.common.volumes, range) || !before.is_none_or(apart) {
                 return None;
             }
             before = Some(*range);
@@ -382,24 +389,24 @@ impl Group {
                 let dirty = &mut self.volume(range.volume).dirty;
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
-            self.settling = Settling::StoringRanges { ranges };
-            self.save_bits(cx, AfterBits::Pull { question: self.questions });
+            self.primary.peer.settling = Settling::StoringRanges { ranges };
+            self.save_bits(cx, AfterBits::Pull { question: self.primary.peer.questions });
         }
         Some(())
     }
 
     /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
     fn is_written_since(&self) -> bool {
-        let sb = &self.sb.current;
+        let sb = &self.common.sb.current;
         // That it serves without the peer may be on its way to the record: then it opens in this very moment.
         let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
-        sb.served_in_doubt || changed || !self.withheld
+        sb.served_in_doubt || changed || !self.primary.peer.withheld
     }
 
     fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
         cx.marks.hit(Mark::TailAskedAbout);
-        self.settling = Settling::Asking;
-        let outside = self.withheld && self.sb.current.changed_outside;
+        self.primary.peer.settling = Settling::Asking;
+        let outside = self.primary.peer.withheld && self.common.sb.current.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
             self.stays_closed(cx, None);
@@ -428,11 +435,13 @@ impl Group {
     /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
     /// known to nobody any more.
     fn went_back_in_doubt(&mut self, cx: &mut Cx) {
-        let Some(Decision::NeedsFullSync(why)) = self.decision().filter(|_| self.is_in_doubt() && self.withheld) else {
+        let Some(Decision::NeedsFullSync(why)) =
+            self.decision().filter(|_| self.is_in_doubt() && self.primary.peer.withheld)
+        else {
             return;
         };
         cx.marks.hit(Mark::WentBackInDoubt);
-        self.settling = Settling::Asking;
+        self.primary.peer.settling = Settling::Asking;
         let why = format!(
             "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
              more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
@@ -445,15 +454,15 @@ impl Group {
     fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
         self.stays_closed(cx, Some(why.clone()));
         self.fall_to_logging(cx, &why);
-        self.reason = why;
+        self.common.reason = why;
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
     fn ask_about_unknown(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
-        self.settling = Settling::Asking;
+        self.primary.peer.settling = Settling::Asking;
         let keeps = self.keeps_this_nodes_content();
-        if !self.withheld {
+        if !self.primary.peer.withheld {
             let why = format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
@@ -472,46 +481,47 @@ impl Group {
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
     /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
     fn stays_closed(&mut self, cx: &mut Cx, told: Option<String>) {
-        let may_open = self.settings.start_alone == StartAlone::Serve;
-        if !self.withheld || self.sb.current.is_closed_until_chosen() || may_open {
+        let may_open = self.common.settings.start_alone == StartAlone::Serve;
+        if !self.primary.peer.withheld || self.common.sb.current.is_closed_until_chosen() || may_open {
             return;
         }
         let then = AfterSuper::StaysClosed { told };
         if planted(Fault::ChoiceForgotten) {
             return self.after_super(cx, then);
         }
-        self.sb.current.given_up = Seq(u64::MAX);
+        self.common.sb.current.given_up = Seq(u64::MAX);
         self.never_served();
-        self.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        self.common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
         self.save_in_both_slots(cx, then);
     }
 
     /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
     pub fn has_chosen(&mut self) {
-        if self.sb.current.is_closed_until_chosen() {
-            self.sb.current.given_up = Seq::NONE;
+        if self.common.sb.current.is_closed_until_chosen() {
+            self.common.sb.current.given_up = Seq::NONE;
         }
     }
 
     /// The export waits for its operator, and for nothing else.
     pub fn waits_for_choice(&self) -> bool {
-        let closed =
-            self.withheld && self.sb.current.is_closed_until_chosen() && !matches!(self.state, State::Failed(_));
-        closed && self.settings.start_alone != StartAlone::Serve
+        let closed = self.primary.peer.withheld
+            && self.common.sb.current.is_closed_until_chosen()
+            && !matches!(self.common.state, State::Failed(_));
+        closed && self.common.settings.start_alone != StartAlone::Serve
     }
 
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
     pub fn shown_reason(&self) -> String {
-        if !self.waits_for_choice() || matches!(self.settling, Settling::Asking) {
-            return self.reason.clone();
+        if !self.waits_for_choice() || matches!(self.primary.peer.settling, Settling::Asking) {
+            return self.common.reason.clone();
         }
-        format!("{}; {}", self.reason, self.closed_words())
+        format!("{}; {}", self.common.reason, self.closed_words())
     }
 
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
-        match (self.sb.current.is_unmet(), peer_has_lived) {
+        let peer_has_lived = self.common.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
+        match (self.common.sb.current.is_unmet(), peer_has_lived) {
             (false, _) => CLOSED_UNTIL_CHOSEN,
             (true, false) => CLOSED_UNTIL_MET,
             (true, true) => CLOSED_AS_PEER_LIVED,
@@ -519,52 +529,52 @@ impl Group {
     }
 
     fn range_is_ours(&self, range: &VolumeRange) -> bool {
-        fits(&self.volumes, range)
+        fits(&self.common.volumes, range)
     }
 
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
         let is_written_since = self.is_written_since();
-        let Settling::StoringRanges { ranges } = &mut self.settling else { return };
+        let Settling::StoringRanges { ranges } = &mut self.primary.peer.settling else { return };
         if is_written_since {
             let ranges = core::mem::take(ranges);
             return self.ask_operator(cx, &ranges);
         }
         let left = core::mem::take(ranges).into();
-        self.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
-        self.pulling.moved_at = cx.now.mono;
+        self.primary.peer.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
+        self.primary.peer.pulling.moved_at = cx.now.mono;
         self.pump_pull(cx);
     }
 
     fn pump_pull(&mut self, cx: &mut Cx) {
         let question = self.question(cx, Kind::Pull);
         let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
-        let Settling::Pulling(pull) = &mut self.settling else { return };
+        let Settling::Pulling(pull) = &mut self.primary.peer.settling else { return };
         let Some(link) = cx.peer.link else { return };
-        while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
+        while pull.asked.len() + self.primary.peer.pulling.writing < limits::PULLS_IN_FLIGHT
             && let Some(range) = pull.next(longest)
         {
             pull.asked.push(range);
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
             cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
         }
-        if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
+        if pull.left.is_empty() && pull.asked.is_empty() && self.primary.peer.pulling.writing == 0 {
             cx.marks.hit(Mark::TailPulled);
             let bytes = pull.bytes;
-            self.counters.pulled_bytes += bytes;
+            self.common.counters.pulled_bytes += bytes;
             cx.event(self.id(), Event::Pulled { bytes });
             self.nothing_in_doubt(cx);
         }
     }
 
     fn pulled(&mut self, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
-        let Settling::Pulling(pull) = &mut self.settling else { return Some(()) };
+        let Settling::Pulling(pull) = &mut self.primary.peer.settling else { return Some(()) };
         let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
         // The peer's disks answer in any order.
         let at = pull.asked.iter().position(|asked| *asked == range)?;
         let asked = pull.asked.swap_remove(at);
-        self.pulling.moved_at = cx.now.mono;
-        self.pulling.writing += 1;
+        self.primary.peer.pulling.moved_at = cx.now.mono;
+        self.primary.peer.pulling.writing += 1;
         let token = self.start_op(Op::PullWrite { bytes: asked.length });
         cx.out.push_back(Output::Write {
             token,
@@ -578,13 +588,13 @@ impl Group {
     }
 
     pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
-        self.pulling.writing -= 1;
-        self.pulling.unflushed = true;
+        self.primary.peer.pulling.writing -= 1;
+        self.primary.peer.pulling.unflushed = true;
         if !ok {
             return self.fail(cx, Broken::VolumeApply);
         }
         // Of a session that ended meanwhile: harmless, it is asked for again.
-        if let Settling::Pulling(pull) = &mut self.settling {
+        if let Settling::Pulling(pull) = &mut self.primary.peer.settling {
             pull.bytes += bytes;
         }
         self.pump_pull(cx);
@@ -592,7 +602,7 @@ impl Group {
     }
 
     pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
-        self.pulling.flushes -= 1;
+        self.primary.peer.pulling.flushes -= 1;
         if !ok {
             return self.fail(cx, Broken::VolumeFlush);
         }
@@ -602,14 +612,14 @@ impl Group {
     /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
     /// power loss would take back what they have read.
     pub fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
-        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+        if self.primary.peer.pulling.writing > 0 || self.primary.peer.pulling.flushes > 0 {
             return false;
         }
-        if !core::mem::take(&mut self.pulling.unflushed) {
+        if !core::mem::take(&mut self.primary.peer.pulling.unflushed) {
             return true;
         }
-        self.pulling.flushes = self.volumes.len();
-        for index in 0..self.volumes.len() {
+        self.primary.peer.pulling.flushes = self.common.volumes.len();
+        for index in 0..self.common.volumes.len() {
             let token = self.start_op(Op::PullFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
@@ -618,10 +628,13 @@ impl Group {
 
     /// Who waited for that goes on.
     fn pull_rests(&mut self, cx: &mut Cx) {
-        if matches!(self.state, State::Failed(_)) || self.pulling.writing > 0 || self.pulling.flushes > 0 {
+        if matches!(self.common.state, State::Failed(_))
+            || self.primary.peer.pulling.writing > 0
+            || self.primary.peer.pulling.flushes > 0
+        {
             return;
         }
-        if matches!(self.settling, Settling::Draining) {
+        if matches!(self.primary.peer.settling, Settling::Draining) {
             self.nothing_in_doubt(cx);
         }
         self.start_alone(cx);
@@ -631,28 +644,28 @@ impl Group {
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, cx: &mut Cx) {
-        if self.replica.tail_asked.is_none() || self.role() != Role::Secondary {
+        if self.secondary.tail_asked.is_none() || self.role() != Role::Secondary {
             return;
         }
         self.give_up_unlanded(cx);
         if !self.replica_at_rest(cx) {
             return;
         }
-        let Some((points, question)) = self.replica.tail_asked.take() else { return };
-        let same_run = points.incarnation == self.replica.position().incarnation;
-        let mut ranges = if same_run { merged(self.replica.kept.beyond(&points).collect()) } else { Vec::new() };
+        let Some((points, question)) = self.secondary.tail_asked.take() else { return };
+        let same_run = points.incarnation == self.secondary.position().incarnation;
+        let mut ranges = if same_run { merged(self.secondary.kept.beyond(&points).collect()) } else { Vec::new() };
         let recorded = points.volumes.iter().min().copied().unwrap_or_default();
-        let given_up = self.sb.current.given_up;
+        let given_up = self.common.sb.current.given_up;
         // Of what was given up whole nobody knows which run it was of.
         let given_up =
-            given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.replica.kept.primary_flushed());
+            given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.secondary.kept.primary_flushed());
         // A journal that was read back may hold more than an answer does.
         let too_many = ranges.len() > limits::KEPT_MAX;
         if too_many {
             ranges.clear();
         }
         let unknown = given_up || too_many;
-        self.answers.tail(question, ranges, unknown);
+        self.secondary.answers.tail(question, ranges, unknown);
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
@@ -670,13 +683,13 @@ impl Group {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, cx: &mut Cx) {
-        let serves = !self.is_in_doubt() || self.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
-        if serves && !self.sb.current.is_unmet() {
+        let serves = !self.is_in_doubt() || self.common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
+        if serves && !self.common.sb.current.is_unmet() {
             return cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
-        self.withheld = true;
-        self.withheld_since = cx.now.mono;
-        if self.sb.current.is_unmet() && self.waits_for_choice() {
+        self.primary.peer.withheld = true;
+        self.primary.peer.withheld_since = cx.now.mono;
+        if self.common.sb.current.is_unmet() && self.waits_for_choice() {
             cx.event(self.id(), Event::Note(self.closed_words().into()));
         }
         self.start_alone(cx);
@@ -684,11 +697,15 @@ impl Group {
 
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, cx: &mut Cx) {
-        let broken = matches!(self.state, State::Failed(_));
-        if broken || !self.withheld || self.role() != Role::Primary || !matches!(self.phase, Phase::Running) {
+        let broken = matches!(self.common.state, State::Failed(_));
+        if broken
+            || !self.primary.peer.withheld
+            || self.role() != Role::Primary
+            || !matches!(self.common.phase, Phase::Running)
+        {
             return;
         }
-        let wait = match self.settings.start_alone {
+        let wait = match self.common.settings.start_alone {
             StartAlone::Serve => core::time::Duration::ZERO,
             StartAlone::Wait(wait) => wait,
         };
@@ -696,33 +713,34 @@ impl Group {
             // The operator was asked, and waiting answers nothing.
             return;
         }
-        if self.sb.current.is_unmet() {
+        if self.common.sb.current.is_unmet() {
             return self.nothing_in_doubt(cx);
         }
-        let waited = cx.now.mono.since(self.withheld_since);
+        let waited = cx.now.mono.since(self.primary.peer.withheld_since);
         if waited < wait {
-            self.reason = format!(
+            self.common.reason = format!(
                 "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
                  ('start_alone')",
                 wait.as_secs()
             );
-            let at = self.withheld_since.plus(wait);
-            return cx.timers.set(crate::group::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
+            let at = self.primary.peer.withheld_since.plus(wait);
+            return cx.timers.set(crate::context::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
         }
-        let fetches = matches!(self.settling, Settling::Pulling(_)) && self.pulling.writing == 0;
-        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
+        let fetches =
+            matches!(self.primary.peer.settling, Settling::Pulling(_)) && self.primary.peer.pulling.writing == 0;
+        if fetches && cx.now.mono.since(self.primary.peer.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
             let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
             cx.event(self.id(), Event::Note(note.into()));
             self.stop_asking();
         }
-        let asks = matches!(self.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
-        if asks || matches!(self.settling, Settling::Draining | Settling::Recording) {
+        let asks = matches!(self.primary.peer.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
+        if asks || matches!(self.primary.peer.settling, Settling::Draining | Settling::Recording) {
             // It comes back right now.
             return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
         }
-        if self.pulled_is_durable(cx) && !self.sb.current.served_in_doubt {
+        if self.pulled_is_durable(cx) && !self.common.sb.current.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
-            self.sb.current.served_in_doubt = true;
+            self.common.sb.current.served_in_doubt = true;
             // By 'start_alone' the operator may just have chosen.
             self.has_chosen();
             self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
@@ -731,22 +749,22 @@ impl Group {
 
     /// It is on record that this node serves what the peer may know better.
     pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.state, State::Failed(_)) || self.waits_for_choice() {
+        if matches!(self.common.state, State::Failed(_)) || self.waits_for_choice() {
             // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
             self.never_served();
             return self.save(cx, None);
         }
         self.open_exports(cx);
-        if matches!(self.settling, Settling::Asking) {
+        if matches!(self.primary.peer.settling, Settling::Asking) {
             // What the operator was told is true of an export that is closed.
-            self.settling = Settling::NotYet;
+            self.primary.peer.settling = Settling::NotYet;
         }
         // One that stood still is asked anew: from now on the operator has the choice.
         self.meet_if_apart(cx);
     }
 
     pub fn open_exports(&mut self, cx: &mut Cx) {
-        if core::mem::take(&mut self.withheld) && matches!(self.phase, Phase::Running) {
+        if core::mem::take(&mut self.primary.peer.withheld) && matches!(self.common.phase, Phase::Running) {
             cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
     }
@@ -756,29 +774,30 @@ impl Group {
     /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
     /// histories can be told apart (rule 5).
     pub fn want_generation(&mut self, cx: &mut Cx) {
-        let sb = &mut self.sb.current;
-        if self.stream.is_some()
-            || self.cut.is_some()
+        let sb = &mut self.common.sb.current;
+        if self.primary.peer.stream.is_some()
+            || self.primary.peer.cut.is_some()
             || sb.alone
-            || self.generation_due
+            || self.primary.peer.generation_due
             || sb.identity.generation.is_blank()
         {
             return;
         }
         cx.marks.hit(Mark::GenerationContinued);
         let old = sb.identity;
-        sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
+        sb.identity.parent =
+            Position { generation: old.generation, incarnation: old.incarnation, seq: self.primary.peer.last_seq };
         let number = old.generation.number_after(0);
-        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.generation = Generation { number, tag: crate::node::mix(self.primary.peer.entropy, number) };
         sb.identity.continued = true;
         sb.alone = true;
-        self.generation_due = true;
+        self.primary.peer.generation_due = true;
         self.save_in_both_slots(cx, AfterSuper::NewGeneration);
     }
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.generation_due = false;
-        let generation = self.sb.current.identity.generation;
+        self.primary.peer.generation_due = false;
+        let generation = self.common.sb.current.identity.generation;
         cx.event(self.id(), Event::WritesAlone { generation });
         self.pump_activity(cx);
         self.say_hello(cx, Kind::GroupState);

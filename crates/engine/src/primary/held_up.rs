@@ -5,7 +5,8 @@
 
 use core::time::Duration;
 
-use crate::group::{Cx, Group};
+use crate::context::Cx;
+use crate::group::Group;
 use crate::limits;
 use crate::peer::stall::PauseCause;
 use crate::shared::marks::Mark;
@@ -61,22 +62,22 @@ fn bears_it(settings: &Settings) -> bool {
 impl Group {
     /// Since when the first writer in line waits for room.
     fn waits_since(&self) -> Option<Mono> {
-        self.blocked.front().map(|&slot| self.slots.write_ref(slot).since)
+        self.primary.blocked.front().map(|&slot| self.common.slots.write_ref(slot).since)
     }
 
     /// The clock, and what it may show before the policy acts: for status.
     pub fn held_up(&self, now: Mono) -> (Duration, Option<Duration>) {
-        let shows = self.held_up.at(now, self.waits_since(), &self.settings);
-        (shows, (!bears_it(&self.settings)).then(|| limit(&self.settings)))
+        let shows = self.primary.held_up.at(now, self.waits_since(), &self.common.settings);
+        (shows, (!bears_it(&self.common.settings)).then(|| limit(&self.common.settings)))
     }
 
     /// Looks at the clock, says what it shows, and lets the policy act.
     pub fn check_held_up(&mut self, cx: &mut Cx) {
-        let (now, oldest, settings) = (cx.now.mono, self.waits_since(), self.settings);
-        self.held_up.note(now, oldest, &settings);
-        let HeldUp { shows, told, .. } = self.held_up;
+        let (now, oldest, settings) = (cx.now.mono, self.waits_since(), self.common.settings);
+        self.primary.held_up.note(now, oldest, &settings);
+        let HeldUp { shows, told, .. } = self.primary.held_up;
         if told && shows.is_zero() {
-            self.held_up.told = false;
+            self.primary.held_up.told = false;
             return cx.event(self.id(), Event::WritersGoOn);
         }
         let is_held = oldest.is_some_and(|since| now.since(since) > bearable(&settings));
@@ -84,22 +85,22 @@ impl Group {
             return;
         }
         if !told {
-            self.held_up.told = true;
+            self.primary.held_up.told = true;
             let left = limit(&settings) - shows;
             cx.event(self.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
         }
         // A peer window that is open ends by itself.
-        if shows >= limit(&settings) && !bears_it(&settings) && self.state != State::Holding {
+        if shows >= limit(&settings) && !bears_it(&settings) && self.common.state != State::Holding {
             cx.marks.hit(Mark::HeldUpTooLong);
             self.give_up_session(cx, "writers were held up for too long: more is written than the link carries");
             // It stood still for nobody.
-            self.stall.not_the_peers(PauseCause::LinkWasFull);
+            self.primary.peer.stall.not_the_peers(PauseCause::LinkWasFull);
         }
     }
 
     /// People were told so, and not yet that it is over.
     pub fn was_held_up(&self) -> bool {
-        self.held_up.told
+        self.primary.held_up.told
     }
 }
 

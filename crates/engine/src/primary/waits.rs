@@ -5,7 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::group::{Cx, Group, GroupTimer};
+use crate::context::{Cx, GroupTimer};
+use crate::group::Group;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
@@ -19,15 +20,15 @@ impl Group {
         self.check_blocked(cx);
         self.check_held_up(cx);
         self.check_unacked(cx);
-        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() || self.was_held_up() {
+        if !self.primary.blocked.is_empty() || !self.primary.waiting_ack.is_empty() || self.was_held_up() {
             self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
         }
     }
 
     fn check_blocked(&mut self, cx: &mut Cx) {
-        let Some(&slot) = self.blocked.front() else { return };
-        let since = self.slots.write(slot).since;
-        if self.state == State::Queuing {
+        let Some(&slot) = self.primary.blocked.front() else { return };
+        let since = self.common.slots.write(slot).since;
+        if self.common.state == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
             return self.fall_to_logging(cx, &self.what_is_full("and the link is down"));
         }
@@ -35,7 +36,7 @@ impl Group {
             return self.give_up_session(cx, &self.what_is_full("and the peer has not answered since it stalled"));
         }
         let silent = cx.peer.silent_for(cx.now.mono);
-        if self.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+        if self.common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
             cx.marks.hit(Mark::QueueFullPeerSilent);
             return self.give_up_session(cx, &self.what_is_full("and the peer is silent"));
         }
@@ -43,26 +44,26 @@ impl Group {
     }
 
     fn what_is_full(&self, and: &str) -> String {
-        let short = self.wants_memory || self.waits_for_memory;
+        let short = self.common.wants_memory || self.common.waits_for_memory;
         format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
     }
 
     fn check_unacked(&mut self, cx: &mut Cx) {
-        if let Some(&(_, slot)) = self.waiting_ack.front() {
-            let since = self.slots.write(slot).since;
+        if let Some(&(_, slot)) = self.primary.waiting_ack.front() {
+            let since = self.common.slots.write(slot).since;
             self.wait_limit_reached(cx, since);
         }
     }
 
     fn wait_limit_reached(&mut self, cx: &mut Cx, since: Mono) {
-        if cx.now.mono.since(since) < self.settings.wait_limit {
+        if cx.now.mono.since(since) < self.common.settings.wait_limit {
             return;
         }
         cx.marks.hit(Mark::WaitLimitTripped);
-        let promises = matches!(self.settings.mode, Mode::Sync | Mode::Nearsync);
-        match self.settings.policy {
+        let promises = matches!(self.common.settings.mode, Mode::Sync | Mode::Nearsync);
+        match self.common.settings.policy {
             Policy::Strict if promises => self.fail_overdue(cx),
-            Policy::Hold(_) if promises && self.state == State::Holding => {}
+            Policy::Hold(_) if promises && self.common.state == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window_end(since, window) => {}
             _ => self.end_long_wait(cx),
@@ -71,28 +72,28 @@ impl Group {
 
     /// Until when a writer who came at `since` waits under `hold`.
     fn window_end(&self, since: Mono, window: Duration) -> Mono {
-        self.hold_until.unwrap_or(since.plus(window)).plus(self.settings.wait_limit)
+        self.primary.hold_until.unwrap_or(since.plus(window)).plus(self.common.settings.wait_limit)
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
     fn fail_overdue(&mut self, cx: &mut Cx) {
         let now = cx.now.mono;
-        let limit = self.settings.wait_limit;
-        while let Some(&(_, slot)) = self.waiting_ack.front() {
-            if now.since(self.slots.write(slot).since) < limit {
+        let limit = self.common.settings.wait_limit;
+        while let Some(&(_, slot)) = self.primary.waiting_ack.front() {
+            if now.since(self.common.slots.write(slot).since) < limit {
                 break;
             }
-            self.waiting_ack.pop_front();
+            self.primary.waiting_ack.pop_front();
             cx.marks.hit(Mark::StrictFailedWrite);
             self.fail_write(cx, slot);
         }
         // Those behind them may have what they wait for.
         self.release_acked(cx);
-        while let Some(&slot) = self.blocked.front() {
-            if now.since(self.slots.write(slot).since) < limit {
+        while let Some(&slot) = self.primary.blocked.front() {
+            if now.since(self.common.slots.write(slot).since) < limit {
                 break;
             }
-            self.blocked.pop_front();
+            self.primary.blocked.pop_front();
             self.was_blocked(cx, slot);
             self.fail_unnumbered(cx, slot);
         }
@@ -102,9 +103,9 @@ impl Group {
     pub fn fail_held(&mut self, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
-        let promised = self.stream.is_some_and(|stream| stream.promise_from.is_some());
-        let held = promised || !self.waiting_ack.is_empty() || self.state == State::Holding;
-        if held && self.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
+        let promised = self.primary.peer.stream.is_some_and(|stream| stream.promise_from.is_some());
+        let held = promised || !self.primary.waiting_ack.is_empty() || self.common.state == State::Holding;
+        if held && self.common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(cx);
         }
     }
@@ -112,10 +113,10 @@ impl Group {
     /// Everyone who waits is told that the outcome is unknown.
     pub fn fail_waiting(&mut self, cx: &mut Cx) {
         self.fail_cold(cx);
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+        while let Some((_, slot)) = self.primary.waiting_ack.pop_front() {
             self.fail_write(cx, slot);
         }
-        while let Some(slot) = self.blocked.pop_front() {
+        while let Some(slot) = self.primary.blocked.pop_front() {
             self.was_blocked(cx, slot);
             self.fail_unnumbered(cx, slot);
         }
@@ -123,13 +124,13 @@ impl Group {
 
     /// A write that has neither a number nor a range.
     pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
-        if let Some(Op::Write(op)) = self.slots.take(slot) {
+        if let Some(Op::Write(op)) = self.common.slots.take(slot) {
             cx.reply(op.id, Err(IoError::Io));
         }
     }
 
     pub fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         op.remote_done = true;
         if !core::mem::replace(&mut op.answered, true) {
             cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });

@@ -9,12 +9,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::formats::wire::{HEADER_BYTES, Header, Kind, flags};
-use crate::group::{Cx, Group, GroupTimer, Stream, TimerKey};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::peer::queue::{Body, Item, cost};
+use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
 use crate::records::activity::Pins;
 use crate::records::record::AfterSuper;
@@ -137,36 +139,38 @@ impl Group {
     // ---- room ------------------------------------------------------------------------------------------------------
 
     pub fn request_write(&mut self, cx: &mut Cx, op: WriteOp) {
-        self.came += 1;
-        let slot = self.slots.insert(Op::Write(WriteOp { came: self.came, ..op }));
-        if self.blocked.is_empty() && self.has_room(cx, slot) {
+        self.primary.came += 1;
+        let slot = self.common.slots.insert(Op::Write(WriteOp { came: self.primary.came, ..op }));
+        if self.primary.blocked.is_empty() && self.has_room(cx, slot) {
             return self.reserve_and_go(cx, slot);
         }
-        if self.stream.is_some() && self.syncs() {
+        if self.primary.peer.stream.is_some() && self.syncs() {
             self.turn_to_cuts(cx);
             return self.reserve_and_go(cx, slot);
         }
         cx.marks.hit(Mark::QueueFullWaited);
-        self.blocked.push_back(slot);
+        self.primary.blocked.push_back(slot);
         self.check_waits(cx);
     }
 
     pub fn has_room(&mut self, cx: &Cx, slot: u32) -> bool {
-        let lone = self.queue.is_empty() && self.reserved_items == 0;
-        if self.stream.is_none() || lone || planted(Fault::QueueLimitIgnored) {
+        let lone = self.primary.peer.queue.is_empty() && self.primary.peer.reserved_items == 0;
+        if self.primary.peer.stream.is_none() || lone || planted(Fault::QueueLimitIgnored) {
             return true;
         }
-        let (bytes, items) = self.slots.write(slot).cost_bytes(cx.peer.part_bytes);
+        let (bytes, items) = self.common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
         let memory = self.held_bytes() + bytes <= cx.allowance;
-        self.wants_memory |= !memory;
+        self.common.wants_memory |= !memory;
         memory
-            && self.queue.bytes() + self.sync_waiting_bytes() + self.reserved_bytes + bytes <= self.settings.queue_bytes
-            && self.queue.len() + self.reserved_items + items <= self.settings.queue_items
+            && self.primary.peer.queue.bytes() + self.sync_waiting_bytes() + self.primary.peer.reserved_bytes + bytes
+                <= self.common.settings.queue_bytes
+            && self.primary.peer.queue.len() + self.primary.peer.reserved_items + items
+                <= self.common.settings.queue_items
     }
 
     /// A write that has its room goes for its range.
     pub fn reserve_and_go(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match self.volume(volume).conflict(offset, length) {
             None => self.take_range(cx, slot),
@@ -185,7 +189,7 @@ impl Group {
 
     /// Only ever planted.
     fn answer_early(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         op.answered = true;
         cx.reply(op.id, Ok(()));
     }
@@ -193,38 +197,38 @@ impl Group {
     /// A write waits until the range is free; its room in the queue is kept meanwhile.
     pub fn wait_for_range(&mut self, slot: u32, offset: u64, length: u64) {
         self.reserve(slot);
-        let volume = self.slots.write(slot).volume;
+        let volume = self.common.slots.write(slot).volume;
         self.volume(volume).wait_for_range(slot, offset, length, true);
     }
 
     /// Room is promised to a write that waits for something else.
     pub fn reserve(&mut self, slot: u32) {
-        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
-        self.reserved_bytes += bytes;
-        self.reserved_items += items;
+        let (bytes, items) = self.common.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.primary.peer.reserved_bytes += bytes;
+        self.primary.peer.reserved_items += items;
     }
 
     pub fn unreserve(&mut self, slot: u32) {
-        let (bytes, items) = self.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
-        self.reserved_bytes -= bytes;
-        self.reserved_items -= items;
+        let (bytes, items) = self.common.slots.write(slot).cost_bytes(limits::PART_BYTES_MIN);
+        self.primary.peer.reserved_bytes -= bytes;
+        self.primary.peer.reserved_items -= items;
     }
 
     /// A write that has no number yet lets go of its range and of its place in the activity log.
     pub fn give_back_range(&mut self, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
-        self.activity.unpin(&pins);
+        self.common.activity.unpin(&pins);
         self.volume(volume).release(slot);
     }
 
     /// Lets blocked writers in while there is room.
     pub fn release_blocked(&mut self, cx: &mut Cx) {
-        while let Some(&slot) = self.blocked.front() {
-            if matches!(self.state, State::Failed(_)) || !self.has_room(cx, slot) {
+        while let Some(&slot) = self.primary.blocked.front() {
+            if matches!(self.common.state, State::Failed(_)) || !self.has_room(cx, slot) {
                 return;
             }
-            self.blocked.pop_front();
+            self.primary.blocked.pop_front();
             if planted(Fault::WaiterForgotten) {
                 continue;
             }
@@ -235,9 +239,9 @@ impl Group {
 
     /// A writer has waited for room, and need not any more, or failed.
     pub fn was_blocked(&mut self, cx: &Cx, slot: u32) {
-        let since = self.slots.write(slot).since;
-        self.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
-        self.held_up.note(cx.now.mono, Some(since), &self.settings);
+        let since = self.common.slots.write(slot).since;
+        self.common.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
+        self.primary.held_up.note(cx.now.mono, Some(since), &self.common.settings);
     }
 
     // ---- admission -------------------------------------------------------------------------------------------------
@@ -249,7 +253,7 @@ impl Group {
             return;
         }
         while let Some(slot) = self.volume(volume).next_free_waiter() {
-            if matches!(self.slots.get(slot), Some(Op::Write(_))) {
+            if matches!(self.common.slots.get(slot), Some(Op::Write(_))) {
                 self.unreserve(slot);
                 self.take_range(cx, slot);
             } else {
@@ -261,16 +265,16 @@ impl Group {
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
     pub fn stamp(&mut self, cx: &Cx) -> Wall {
-        let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.last_wall.0 + 1 };
+        let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.primary.peer.last_wall.0 + 1 };
         // A liar may have been followed whose clock stood at its end.
-        self.last_wall = Wall(cx.now.wall.0.max(floor).min(limits::WALL_MAX));
-        self.last_wall
+        self.primary.peer.last_wall = Wall(cx.now.wall.0.max(floor).min(limits::WALL_MAX));
+        self.primary.peer.last_wall
     }
 
     /// What writers must wait for now.
     fn write_level(&self) -> Level {
-        let promised = self.stream.is_some_and(|s| s.promise_from.is_some());
-        match self.settings.mode {
+        let promised = self.primary.peer.stream.is_some_and(|s| s.promise_from.is_some());
+        match self.common.settings.mode {
             Mode::Sync if promised => Level::Durable,
             Mode::Nearsync if promised => Level::Received,
             _ => Level::Local,
@@ -284,9 +288,9 @@ impl Group {
         }
         let wall = self.stamp(cx);
         let level = self.write_level();
-        let streamed = self.stream.is_some();
-        let first = self.last_seq.next();
-        let op = self.slots.write(slot).clone();
+        let streamed = self.primary.peer.stream.is_some();
+        let first = self.primary.peer.last_seq.next();
+        let op = self.common.slots.write(slot).clone();
         let part = op.part_bytes(cx.peer.part_bytes);
         let parts = if streamed { op.length.div_ceil(part) } else { 1 };
         if parts > 1 {
@@ -295,21 +299,21 @@ impl Group {
         if streamed {
             self.enqueue_parts(&op, first, part, wall, level);
         }
-        self.last_seq = Seq(self.last_seq.0 + parts);
-        let last = self.last_seq;
+        self.primary.peer.last_seq = Seq(self.primary.peer.last_seq.0 + parts);
+        let last = self.primary.peer.last_seq;
         let volume = self.volume(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
         volume.keep(op.offset, op.length, last, streamed);
         volume.number(slot, first);
-        let stored = self.slots.write(slot);
+        let stored = self.common.slots.write(slot);
         (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
         if level > Level::Local {
             stored.remote_done = false;
-            self.waiting_ack.push_back((last, slot));
-            self.set_timer(cx, GroupTimer::Waits, self.settings.wait_limit.min(Duration::from_secs(1)));
+            self.primary.waiting_ack.push_back((last, slot));
+            self.set_timer(cx, GroupTimer::Waits, self.common.settings.wait_limit.min(Duration::from_secs(1)));
         }
-        self.counters.writes += 1;
-        self.counters.written_bytes += op.length;
+        self.common.counters.writes += 1;
+        self.common.counters.written_bytes += op.length;
         if cx.trace {
             let part_bytes = if streamed { part } else { op.length };
             cx.event(self.id(), Event::Admitted { id: op.id, first, last, part_bytes });
@@ -329,7 +333,7 @@ impl Group {
                 }
                 What::Zero { no_hole } => (Body::Zero { no_hole: *no_hole }, 0),
             };
-            self.queue.push(Item {
+            self.primary.peer.queue.push(Item {
                 seq,
                 volume: op.volume,
                 offset: op.offset + done,
@@ -366,10 +370,10 @@ impl Group {
     // ---- completion ------------------------------------------------------------------------------------------------
 
     pub fn write_done(&mut self, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
-        let op = self.slots.write(slot).clone();
+        let op = self.common.slots.write(slot).clone();
         let volume = self.volume(op.volume);
         volume.release(slot);
-        self.activity.unpin(&op.pins);
+        self.common.activity.unpin(&op.pins);
         let record = self.flush_record_due(op.volume);
         let volume = self.volume(op.volume);
         // What a flush under way covers is not durable before that flush ends.
@@ -381,7 +385,7 @@ impl Group {
         }
         match result {
             Ok(()) => {
-                self.slots.write(slot).local = Local::Done;
+                self.common.slots.write(slot).local = Local::Done;
                 if op.fua && others_unflushed {
                     self.flush_write(cx, slot, op.volume);
                 }
@@ -394,7 +398,7 @@ impl Group {
         self.take_up_promise(cx);
         self.begin_late_flush(cx, op.volume);
         self.want_flush_for_bits(cx, op.volume);
-        if !self.activity.cold.is_empty() {
+        if !self.common.activity.cold.is_empty() {
             self.pump_activity(cx);
         }
     }
@@ -405,26 +409,26 @@ impl Group {
         if !planted(Fault::FailedWriteClears) {
             self.volume(op.volume).mark_uncovered(op.offset, op.length);
         }
-        let unsent_from = self.queue.first_unsent();
+        let unsent_from = self.primary.peer.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
-        while seq <= op.last && self.stream.is_some() {
-            self.queue.void(seq);
+        while seq <= op.last && self.primary.peer.stream.is_some() {
+            self.primary.peer.queue.void(seq);
             seq = seq.next();
         }
-        let stored = self.slots.write(slot);
+        let stored = self.common.slots.write(slot);
         stored.local = Local::Done;
         stored.failed = Some(error);
         cx.event(self.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
-        self.repair.due = !planted(Fault::RepairForgotten);
+        self.primary.peer.repair.due = !planted(Fault::RepairForgotten);
         // This one may well be readable.
-        self.repair.again_at = self.repair.again_at.map(|_| cx.now.mono);
+        self.primary.peer.repair.again_at = self.primary.peer.repair.again_at.map(|_| cx.now.mono);
         self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 
     /// Answers the writer when here and there is done what its mode asks, and forgets the write.
     pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
-        let broken = matches!(self.state, State::Failed(_));
-        let op = self.slots.write(slot);
+        let broken = matches!(self.common.state, State::Failed(_));
+        let op = self.common.slots.write(slot);
         if op.local != Local::Done || !(op.remote_done || op.failed.is_some()) {
             return;
         }
@@ -432,8 +436,8 @@ impl Group {
         if !core::mem::replace(&mut op.answered, true) {
             cx.reply(id, result);
         }
-        if self.slots.write(slot).remote_done {
-            self.slots.take(slot);
+        if self.common.slots.write(slot).remote_done {
+            self.common.slots.take(slot);
         }
     }
 
@@ -451,7 +455,7 @@ impl Group {
     /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
     fn flush_write(&mut self, cx: &mut Cx, slot: u32, id: VolumeId) {
         let latched = self.volume(id).latched;
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         if latched {
             op.failed = Some(IoError::Io);
         } else {
@@ -478,7 +482,7 @@ impl Group {
 
     /// Those who wait for a flush of more than was complete get it when that is.
     fn begin_late_flush(&mut self, cx: &mut Cx, id: VolumeId) {
-        let last = self.last_seq;
+        let last = self.primary.peer.last_seq;
         let volume = self.volume(id);
         if volume.flushing.is_some() || volume.flush_later.is_empty() {
             return;
@@ -493,18 +497,18 @@ impl Group {
     /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
     /// every acknowledged write: a pull brings it back, and nothing is due.
     fn flush_record_due(&self, id: VolumeId) -> Seq {
-        let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
+        let both_have_it = self.common.state == State::Replicating && self.common.settings.mode == Mode::Sync;
         if both_have_it || planted(Fault::FlushPointNotRecorded) {
             Seq::NONE
         } else {
-            self.volumes[usize::from(id.0)].record_due()
+            self.common.volumes[usize::from(id.0)].record_due()
         }
     }
 
     /// A write is answered without the peer. With FUA it counted on the promise of `sync`, under which nothing was due; now
     /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
     pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         let (id, local, held) = (op.volume, op.local, op.fua && !op.answered && op.failed.is_none());
         let record = self.flush_record_due(id);
         if !held || record == Seq::NONE {
@@ -519,7 +523,7 @@ impl Group {
     }
 
     fn begin_flush(&mut self, cx: &mut Cx, id: VolumeId) {
-        let last = self.last_seq;
+        let last = self.primary.peer.last_seq;
         let volume = self.volume(id);
         volume.flushing = Some(volume.complete_through(last));
         volume.unflushed_bytes = 0;
@@ -551,7 +555,7 @@ impl Group {
             self.save(cx, Some(AfterSuper::FlushFailed { waiters }));
             return self.fail(cx, Broken::VolumeFlush);
         }
-        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.volumes[usize::from(id.0)].recorded;
+        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.common.volumes[usize::from(id.0)].recorded;
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
         for waiter in plain {
             self.flush_answer(cx, waiter, true);
@@ -567,7 +571,7 @@ impl Group {
         self.want_flush_for_bits(cx, id);
         self.clear_bits(cx);
         self.take_up_promise(cx);
-        if self.peer_wants_flush {
+        if self.primary.peer.peer_wants_flush {
             self.tell_primary_state(cx);
         }
     }
@@ -575,9 +579,9 @@ impl Group {
     /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
     fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
         cx.marks.hit(Mark::FlushPointRecorded);
-        self.sb.current.flushed[usize::from(volume.0)] = through;
+        self.common.sb.current.flushed[usize::from(volume.0)] = through;
         if planted(Fault::FlushPointsMixed) {
-            self.sb.current.flushed.fill(through);
+            self.common.sb.current.flushed.fill(through);
         }
         self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
     }
@@ -604,7 +608,7 @@ impl Group {
             Who::Request(id) => cx.reply(id, result),
             Who::Engine => {}
             Who::Write(slot) => {
-                let op = self.slots.write(slot);
+                let op = self.common.slots.write(slot);
                 op.local = Local::Done;
                 op.failed = op.failed.or(result.err());
                 self.finish(cx, slot);
@@ -627,8 +631,8 @@ impl Group {
     }
 
     pub fn flush_for_bits(&mut self, cx: &mut Cx) {
-        for index in 0..self.volumes.len() {
-            let volume = &self.volumes[index];
+        for index in 0..self.common.volumes.len() {
+            let volume = &self.common.volumes[index];
             if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
                 self.want_flush(cx, VolumeId(index as u16), Who::Engine);
             }
@@ -637,22 +641,22 @@ impl Group {
 
     /// Whether all writes up to here are flushed on every volume; if not, sees to it. Nobody waits for it.
     pub fn flushed_through(&mut self, cx: &mut Cx, mark: Seq) -> bool {
-        let last = self.last_seq;
-        for index in 0..self.volumes.len() {
-            let volume = &self.volumes[index];
+        let last = self.primary.peer.last_seq;
+        for index in 0..self.common.volumes.len() {
+            let volume = &self.common.volumes[index];
             let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
             if due && volume.complete_through(last) >= mark {
                 self.want_flush(cx, VolumeId(index as u16), Who::Engine);
             }
         }
-        self.volumes.iter().all(|volume| volume.flushed >= mark)
+        self.common.volumes.iter().all(|volume| volume.flushed >= mark)
     }
 
     pub fn clear_bits(&mut self, cx: &mut Cx) {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
-        let Some(applied) = self.stream.map(applied) else { return };
+        let Some(applied) = self.primary.peer.stream.map(applied) else { return };
         let mut cleared = false;
-        for volume in &mut self.volumes {
+        for volume in &mut self.common.volumes {
             cleared |= volume.clear_confirmed(applied);
         }
         if cleared {
@@ -680,21 +684,21 @@ impl Group {
 
     pub fn tell_primary_state(&mut self, cx: &mut Cx) {
         // What is not on record the peer was not told.
-        let is_known = self.role() == Role::Primary && self.sb.durable.role == Role::Primary;
-        if !is_known || self.hello.is_none() {
+        let is_known = self.role() == Role::Primary && self.common.sb.durable.role == Role::Primary;
+        if !is_known || self.common.hello.is_none() {
             return;
         }
         let Some(link) = cx.peer.link else { return };
         self.watch_clock(cx);
-        let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
-        let wall = if idle { self.stamp(cx) } else { self.last_wall };
+        let idle = self.primary.peer.stream.is_some_and(|s| s.open && s.applied == self.primary.peer.last_seq);
+        let wall = if idle { self.stamp(cx) } else { self.primary.peer.last_wall };
         let flushed = self.flush_point();
-        let incarnation = self.sb.current.identity.incarnation;
+        let incarnation = self.common.sb.current.identity.incarnation;
         // Which grants this stream goes by: what was taken back before is not under way any more.
-        let in_cut = self.cut.as_ref().map_or(0, |cut| cut.recalls);
-        let offset = self.stream.map_or(in_cut, |s| s.recalls);
+        let in_cut = self.primary.peer.cut.as_ref().map_or(0, |cut| cut.recalls);
+        let offset = self.primary.peer.stream.map_or(in_cut, |s| s.recalls);
         let header = Header {
-            seq: self.last_seq,
+            seq: self.primary.peer.last_seq,
             offset,
             wall,
             flushed,
@@ -706,18 +710,27 @@ impl Group {
 
     /// Every write up to here is flushed on its volume.
     pub fn flush_point(&self) -> Seq {
-        self.volumes.iter().map(|volume| volume.flush_point(self.last_seq)).min().unwrap_or(self.last_seq)
+        self.common
+            .volumes
+            .iter()
+            .map(|volume| volume.flush_point(self.primary.peer.last_seq))
+            .min()
+            .unwrap_or(self.primary.peer.last_seq)
     }
 
     /// All local work is done and flushed.
     pub fn primary_at_rest(&mut self, cx: &mut Cx) -> bool {
-        if self.slots.writes() > 0 || self.scratch_writes > 0 || self.volumes.iter().any(|v| v.has_writes_in_flight()) {
+        if self.common.slots.writes() > 0
+            || self.primary.peer.scratch_writes > 0
+            || self.common.volumes.iter().any(|v| v.has_writes_in_flight())
+        {
             return false;
         }
         let mut rest = true;
-        for index in 0..self.volumes.len() {
-            let volume = &self.volumes[index];
-            let dirty_cache = volume.unflushed_bytes > 0 || volume.flushed < self.last_seq && volume.wants_flush();
+        for index in 0..self.common.volumes.len() {
+            let volume = &self.common.volumes[index];
+            let dirty_cache =
+                volume.unflushed_bytes > 0 || volume.flushed < self.primary.peer.last_seq && volume.wants_flush();
             if volume.flushing.is_some() {
                 rest = false;
             } else if dirty_cache && !volume.latched {
@@ -732,14 +745,14 @@ impl Group {
         if !self.serves() {
             return Protection::None;
         }
-        match (self.state, self.settings.mode) {
+        match (self.common.state, self.common.settings.mode) {
             (State::Replicating, Mode::Sync) => Protection::BothDurable,
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,
             (State::Failed(_), _) => Protection::None,
             // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
             (State::Syncing | State::Paused(_), _) if self.syncs() => Protection::LocalOnly,
-            _ if self.stream.is_some() => Protection::Queued,
+            _ if self.primary.peer.stream.is_some() => Protection::Queued,
             _ => Protection::LocalOnly,
         }
     }

@@ -9,10 +9,12 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::formats::cell::{self, Head};
 use crate::formats::identity::Role;
-use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -179,83 +181,83 @@ impl Group {
     // ---- the bitmap's cells -----------------------------------------------------------------------------------------
 
     fn cell_head(&self) -> Head {
-        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+        Head { node: self.common.node, peer: self.common.config.peer, tag: self.common.config.tag, ..Head::default() }
     }
 
     /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
     pub fn store_device_sizes(&mut self, cx: &mut Cx) {
         let devices = self.device_sizes();
-        self.bitmap.sizes_recorded(devices);
+        self.common.bitmap.sizes_recorded(devices);
         self.pump_cells(cx);
     }
 
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |group: &Group, index: usize| {
-            let (volume, cell) = group.bitmap.place(index);
-            let volume = &group.volumes[usize::from(volume.0)];
+            let (volume, cell) = group.common.bitmap.place(index);
+            let volume = &group.common.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
         };
-        let cells = (0..self.bitmap.count()).filter(|index| unstored(self, *index)).collect();
+        let cells = (0..self.common.bitmap.count()).filter(|index| unstored(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
     pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
         let differs = |group: &Group, index: usize| {
-            let (volume, cell) = group.bitmap.place(index);
-            let volume = &group.volumes[usize::from(volume.0)];
+            let (volume, cell) = group.common.bitmap.place(index);
+            let volume = &group.common.volumes[usize::from(volume.0)];
             volume.dirty.cell(cell) != volume.stored.cell(cell)
         };
-        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        let cells = (0..self.common.bitmap.count()).filter(|index| differs(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell as it is in memory.
     pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let cells = (0..self.bitmap.count()).collect();
+        let cells = (0..self.common.bitmap.count()).collect();
         self.save_cells(cx, cells, then);
     }
 
     fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
-        let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
+        let needed = |index: &usize| (self.common.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
         let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
-        self.bitmap.wanted.extend(cells);
+        self.common.bitmap.wanted.extend(cells);
         if then.is_of_a_question() {
             // Nothing follows from an earlier one any more.
-            self.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
+            self.common.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
         }
-        self.bitmap.waiting.push(Waiting { left, then });
+        self.common.bitmap.waiting.push(Waiting { left, then });
         self.pump_cells(cx);
         self.bits_saved(cx);
     }
 
     fn pump_cells(&mut self, cx: &mut Cx) {
-        while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
-            let Some(index) = self.bitmap.next_wanted() else { return };
+        while self.common.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
+            let Some(index) = self.common.bitmap.next_wanted() else { return };
             self.write_cell(cx, index);
         }
     }
 
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
         // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
-        let confirmed = self.sb.current.confirmed;
-        let (id, cell) = self.bitmap.place(index);
-        let volume = &mut self.volumes[usize::from(id.0)];
+        let confirmed = self.common.sb.current.confirmed;
+        let (id, cell) = self.common.bitmap.place(index);
+        let volume = &mut self.common.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
         announce(&mut words, &volume.announced, cell);
         // Until the write is done either content may be found: only what both hold counts as stored.
         volume.stored.mask_cell(cell, &words);
-        let state = &mut self.bitmap.cells[index];
+        let state = &mut self.common.bitmap.cells[index];
         state.update += 1;
         state.writing = true;
         // Where the cells stand follows from the devices, whatever the group uses of them.
-        let size = self.bitmap.device_bytes[usize::from(id.0)];
+        let size = self.common.bitmap.device_bytes[usize::from(id.0)];
         let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
         let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);
-        self.bitmap.in_flight += 1;
+        self.common.bitmap.in_flight += 1;
         let token = self.start_op(Op::BitmapCell { index, words });
         let store = Store::Bitmap(self.id());
         let parts = vec![Bytes::Meta(image)];
@@ -264,25 +266,25 @@ impl Group {
     }
 
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
-        self.bitmap.in_flight -= 1;
-        self.bitmap.cells[index].writing = false;
+        self.common.bitmap.in_flight -= 1;
+        self.common.bitmap.cells[index].writing = false;
         if !ok {
             // As with the superblock: the slot that may be torn is the next one as well.
-            self.bitmap.cells[index].update += 1;
+            self.common.bitmap.cells[index].update += 1;
             self.fail(cx, Broken::Bits);
             return self.refuse_waiting(cx);
         }
-        let update = self.bitmap.cells[index].update;
+        let update = self.common.bitmap.cells[index].update;
         if update < cell::RELIED_ON_FROM {
-            self.bitmap.wanted.insert(index);
+            self.common.bitmap.wanted.insert(index);
             return self.pump_cells(cx);
         }
-        if let Some(at) = self.bitmap.cells[index].found_at.take() {
-            self.bitmap.moving.remove(&at);
+        if let Some(at) = self.common.bitmap.cells[index].found_at.take() {
+            self.common.bitmap.moving.remove(&at);
         }
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.common.bitmap.place(index);
         self.volume(id).stored.set_cell(cell, words);
-        for waiting in &mut self.bitmap.waiting {
+        for waiting in &mut self.common.bitmap.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }
         self.pump_cells(cx);
@@ -292,17 +294,17 @@ impl Group {
 
     /// The bits cannot be stored: whoever ordered what waits for them is told.
     fn refuse_waiting(&mut self, cx: &mut Cx) {
-        for waiting in core::mem::take(&mut self.bitmap.waiting) {
+        for waiting in core::mem::take(&mut self.common.bitmap.waiting) {
             if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
-                self.phase = Phase::Running;
+                self.common.phase = Phase::Running;
                 cx.refuse(id, Broken::Bits.words());
             }
         }
     }
 
     fn bits_saved(&mut self, cx: &mut Cx) {
-        while let Some(at) = self.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
-            let Waiting { then, .. } = self.bitmap.waiting.remove(at);
+        while let Some(at) = self.common.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
+            let Waiting { then, .. } = self.common.bitmap.waiting.remove(at);
             self.after_bits(cx, then);
         }
     }
@@ -310,16 +312,16 @@ impl Group {
     /// Clears on disk what is clear in memory: on a primary, which clears them all the time, a few cells at a time.
     pub fn tidy_bits(&mut self, cx: &mut Cx) {
         let stale = |group: &Group, index: usize| {
-            let (volume, cell) = group.bitmap.place(index);
-            let volume = &group.volumes[usize::from(volume.0)];
+            let (volume, cell) = group.common.bitmap.place(index);
+            let volume = &group.common.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
-        let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
+        let mut found = (0..self.common.bitmap.count()).filter(|index| stale(self, *index));
         let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
         let cells: Vec<usize> = found.by_ref().take(most).collect();
         let more = found.next().is_some();
-        self.bitmap.wanted.extend(cells);
+        self.common.bitmap.wanted.extend(cells);
         self.pump_cells(cx);
         if more {
             self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
@@ -330,36 +332,40 @@ impl Group {
 
     /// A crash from now on finds this range: by the log, or by its stored bits.
     fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
-        self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
+        self.common
+            .config
+            .activity
+            .extents_of(id, offset, length)
+            .all(|extent| self.extent_covered(extent, offset, length))
     }
 
     fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
-        if self.activity.is_hot(extent) {
+        if self.common.activity.is_hot(extent) {
             return true;
         }
-        let volume = &self.volumes[usize::from(extent.volume.0)];
-        let Some((start, bytes)) = self.activity.range(extent, volume.config.size_bytes) else { return true };
+        let volume = &self.common.volumes[usize::from(extent.volume.0)];
+        let Some((start, bytes)) = self.common.activity.range(extent, volume.config.size_bytes) else { return true };
         let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
         (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
     }
 
     /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
     pub fn take_range(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.common.state, State::Failed(_)) {
             // It waited for another write when the group failed.
             self.volume(id).let_go(slot);
             return self.fail_unnumbered(cx, slot);
         }
         self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         self.want_generation(cx);
-        if !self.generation_due && self.is_covered(id, offset, length) && !self.starves(cx) {
+        if !self.primary.peer.generation_due && self.is_covered(id, offset, length) && !self.starves(cx) {
             return self.go_hot_in_its_room(cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
         self.reserve(slot);
-        self.activity.cold.push_back(slot);
+        self.common.activity.cold.push_back(slot);
         self.pump_activity(cx);
     }
 
@@ -375,71 +381,72 @@ impl Group {
     }
 
     fn wait_for_room_again(&mut self, cx: &mut Cx, slot: u32) {
-        let volume = self.slots.write(slot).volume;
+        let volume = self.common.slots.write(slot).volume;
         self.give_back_range(slot);
         // Before those who came after it.
-        let came = self.slots.write(slot).came;
-        let at = self.blocked.partition_point(|&other| self.slots.write_ref(other).came < came);
-        self.blocked.insert(at, slot);
+        let came = self.common.slots.write(slot).came;
+        let at = self.primary.blocked.partition_point(|&other| self.common.slots.write_ref(other).came < came);
+        self.primary.blocked.insert(at, slot);
         self.check_waits(cx);
         self.wake_range_waiters(cx, volume);
     }
 
     fn go_hot(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
+        let op = self.common.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
         let mut pins = Pins::default();
-        for extent in self.config.activity.extents_of(id, offset, length) {
-            self.activity.pin(extent, &mut pins);
+        for extent in self.common.config.activity.extents_of(id, offset, length) {
+            self.common.activity.pin(extent, &mut pins);
         }
-        self.slots.write(slot).pins = pins;
+        self.common.slots.write(slot).pins = pins;
         self.admit_write(cx, slot);
     }
 
     /// Gives cold writes their place in the log, and lets those go on that have it.
     pub fn pump_activity(&mut self, cx: &mut Cx) {
         self.release_cold(cx);
-        if self.activity.is_writing() || self.activity.cold.is_empty() {
+        if self.common.activity.is_writing() || self.common.activity.cold.is_empty() {
             return;
         }
-        let config = self.config.activity;
-        let cold = self.activity.cold.clone();
+        let config = self.common.config.activity;
+        let cold = self.common.activity.cold.clone();
         for slot in &cold {
-            let op = self.slots.write_ref(*slot);
+            let op = self.common.slots.write_ref(*slot);
             if is_very_long(config, op) {
                 let (id, offset, length) = (op.volume, op.offset, op.length);
                 self.announce_write(*slot, id, offset, length);
             }
         }
-        let volumes = &self.volumes;
+        let volumes = &self.common.volumes;
         let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
-        let writes = cold.iter().map(|slot| self.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
+        let writes = cold.iter().map(|slot| self.common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
         let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
-        let crowded = !self.activity.admit_line(line, may_leave);
-        self.activity.crowded = crowded;
+        let crowded = !self.common.activity.admit_line(line, may_leave);
+        self.common.activity.crowded = crowded;
         self.store_ahead(crowded);
         self.pump_cells(cx);
-        let cells = self.activity.begin_update(
+        let cells = self.common.activity.begin_update(
             self.cell_head(),
-            self.sb.current.identity.incarnation,
-            self.sb.current.confirmed,
+            self.common.sb.current.identity.incarnation,
+            self.common.sb.current.confirmed,
         );
         self.write_activity(cx, cells);
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
     fn store_ahead(&mut self, crowded: bool) {
-        let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
-        let bytes = self.config.activity.extent_bytes;
-        let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
+        let wanted = self.common.config.activity.extents as usize / if crowded { 2 } else { 8 };
+        let bytes = self.common.config.activity.extent_bytes;
+        let coldest: Vec<Extent> = self.common.activity.coldest(wanted.max(1)).collect();
         for extent in coldest {
-            if !stored_through(&self.volumes, bytes, extent) {
+            if !stored_through(&self.common.volumes, bytes, extent) {
                 // It may lie in two cells.
-                let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
-                let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
+                let size = self.common.volumes[usize::from(extent.volume.0)].config.size_bytes;
+                let Some((start, bytes)) = self.common.activity.range(extent, size) else { continue };
                 let (first, last) = region_span(start, bytes);
-                let cells = self.bitmap.index(extent.volume, first)..=self.bitmap.index(extent.volume, last);
-                self.bitmap.wanted.extend(cells);
+                let cells =
+                    self.common.bitmap.index(extent.volume, first)..=self.common.bitmap.index(extent.volume, last);
+                self.common.bitmap.wanted.extend(cells);
             }
         }
     }
@@ -452,21 +459,21 @@ impl Group {
             return;
         }
         volume.announced.push(Announced { slot, first, last });
-        let cells = self.bitmap.index(id, first)..=self.bitmap.index(id, last);
-        self.bitmap.wanted.extend(cells);
+        let cells = self.common.bitmap.index(id, first)..=self.common.bitmap.index(id, last);
+        self.common.bitmap.wanted.extend(cells);
     }
 
     fn release_cold(&mut self, cx: &mut Cx) {
         let mut at = 0;
-        while let Some(&slot) = self.activity.cold.get(at) {
+        while let Some(&slot) = self.common.activity.cold.get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
             if !planted(Fault::GenerationForgotten) {
                 self.want_generation(cx);
             }
-            if self.generation_due {
+            if self.primary.peer.generation_due {
                 return;
             }
-            let op = self.slots.write(slot);
+            let op = self.common.slots.write(slot);
             let (id, offset, length) = (op.volume, op.offset, op.length);
             let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
             let stored = announced && self.is_stored(id, offset, length);
@@ -477,7 +484,7 @@ impl Group {
                 at += 1;
                 continue;
             }
-            self.activity.cold.remove(at);
+            self.common.activity.cold.remove(at);
             self.volume(id).announced.retain(|a| a.slot != slot);
             self.unreserve(slot);
             self.go_hot_in_its_room(cx, slot);
@@ -487,13 +494,15 @@ impl Group {
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
     fn starves(&mut self, cx: &Cx) -> bool {
-        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else { return false };
-        cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
+        let Some(&slot) = self.common.activity.cold.front().filter(|_| self.common.activity.crowded) else {
+            return false;
+        };
+        cx.now.mono.since(self.common.slots.write(slot).since) >= limits::STARVES_AFTER
     }
 
     fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
-        let stored = &self.volumes[usize::from(id.0)].stored;
+        let stored = &self.common.volumes[usize::from(id.0)].stored;
         (first..=last).all(|region| stored.get(region))
     }
 
@@ -506,7 +515,7 @@ impl Group {
     }
 
     pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
-        let whole = self.activity.written(ok);
+        let whole = self.common.activity.written(ok);
         if !ok {
             return self.fail(cx, Broken::Bits);
         }
@@ -518,19 +527,19 @@ impl Group {
     /// Empties the log on disk: everything it named is in the stored bitmap.
     pub fn reset_activity(&mut self, cx: &mut Cx) {
         // The run that begins: its incarnation is recorded next.
-        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
-        let cells = self.activity.begin_reset(self.cell_head(), run, self.sb.current.confirmed);
+        let run = Incarnation(self.common.sb.current.identity.incarnation.0 + 1);
+        let cells = self.common.activity.begin_reset(self.cell_head(), run, self.common.sb.current.confirmed);
         self.write_activity(cx, cells);
     }
 
     /// The group failed: whoever waits for the log is told.
     pub fn fail_cold(&mut self, cx: &mut Cx) {
-        while let Some(slot) = self.activity.cold.pop_front() {
+        while let Some(slot) = self.common.activity.cold.pop_front() {
             self.unreserve(slot);
-            let id = self.slots.write(slot).volume;
+            let id = self.common.slots.write(slot).volume;
             self.volume(id).announced.retain(|a| a.slot != slot);
             self.volume(id).release(slot);
-            if let Some(Op::Write(op)) = self.slots.take(slot) {
+            if let Some(Op::Write(op)) = self.common.slots.take(slot) {
                 cx.reply(op.id, Err(crate::IoError::Io));
             }
             self.wake_range_waiters(cx, id);

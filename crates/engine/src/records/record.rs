@@ -4,13 +4,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::RELIED_ON_FROM;
 use crate::formats::identity::{Identity, Role};
 use crate::formats::superblock::Superblock;
 use crate::formats::wire::Kind;
+use crate::group::Group;
 use crate::group::roles::PromotionAnswer;
 use crate::group::start::StartStage;
-use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -100,13 +102,13 @@ impl Group {
     pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
         if let Some(then) = then {
             // An update in flight carries the older content: this one lands with the next.
-            self.sb.after.push((self.sb.next_relied_on(), then));
+            self.common.sb.after.push((self.common.sb.next_relied_on(), then));
         }
-        if planted(Fault::RecordNotAwaited) && !self.sb.after.is_empty() {
+        if planted(Fault::RecordNotAwaited) && !self.common.sb.after.is_empty() {
             return self.record_late(cx);
         }
-        if self.sb.in_flight {
-            self.sb.dirty = true;
+        if self.common.sb.in_flight {
+            self.common.sb.dirty = true;
         } else {
             self.write_superblock(cx);
         }
@@ -115,39 +117,39 @@ impl Group {
     /// As [`Group::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
     /// update which the device confirmed and never wrote takes nothing back (P9).
     pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
-        self.sb.after.push((self.sb.next_relied_on() + 1, then));
+        self.common.sb.after.push((self.common.sb.next_relied_on() + 1, then));
         self.save(cx, None);
     }
 
     /// `then` follows once the next update is durable; the caller saves.
     pub fn after_next_save(&mut self, then: AfterSuper) {
-        self.sb.after.push((self.sb.next_relied_on(), then));
+        self.common.sb.after.push((self.common.sb.next_relied_on(), then));
     }
 
     /// Goes on first and records afterwards.
     pub fn record_late(&mut self, cx: &mut Cx) {
-        let then = core::mem::take(&mut self.sb.after);
-        if !core::mem::replace(&mut self.sb.in_flight, true) {
+        let then = core::mem::take(&mut self.common.sb.after);
+        if !core::mem::replace(&mut self.common.sb.in_flight, true) {
             self.write_superblock(cx);
         } else {
-            self.sb.dirty = true;
+            self.common.sb.dirty = true;
         }
         then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
     }
 
     pub fn write_superblock(&mut self, cx: &mut Cx) {
         self.note_rollback_point();
-        self.sb.counted = self.durable_batches();
-        self.sb.writing = self.sb.current.identity;
-        self.sb.current.update += 1;
-        self.sb.in_flight = true;
-        self.sb.dirty = false;
+        self.common.sb.counted = self.durable_batches();
+        self.common.sb.writing = self.common.sb.current.identity;
+        self.common.sb.current.update += 1;
+        self.common.sb.in_flight = true;
+        self.common.sb.dirty = false;
         let token = self.start_op(Op::Superblock);
         cx.out.push_back(Output::Write {
             token,
             store: Store::Superblock(self.id()),
-            offset: self.sb.current.slot_offset(),
-            parts: alloc::vec![Bytes::Meta(self.sb.current.encode())],
+            offset: self.common.sb.current.slot_offset(),
+            parts: alloc::vec![Bytes::Meta(self.common.sb.current.encode())],
             durable: true,
             waits_for_peer: false,
         });
@@ -155,21 +157,21 @@ impl Group {
 
     /// Of the journal and of the undo store, as the next update will count them.
     fn durable_batches(&self) -> (u64, u64) {
-        let point = self.sb.current.rollback_point.id;
-        let saves = point != 0 && self.saver.store.mark() == Some(point);
-        (self.sb.current.confirmed_ordinal, if saves { self.saver.store.durable_batches() } else { 0 })
+        let point = self.common.sb.current.rollback_point.id;
+        let saves = point != 0 && self.common.saver.store.mark() == Some(point);
+        (self.common.sb.current.confirmed_ordinal, if saves { self.common.saver.store.durable_batches() } else { 0 })
     }
 
     pub fn counts_too_few(&self) -> bool {
-        self.sb.counted != self.durable_batches()
+        self.common.sb.counted != self.durable_batches()
     }
 
     /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, cx: &mut Cx) {
-        let due = match (&self.phase, self.state) {
+        let due = match (&self.common.phase, self.common.state) {
             // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
-            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.replica.cycle.is_none(),
+            (Phase::Running, State::Failed(broken)) => self.common.may_count && broken != Broken::Superblock,
+            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.secondary.cycle.is_none(),
             // It stands still for want of space, or failed, and has overwritten what it saved.
             (Phase::Starting(StartStage::Replay(_)), _) => true,
             _ => false,
@@ -181,30 +183,30 @@ impl Group {
     }
 
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
-        self.sb.in_flight = false;
+        self.common.sb.in_flight = false;
         if !ok {
             // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
-            self.sb.current.update += 1;
+            self.common.sb.current.update += 1;
             self.fail(cx, Broken::Superblock);
             self.after_super_failed(cx);
-            if self.sb.lost_caches {
+            if self.common.sb.lost_caches {
                 self.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
             }
             return;
         }
-        self.sb.lost_caches &= self.sb.dirty;
-        let told = self.sb.durable;
+        self.common.sb.lost_caches &= self.common.sb.dirty;
+        let told = self.common.sb.durable;
         if !self.waits_for_the_other_slot() {
-            self.sb.durable = self.sb.writing;
+            self.common.sb.durable = self.common.sb.writing;
         }
-        if told.role != self.sb.durable.role && matches!(self.state, State::Failed(_)) {
+        if told.role != self.common.sb.durable.role && matches!(self.common.state, State::Failed(_)) {
             // Nobody else says so any more.
             self.say_hello(cx, Kind::GroupState);
         }
-        let durable = self.sb.current.update;
-        let (now, later) = core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
-        self.sb.after = later;
-        if self.sb.dirty || durable < RELIED_ON_FROM || !self.sb.after.is_empty() {
+        let durable = self.common.sb.current.update;
+        let (now, later) = core::mem::take(&mut self.common.sb.after).into_iter().partition(|(at, _)| *at <= durable);
+        self.common.sb.after = later;
+        if self.common.sb.dirty || durable < RELIED_ON_FROM || !self.common.sb.after.is_empty() {
             self.write_superblock(cx);
         }
         let now: Vec<(u64, AfterSuper)> = now;
@@ -215,9 +217,9 @@ impl Group {
 
     /// A role that stands in one slot may still be taken back.
     fn waits_for_the_other_slot(&self) -> bool {
-        let durable = self.sb.current.update;
+        let durable = self.common.sb.current.update;
         let takes_role = |then: &AfterSuper| matches!(then, AfterSuper::Demoted { .. } | AfterSuper::Promoted { .. });
-        self.sb.after.iter().any(|(at, then)| *at > durable && takes_role(then))
+        self.common.sb.after.iter().any(|(at, then)| *at > durable && takes_role(then))
     }
 
     pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
@@ -244,29 +246,29 @@ impl Group {
                 }
             }
             AfterSuper::Stopped => {
-                self.phase = Phase::Stopped;
+                self.common.phase = Phase::Stopped;
             }
         }
     }
 
     /// What the caches held may be lost, as after a power loss: the next start treats it so.
     pub fn caches_lost(&mut self) {
-        if self.role() == Role::Primary && self.sb.current.boot != 0 {
-            self.sb.current.boot = 0;
-            self.sb.lost_caches = true;
+        if self.role() == Role::Primary && self.common.sb.current.boot != 0 {
+            self.common.sb.current.boot = 0;
+            self.common.sb.lost_caches = true;
         }
     }
 
     /// The group has failed, but what its caches lost is the one thing that the next start has to know.
     pub fn record_again(&mut self, cx: &mut Cx) {
-        if self.sb.lost_caches && !self.sb.in_flight && !matches!(self.phase, Phase::Stopped) {
+        if self.common.sb.lost_caches && !self.common.sb.in_flight && !matches!(self.common.phase, Phase::Stopped) {
             self.save(cx, None);
         }
     }
 
     /// The superblock could not be written: whoever waits for it is told.
     pub fn after_super_failed(&mut self, cx: &mut Cx) {
-        for (_, then) in core::mem::take(&mut self.sb.after) {
+        for (_, then) in core::mem::take(&mut self.common.sb.after) {
             match then {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
                     self.flush_failed(cx, waiters);
@@ -275,7 +277,7 @@ impl Group {
                     cx.refuse(id, Broken::Superblock.words());
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
-                    self.phase = Phase::Running;
+                    self.common.phase = Phase::Running;
                     // One of its slots may say it.
                     let why = format!(
                         "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \

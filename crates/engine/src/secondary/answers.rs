@@ -10,9 +10,11 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
-use crate::group::{Cx, Group, GroupTimer, Phase, TimerKey};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::planted::{Fault, planted};
@@ -101,14 +103,14 @@ impl Answers {
 impl Group {
     pub fn bits_asked(&mut self, question: Seq) {
         if self.role() == Role::Secondary {
-            self.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
+            self.secondary.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
         }
     }
 
     /// A range is asked for. False: it is one more than may be.
     #[must_use]
     pub fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
-        let answers = &mut self.answers;
+        let answers = &mut self.secondary.answers;
         if question != answers.pull_question {
             answers.pull_question = question;
             (answers.pulls_owed, answers.read_bytes) = (0, 0);
@@ -125,30 +127,31 @@ impl Group {
 
     /// The next frame of an answer, now that the link has credit for one.
     pub fn next_answer(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let answers = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
-        if !answers || matches!(self.state, State::Failed(_)) {
-            self.answers.forget();
+        let answers = self.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
+        if !answers || matches!(self.common.state, State::Failed(_)) {
+            self.secondary.answers.forget();
             return None;
         }
         self.read_for_pulls(cx);
-        let blank = |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.config.id) };
-        if let Some((range, buf)) = self.answers.read.pop_front() {
-            self.answers.read_bytes -= range.length;
-            self.answers.pulls_owed -= 1;
-            let header = blank(Kind::Pulled, self.answers.pull_question);
+        let blank =
+            |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.common.config.id) };
+        if let Some((range, buf)) = self.secondary.answers.read.pop_front() {
+            self.secondary.answers.read_bytes -= range.length;
+            self.secondary.answers.pulls_owed -= 1;
+            let header = blank(Kind::Pulled, self.secondary.answers.pull_question);
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
             return Some((header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 })));
         }
-        if let Some((kind, question, flags, payload)) = self.answers.next_tail() {
+        if let Some((kind, question, flags, payload)) = self.secondary.answers.next_tail() {
             return Some((Header { flags, ..blank(kind, question) }, payload));
         }
         self.next_bits(cx)
     }
 
     fn next_bits(&mut self, cx: &Cx) -> Option<(Header, SendPayload)> {
-        let bits = self.answers.bits.as_mut()?;
-        let header = Header { seq: bits.question, ..Header::new(Kind::Bits, cx.peer.session, self.config.id) };
-        while let Some(volume) = self.volumes.get(bits.volume) {
+        let bits = self.secondary.answers.bits.as_mut()?;
+        let header = Header { seq: bits.question, ..Header::new(Kind::Bits, cx.peer.session, self.common.config.id) };
+        while let Some(volume) = self.common.volumes.get(bits.volume) {
             let Some(region) = volume.dirty.next_set(bits.region) else {
                 (bits.volume, bits.region) = (bits.volume + 1, 0);
                 continue;
@@ -162,25 +165,25 @@ impl Group {
             let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
             return Some((header, SendPayload::Control(bytes)));
         }
-        self.answers.bits = None;
+        self.secondary.answers.bits = None;
         Some((Header { flags: flags::LAST, ..header }, SendPayload::None))
     }
 
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
     fn read_for_pulls(&mut self, cx: &mut Cx) {
-        while cx.now.mono >= self.answers.reads_again_at
-            && self.answers.reads + self.answers.read.len() < READS_MAX
-            && let Some(range) = self.answers.to_read.front().copied()
+        while cx.now.mono >= self.secondary.answers.reads_again_at
+            && self.secondary.answers.reads + self.secondary.answers.read.len() < READS_MAX
+            && let Some(range) = self.secondary.answers.to_read.front().copied()
         {
-            let none = self.answers.read_bytes + self.answers.reading_bytes == 0;
+            let none = self.secondary.answers.read_bytes + self.secondary.answers.reading_bytes == 0;
             if !none && self.held_bytes() + range.length > cx.allowance {
-                self.wants_memory = true;
+                self.common.wants_memory = true;
                 return;
             }
-            self.answers.to_read.pop_front();
-            self.answers.reads += 1;
-            self.answers.reading_bytes += range.length;
-            let (session, question) = (cx.peer.session, self.answers.pull_question);
+            self.secondary.answers.to_read.pop_front();
+            self.secondary.answers.reads += 1;
+            self.secondary.answers.reading_bytes += range.length;
+            let (session, question) = (cx.peer.session, self.secondary.answers.pull_question);
             let token = self.start_op(Op::PullRead { range, session, question });
             let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
@@ -194,21 +197,23 @@ impl Group {
         (session, question): (SessionId, Seq),
         result: Result<IoDone, IoError>,
     ) {
-        self.answers.reads -= 1;
-        self.answers.reading_bytes -= range.length;
+        self.secondary.answers.reads -= 1;
+        self.secondary.answers.reading_bytes -= range.length;
         // In another session, or by another question, the primary asks anew.
-        let asked = session == cx.peer.session && question == self.answers.pull_question && self.answers.pulls_owed > 0;
+        let asked = session == cx.peer.session
+            && question == self.secondary.answers.pull_question
+            && self.secondary.answers.pulls_owed > 0;
         if !asked || self.role() != Role::Secondary {
             return;
         }
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
-        self.answers.failures = 0;
-        self.answers.read_bytes += range.length;
-        self.answers.read.push_back((range, buf));
+        self.secondary.answers.failures = 0;
+        self.secondary.answers.read_bytes += range.length;
+        self.secondary.answers.read.push_back((range, buf));
     }
 
     fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) {
-        let answers = &mut self.answers;
+        let answers = &mut self.secondary.answers;
         answers.to_read.push_front(range);
         if cx.now.mono >= answers.reads_again_at {
             // Others that were under way beside it say nothing new.
@@ -220,7 +225,7 @@ impl Group {
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
         let key = TimerKey::Group(self.id(), GroupTimer::ApplyRetry);
-        cx.timers.set_sooner(key, self.answers.reads_again_at);
+        cx.timers.set_sooner(key, self.secondary.answers.reads_again_at);
     }
 }
 

@@ -4,9 +4,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::formats::undo::BLOCK_BYTES;
 use crate::formats::wire::{Ack, Header, Kind, flags};
-use crate::group::{Cx, Group, GroupTimer, Phase};
+use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -21,7 +23,7 @@ use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 impl Group {
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::RollingBack(_)) {
+        if matches!(self.common.phase, Phase::RollingBack(_)) {
             // Nothing new begins.
             return self.collect_applied(cx);
         }
@@ -31,46 +33,46 @@ impl Group {
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
     fn apply_some(&mut self, cx: &mut Cx) -> bool {
         self.save_ahead(cx);
-        while self.replica.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.replica.stands_still() {
-            let Some((record, ticket)) = self.replica.saving.front() else { break };
-            if !self.saver.is_good(*ticket) {
+        while self.secondary.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.secondary.stands_still() {
+            let Some((record, ticket)) = self.secondary.saving.front() else { break };
+            if !self.common.saver.is_good(*ticket) {
                 break;
             }
-            let block = self.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
+            let block = self.common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
-            if self.replica.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
+            if self.secondary.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let (record, _) = self.replica.saving.pop_front().expect("front was there");
+            let (record, _) = self.secondary.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
-            self.replica.applying.push_back(Applying { record: record.clone(), done: no_io });
+            self.secondary.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
                 self.apply_record(cx, &record);
             }
         }
-        let under_way = self.replica.applying.len();
+        let under_way = self.secondary.applying.len();
         self.collect_applied(cx);
-        under_way == limits::APPLY_IN_FLIGHT_MAX && self.replica.applying.len() < under_way
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.secondary.applying.len() < under_way
     }
 
     /// What the next records overwrite goes into the undo store, many records at a time.
     pub fn save_ahead(&mut self, cx: &mut Cx) {
-        if self.replica.stands_still() || self.replica.to_apply.is_empty() {
+        if self.secondary.stands_still() || self.secondary.to_apply.is_empty() {
             return;
         }
-        if self.saver.store.is_short() {
+        if self.common.saver.store.is_short() {
             return self.pause_apply(cx, Pause::HistoryFull);
         }
-        while self.replica.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
-            let Some(record) = self.replica.to_apply.pop_front() else { break };
+        while self.secondary.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.common.saver.has_room() {
+            let Some(record) = self.secondary.to_apply.pop_front() else { break };
             // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
             let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
             let ticket =
                 if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
-            self.replica.saving.push_back((record, ticket));
+            self.secondary.saving.push_back((record, ticket));
         }
         self.pump_saves(cx);
     }
@@ -101,13 +103,13 @@ impl Group {
     }
 
     pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
-        let Some(at) = self.replica.applying.iter().position(|a| a.record.seq == seq) else {
+        let Some(at) = self.secondary.applying.iter().position(|a| a.record.seq == seq) else {
             unreachable!("an apply completes once")
         };
-        if matches!(self.state, State::Failed(_)) {
-            return self.replica.let_go_of_applying(at);
+        if matches!(self.common.state, State::Failed(_)) {
+            return self.secondary.let_go_of_applying(at);
         }
-        let record = self.replica.applying[at].record.clone();
+        let record = self.secondary.applying[at].record.clone();
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
@@ -116,21 +118,21 @@ impl Group {
             (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
             (Ok(_), _) => {
-                let replica = &mut self.replica;
-                replica.unflushed_bytes += record.length;
-                if !replica.unflushed_volumes.contains(&record.volume) {
-                    replica.unflushed_volumes.push(record.volume);
+                let secondary = &mut self.secondary;
+                secondary.unflushed_bytes += record.length;
+                if !secondary.unflushed_volumes.contains(&record.volume) {
+                    secondary.unflushed_volumes.push(record.volume);
                 }
             }
         }
-        self.replica.applying[at].done = true;
+        self.secondary.applying[at].done = true;
         self.collect_applied(cx);
         self.apply(cx);
         self.replay_goes_on(cx);
     }
 
     pub fn answer_probe(&mut self, cx: &mut Cx, seq: Seq, equal: bool) {
-        if let Some(link) = cx.peer.link.filter(|_| self.replica.streaming) {
+        if let Some(link) = cx.peer.link.filter(|_| self.secondary.streaming) {
             let mut header = Header::new(Kind::ProbeResult, cx.peer.session, self.id());
             header.seq = seq;
             header.flags = if equal { flags::EQUAL } else { 0 };
@@ -140,7 +142,7 @@ impl Group {
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
     pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
-        if self.replica.paused.replace(why) != Some(why) {
+        if self.secondary.paused.replace(why) != Some(why) {
             let (mark, note) = match why {
                 Pause::PeerFull => {
                     (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
@@ -152,27 +154,27 @@ impl Group {
             cx.marks.hit(mark);
             cx.event(self.id(), Event::Note(note.into()));
         }
-        self.replica.retrying = false;
-        self.replica.ack_due = true;
+        self.secondary.retrying = false;
+        self.secondary.ack_due = true;
         self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
     }
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if matches!(self.phase, Phase::RollingBack(_)) {
+        if matches!(self.common.phase, Phase::RollingBack(_)) {
             return self.retry_write_back(cx);
         }
-        if !matches!(self.state, State::Failed(_)) {
+        if !matches!(self.common.state, State::Failed(_)) {
             self.retry_reads(cx);
         }
-        if self.replica.paused.is_none() {
+        if self.secondary.paused.is_none() {
             return;
         }
-        self.replica.retrying = true;
+        self.secondary.retrying = true;
         self.retry_saves(cx);
-        let in_flight = |seq: Seq, group: &Group| group.slots.applies(seq);
+        let in_flight = |seq: Seq, group: &Group| group.common.slots.applies(seq);
         let again: Vec<Record> = self
-            .replica
+            .secondary
             .applying
             .iter()
             .filter(|a| !a.done && !in_flight(a.record.seq, self))
@@ -184,28 +186,28 @@ impl Group {
 
     pub fn collect_applied(&mut self, cx: &mut Cx) {
         let mut any = false;
-        while self.replica.applying.front().is_some_and(|a| a.done) {
-            let Applying { record, .. } = self.replica.applying.pop_front().expect("front was there");
-            let replica = &mut self.replica;
-            replica.written = record.seq;
-            replica.written_wall = record.wall;
-            replica.window.release(record.cost);
+        while self.secondary.applying.front().is_some_and(|a| a.done) {
+            let Applying { record, .. } = self.secondary.applying.pop_front().expect("front was there");
+            let secondary = &mut self.secondary;
+            secondary.written = record.seq;
+            secondary.written_wall = record.wall;
+            secondary.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
-                replica.sync_end = Some(record.seq);
+                secondary.sync_end = Some(record.seq);
             }
-            if cx.trace && self.replica.cut.is_none() {
+            if cx.trace && self.secondary.cut.is_none() {
                 cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
             }
         }
         if !any {
             return;
         }
-        if core::mem::take(&mut self.replica.retrying) {
-            self.replica.paused = None;
+        if core::mem::take(&mut self.secondary.retrying) {
+            self.secondary.paused = None;
         }
-        self.replica.ack_due = true;
-        let hurry = self.replica.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.replica.sync_end.is_some();
+        self.secondary.ack_due = true;
+        let hurry = self.secondary.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.secondary.sync_end.is_some();
         if hurry {
             self.flush_replica(cx);
         } else {
@@ -217,27 +219,32 @@ impl Group {
 
     /// Begins a cycle unless one is under way or nothing was written since.
     pub fn flush_replica(&mut self, cx: &mut Cx) {
-        let replica = &mut self.replica;
+        let secondary = &mut self.secondary;
         // A stopped one may have been stopped in the middle of its start.
-        let is_still = matches!(self.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        let is_still = matches!(self.common.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
         if is_still
-            || replica.cycle.is_some()
-            || (replica.written == replica.applied && !replica.can_trim())
-            || matches!(self.state, State::Failed(_))
+            || secondary.cycle.is_some()
+            || (secondary.written == secondary.applied && !secondary.can_trim())
+            || matches!(self.common.state, State::Failed(_))
         {
             return;
         }
-        let mut volumes = core::mem::take(&mut replica.unflushed_volumes);
+        let mut volumes = core::mem::take(&mut secondary.unflushed_volumes);
         if planted(Fault::TrimBeforeFlush) {
             volumes.clear();
         }
-        replica.unflushed_bytes = 0;
+        secondary.unflushed_bytes = 0;
         // The index of what the primary has not flushed stays (P1).
-        let done = replica.written.min(replica.kept.floor());
-        let head = replica.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
-        let cycle =
-            Cycle { upto: replica.written, wall: replica.written_wall, head, flushes: volumes.len(), failed: false };
-        replica.cycle = Some(cycle);
+        let done = secondary.written.min(secondary.kept.floor());
+        let head = secondary.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
+        let cycle = Cycle {
+            upto: secondary.written,
+            wall: secondary.written_wall,
+            head,
+            flushes: volumes.len(),
+            failed: false,
+        };
+        secondary.cycle = Some(cycle);
         for volume in &volumes {
             let token = self.start_op(Op::ReplicaFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), *volume) });
@@ -248,7 +255,7 @@ impl Group {
     }
 
     pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
-        let Some(cycle) = self.replica.cycle.as_mut() else { return };
+        let Some(cycle) = self.secondary.cycle.as_mut() else { return };
         cycle.flushes -= 1;
         cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
@@ -261,71 +268,71 @@ impl Group {
     }
 
     pub fn cycle_flushed(&mut self, cx: &mut Cx) {
-        let Some(cycle) = self.replica.cycle else { return };
-        let identity = &mut self.sb.current.identity;
-        if self.replica.cut.is_none() {
+        let Some(cycle) = self.secondary.cycle else { return };
+        let identity = &mut self.common.sb.current.identity;
+        if self.secondary.cut.is_none() {
             identity.position.seq = cycle.upto;
         }
-        if self.replica.sync_end.is_some_and(|end| end <= cycle.upto) {
+        if self.secondary.sync_end.is_some_and(|end| end <= cycle.upto) {
             // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
-            self.replica.sync_end = None;
+            self.secondary.sync_end = None;
             self.drop_rollback_point(None);
             self.forget_bits();
             self.forget_doubt();
             self.follow_sizes(cx, true);
         }
-        if !self.sb.current.identity.inconsistent {
-            self.sb.current.applied_wall = cycle.wall;
+        if !self.common.sb.current.identity.inconsistent {
+            self.common.sb.current.applied_wall = cycle.wall;
         }
-        if self.replica.kept.primary_flushed() >= self.sb.current.given_up {
-            self.sb.current.given_up = Seq::NONE;
+        if self.secondary.kept.primary_flushed() >= self.common.sb.current.given_up {
+            self.common.sb.current.given_up = Seq::NONE;
         }
-        self.sb.current.journal = cycle.head;
-        let wall = self.sb.current.applied_wall;
+        self.common.sb.current.journal = cycle.head;
+        let wall = self.common.sb.current.applied_wall;
         self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
     /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
     fn forget_bits(&mut self) {
-        for volume in self.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+        for volume in self.common.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
             volume.dirty = crate::formats::bitmap::Bitmap::new(volume.config.size_bytes);
             volume.doubt = None;
         }
-        self.replica.bits_forgotten = true;
+        self.secondary.bits_forgotten = true;
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
     pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        let Some(cycle) = self.replica.cycle.take() else { return };
-        let replica = &mut self.replica;
-        replica.noted = replica.ring.trim(cycle.head).unwrap_or(replica.noted);
-        replica.applied = upto;
-        replica.applied_wall = wall;
-        replica.ack_due = true;
-        let tidy = core::mem::take(&mut replica.bits_forgotten);
-        if let Some(cut) = replica.cut
-            && !self.sb.current.identity.inconsistent
+        let Some(cycle) = self.secondary.cycle.take() else { return };
+        let secondary = &mut self.secondary;
+        secondary.noted = secondary.ring.trim(cycle.head).unwrap_or(secondary.noted);
+        secondary.applied = upto;
+        secondary.applied_wall = wall;
+        secondary.ack_due = true;
+        let tidy = core::mem::take(&mut secondary.bits_forgotten);
+        if let Some(cut) = secondary.cut
+            && !self.common.sb.current.identity.inconsistent
         {
-            cx.event(self.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+            cx.event(self.common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
         }
         if tidy {
             // Killed before that, this node would hold them against what it goes on with.
             self.tidy_bits(cx);
         }
-        if self.replica.beginning.is_some() {
+        if self.secondary.beginning.is_some() {
             // No acknowledgements before the new stream: this says that what was before it gets on.
             self.say_hello(cx, Kind::GroupState);
         }
         self.land(cx);
-        if self.replica.written > self.replica.applied || self.counts_too_few() {
+        if self.secondary.written > self.secondary.applied || self.counts_too_few() {
             self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }
 
     /// The primary's flush point freed journal space that is wanted.
     pub fn trim_if_pressed(&mut self, cx: &mut Cx) {
-        if self.replica.is_pressed() && self.replica.can_trim() {
+        if self.secondary.is_pressed() && self.secondary.can_trim() {
             self.flush_replica(cx);
         }
     }
@@ -336,29 +343,29 @@ impl Group {
             // The newest will say all of it.
             return;
         }
-        let replica = &mut self.replica;
-        let says = replica.streaming || (replica.beginning.is_some() && replica.paused.is_some());
-        if !core::mem::take(&mut replica.ack_due) || !says {
+        let secondary = &mut self.secondary;
+        let says = secondary.streaming || (secondary.beginning.is_some() && secondary.paused.is_some());
+        if !core::mem::take(&mut secondary.ack_due) || !says {
             return;
         }
         let Some(link) = cx.peer.link else { return };
-        let window_bytes = replica.window.size_bytes();
-        let granted_bytes = replica.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
-        if replica.window.size_bytes() > window_bytes {
+        let window_bytes = secondary.window.size_bytes();
+        let granted_bytes = secondary.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if secondary.window.size_bytes() > window_bytes {
             cx.marks.hit(Mark::WindowGrew);
         }
         let ack = Ack {
-            received: replica.received,
-            durable: replica.durable,
-            applied: replica.applied,
+            received: secondary.received,
+            durable: secondary.durable,
+            applied: secondary.applied,
             granted_bytes,
-            applied_wall: replica.applied_wall,
-            paused: replica.paused,
-            noted: replica.noted,
-            wants_flush: replica.wants_flush() && replica.kept.primary_flushed() < replica.written,
+            applied_wall: secondary.applied_wall,
+            paused: secondary.paused,
+            noted: secondary.noted,
+            wants_flush: secondary.wants_flush() && secondary.kept.primary_flushed() < secondary.written,
         };
-        let recalls = replica.window.recalls();
-        self.wants_memory |= replica.window.is_short(cx.allowance);
+        let recalls = secondary.window.recalls();
+        self.common.wants_memory |= secondary.window.is_short(cx.allowance);
         let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
         cx.send(link, header, SendPayload::Control(ack.encode()));
     }
@@ -366,6 +373,6 @@ impl Group {
     /// Memory of this node came free: room for writers who wait, for a larger window.
     pub fn memory_freed(&mut self, cx: &mut Cx) {
         self.release_blocked(cx);
-        self.replica.ack_due |= self.replica.streaming && self.replica.window.could_grow(cx.allowance);
+        self.secondary.ack_due |= self.secondary.streaming && self.secondary.window.could_grow(cx.allowance);
     }
 }

@@ -4,10 +4,12 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
+use crate::group::Group;
 use crate::group::start::{StartStage, other_version};
-use crate::group::{Cx, Group, Phase};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
@@ -40,15 +42,15 @@ pub(crate) struct Replay {
 
 impl Group {
     pub fn begin_replay(&mut self, cx: &mut Cx) {
-        let position = self.sb.current.identity.position;
-        self.replica.stand_at(position, self.sb.current.applied_wall);
-        self.may_count = true;
-        self.phase = Phase::Starting(StartStage::Replay(Replay {
-            next: self.sb.current.journal,
+        let position = self.common.sb.current.identity.position;
+        self.secondary.stand_at(position, self.common.sb.current.applied_wall);
+        self.common.may_count = true;
+        self.common.phase = Phase::Starting(StartStage::Replay(Replay {
+            next: self.common.sb.current.journal,
             tried_start: false,
             last: position.seq,
             applied: position.seq,
-            head: self.sb.current.journal,
+            head: self.common.sb.current.journal,
             live: Vec::new(),
             batch: None,
             payloads: Vec::new(),
@@ -60,7 +62,7 @@ impl Group {
     }
 
     fn replay_mut(&mut self) -> &mut Replay {
-        match &mut self.phase {
+        match &mut self.common.phase {
             Phase::Starting(StartStage::Replay(replay)) => replay,
             other => unreachable!("replay is under way, not {other:?}"),
         }
@@ -68,7 +70,7 @@ impl Group {
 
     fn read_next_batch(&mut self, cx: &mut Cx) {
         let offset = self.replay_mut().next.offset;
-        if offset + INDEX_BYTES as u64 > self.config.journal_bytes {
+        if offset + INDEX_BYTES as u64 > self.common.config.journal_bytes {
             return self.no_batch_here(cx);
         }
         self.read_meta(cx, Store::Journal(self.id()), offset, INDEX_BYTES as u32);
@@ -79,7 +81,7 @@ impl Group {
         if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
             // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
             replay.tried_start = true;
-            self.read_meta(cx, Store::Journal(self.config.id), 0, INDEX_BYTES as u32);
+            self.read_meta(cx, Store::Journal(self.common.config.id), 0, INDEX_BYTES as u32);
         } else {
             self.replay_ended(cx);
         }
@@ -113,9 +115,9 @@ impl Group {
 
     /// Whether the block is the batch that follows.
     fn follows(&mut self, index: &Index, offset: u64) -> bool {
-        let identity = self.sb.current.identity;
+        let identity = self.common.sb.current.identity;
         let (tag, ring_bytes, own_from) =
-            (self.config.tag, self.config.journal_bytes, self.sb.current.own_from_ordinal);
+            (self.common.config.tag, self.common.config.journal_bytes, self.common.sb.current.own_from_ordinal);
         let replay = self.replay_mut();
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
         let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
@@ -164,8 +166,8 @@ impl Group {
     /// The journal ends here, unless the block says that it must not be read by these rules.
     fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) {
         if let Some(index) = index
-            && index.tag == self.config.tag
-            && index.boot > self.sb.current.identity.incarnation
+            && index.tag == self.common.config.tag
+            && index.boot > self.common.sb.current.identity.incarnation
         {
             return self.superblock_is_older(cx, "journal", index.boot);
         }
@@ -179,7 +181,7 @@ impl Group {
     }
 
     fn entry_fits(&self, entry: &Entry) -> bool {
-        let size = self.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
+        let size = self.common.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
         matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
             || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
     }
@@ -245,17 +247,17 @@ impl Group {
         replay.tried_start = false;
         replay.applying = true;
         // What was on the volumes before is only remembered, for a primary that may have lost it.
-        self.replica.remember(&records);
-        self.replica.replay(records.into_iter().filter(|record| record.seq > applied).collect());
+        self.secondary.remember(&records);
+        self.secondary.replay(records.into_iter().filter(|record| record.seq > applied).collect());
         self.apply(cx);
         self.replay_goes_on(cx);
     }
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
     pub fn replay_goes_on(&mut self, cx: &mut Cx) {
-        let applying = matches!(&self.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
+        let applying = matches!(&self.common.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
         // Of one that has failed nothing is left to apply either.
-        if !applying || !self.replica.replayed() || matches!(self.state, State::Failed(_)) {
+        if !applying || !self.secondary.replayed() || matches!(self.common.state, State::Failed(_)) {
             return;
         }
         let replay = self.replay_mut();
@@ -273,42 +275,42 @@ impl Group {
     }
 
     pub fn replay_counted(&mut self, cx: &mut Cx) {
-        let failed = matches!(self.state, State::Failed(_));
-        if failed || !matches!(self.phase, Phase::Starting(StartStage::Replay(_))) {
+        let failed = matches!(self.common.state, State::Failed(_));
+        if failed || !matches!(self.common.phase, Phase::Starting(StartStage::Replay(_))) {
             // Stopped while starting, or failed.
             return;
         }
-        self.may_count = false;
+        self.common.may_count = false;
         let replay = self.replay_mut();
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
-        let position = Position { seq: last, ..self.sb.current.identity.position };
-        let wall = self.replica.written_wall();
-        let sync_ended = self.replica.take_sync_end();
-        let damaged = next.ordinal < self.sb.current.confirmed_ordinal;
+        let position = Position { seq: last, ..self.common.sb.current.identity.position };
+        let wall = self.secondary.written_wall();
+        let sync_ended = self.secondary.take_sync_end();
+        let damaged = next.ordinal < self.common.sb.current.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
             self.journal_damaged(cx, next, last);
         } else if sync_ended {
-            self.sb.current.identity.inconsistent = false;
-            self.sb.current.rollback_point = RollbackPoint::default();
+            self.common.sb.current.identity.inconsistent = false;
+            self.common.sb.current.rollback_point = RollbackPoint::default();
             self.forget_doubt();
         }
-        self.replica.stand_at(position, wall);
-        self.replica.kept_from_journal(self.sb.current.given_up);
+        self.secondary.stand_at(position, wall);
+        self.secondary.kept_from_journal(self.common.sb.current.given_up);
         self.gives_nothing_it_does_not_hold(damaged);
-        self.replica.ring = Ring::with(self.config.journal_bytes, next, live);
-        self.sb.current.identity.position = position;
-        self.sb.current.journal = if self.replica.kept.is_empty() { next } else { head };
-        self.sb.current.own_from_ordinal = next.ordinal;
-        self.sb.current.confirmed_ordinal = next.ordinal;
-        if self.replica.kept.is_empty() {
-            _ = self.replica.ring.trim(next);
+        self.secondary.ring = Ring::with(self.common.config.journal_bytes, next, live);
+        self.common.sb.current.identity.position = position;
+        self.common.sb.current.journal = if self.secondary.kept.is_empty() { next } else { head };
+        self.common.sb.current.own_from_ordinal = next.ordinal;
+        self.common.sb.current.confirmed_ordinal = next.ordinal;
+        if self.secondary.kept.is_empty() {
+            _ = self.secondary.ring.trim(next);
         }
-        self.sb.current.applied_wall = wall;
+        self.common.sb.current.applied_wall = wall;
         cx.event(self.id(), Event::Replayed { to: position, records });
         self.flush_then_record(cx);
     }
@@ -317,10 +319,10 @@ impl Group {
     /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
     fn gives_nothing_it_does_not_hold(&mut self, damaged: bool) {
         if damaged {
-            _ = self.replica.kept.give_up(self.replica.durable);
-            self.sb.current.given_up = Seq(u64::MAX);
-        } else if self.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(self.replica.durable);
+            _ = self.secondary.kept.give_up(self.secondary.durable);
+            self.common.sb.current.given_up = Seq(u64::MAX);
+        } else if self.common.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(self.secondary.durable);
         }
     }
 
@@ -328,7 +330,7 @@ impl Group {
     /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
     fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
-        self.sb.current.identity.inconsistent = true;
+        self.common.sb.current.identity.inconsistent = true;
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
              up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",

@@ -14,13 +14,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Phase;
+use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
 use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::formats::wire::{Kind, SyncBegin};
+use crate::group::Group;
 use crate::group::start::{StartStage, other_version};
-use crate::group::{Cx, Group, GroupTimer, Phase};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
@@ -107,39 +109,39 @@ impl Group {
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
     pub fn take_rollback_point(&mut self, cx: &mut Cx, begin: &SyncBegin) {
-        let identity = self.sb.current.identity;
+        let identity = self.common.sb.current.identity;
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
-        let point = &mut self.sb.current.rollback_point;
+        let point = &mut self.common.sb.current.rollback_point;
         if point.id == 0 && has_image && !begin.nothing_dirty {
             *point = RollbackPoint {
-                id: self.sb.current.update + 1,
-                position: self.replica.position(),
+                id: self.common.sb.current.update + 1,
+                position: self.secondary.position(),
                 parent: identity.parent,
-                wall: self.replica.applied_wall,
+                wall: self.secondary.applied_wall,
                 batches: 0,
                 reserved_bytes: 0,
             };
             cx.marks.hit(Mark::RollbackPointTaken);
-            assert!(self.saver.is_idle() && self.saver.store.mark().is_none(), "an older point is gone");
-            self.saver.store.begin_mark(point.id);
+            assert!(self.common.saver.is_idle() && self.common.saver.store.mark().is_none(), "an older point is gone");
+            self.common.saver.store.begin_mark(point.id);
             let (name, at) = (name(point.id), point.position);
-            cx.event(self.config.id, Event::RollbackPoint { name, at });
+            cx.event(self.common.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
             cx.marks.hit(Mark::RollbackPointKept);
             if planted(Fault::PointMoves) {
-                point.position = self.replica.position();
+                point.position = self.secondary.position();
             }
         }
     }
 
     /// The volumes have the sizes that the sync needs.
     pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
-        if self.saver.store.mark().is_some() {
+        if self.common.saver.store.mark().is_some() {
             // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
             // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
-            let store = &mut self.saver.store;
+            let store = &mut self.common.saver.store;
             let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
-            let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+            let unsaved = self.common.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
             let most = space_for_regions(begin.dirty_bytes.min(unsaved));
             let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
             store.reserve(store.reserved_bytes().max(least).min(most));
@@ -148,17 +150,17 @@ impl Group {
 
     /// What the superblock says of the undo store is brought up to date; called before each update is written.
     pub fn note_rollback_point(&mut self) {
-        let point = &mut self.sb.current.rollback_point;
-        if point.id != 0 && self.saver.store.mark() == Some(point.id) {
-            point.batches = self.saver.store.durable_batches();
-            point.reserved_bytes = self.saver.store.reserved_bytes();
+        let point = &mut self.common.sb.current.rollback_point;
+        if point.id != 0 && self.common.saver.store.mark() == Some(point.id) {
+            point.batches = self.common.saver.store.durable_batches();
+            point.reserved_bytes = self.common.saver.store.reserved_bytes();
         }
     }
 
     /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
     pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
-        if self.sb.current.rollback_point.id != 0 {
-            self.sb.current.rollback_point = RollbackPoint::default();
+        if self.common.sb.current.rollback_point.id != 0 {
+            self.common.sb.current.rollback_point = RollbackPoint::default();
             self.after_next_save(AfterSuper::PointGone { answer });
         }
     }
@@ -170,7 +172,7 @@ impl Group {
             cx.marks.hit(Mark::RollbackPointDropped);
             cx.answer(id, CommandResult::Done(text));
         }
-        if self.replica.paused == Some(Pause::HistoryFull) {
+        if self.secondary.paused == Some(Pause::HistoryFull) {
             self.retry_apply(cx);
         }
         self.apply(cx);
@@ -179,16 +181,16 @@ impl Group {
 
     /// What was saved is not needed any more.
     pub fn empty_undo(&mut self) {
-        self.saver.forget();
-        self.undo_damaged = None;
-        if self.saver.store.mark().is_some() {
-            self.saver.store.drop_oldest();
+        self.common.saver.forget();
+        self.secondary.undo_damaged = None;
+        if self.common.saver.store.mark().is_some() {
+            self.common.saver.store.drop_oldest();
         }
     }
 
     /// An operator gives the rollback point up by its name.
     pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
-        let point = self.sb.current.rollback_point;
+        let point = self.common.sb.current.rollback_point;
         if self.role() != Role::Secondary || point.id == 0 {
             return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
         }
@@ -203,20 +205,20 @@ impl Group {
 
     /// The image that a promotion would give: its place and the primary's time; `None`: none.
     pub fn promotable(&self) -> Option<(Position, Wall)> {
-        let identity = self.sb.current.identity;
+        let identity = self.common.sb.current.identity;
         if identity.role == Role::Primary || identity.generation.is_blank() {
             return None;
         }
-        if identity.inconsistent || self.sb.current.rolling_back {
-            let point = self.sb.current.rollback_point;
-            return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
+        if identity.inconsistent || self.common.sb.current.rolling_back {
+            let point = self.common.sb.current.rollback_point;
+            return (point.id != 0 && self.secondary.undo_damaged.is_none()).then_some((point.position, point.wall));
         }
-        Some((self.replica.position(), self.replica.newest_wall()))
+        Some((self.secondary.position(), self.secondary.newest_wall()))
     }
 
     /// Why there is nothing to promote.
     pub fn no_image(&self) -> String {
-        match &self.undo_damaged {
+        match &self.secondary.undo_damaged {
             Some(what) => format!(
                 "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
             ),
@@ -230,27 +232,27 @@ impl Group {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
     pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        let mid_start = !matches!(self.phase, Phase::Running);
+        let mid_start = !matches!(self.common.phase, Phase::Running);
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.replica.lost_session();
+        self.secondary.lost_session();
         let then = Then::Promote { id, force, entropy };
-        self.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
+        self.common.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
         self.proceed_rollback(cx);
     }
 
     /// Called after every input: moves on what waits for others.
     pub fn proceed_rollback(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &self.phase else { return };
+        let Phase::RollingBack(rollback) = &self.common.phase else { return };
         let quiesces = matches!(rollback.stage, Stage::Quiesce);
         let then = rollback.then;
-        if self.slots.replica_busy() {
+        if self.common.slots.replica_busy() {
             return;
         }
-        if matches!(self.state, crate::state::State::Failed(_)) {
-            self.phase = Phase::Running;
+        if matches!(self.common.state, crate::state::State::Failed(_)) {
+            self.common.phase = Phase::Running;
             if let Then::Promote { id, .. } = then {
                 cx.refuse(
                     id,
@@ -266,28 +268,28 @@ impl Group {
 
     fn quiesced(&mut self, cx: &mut Cx, then: Then) {
         if let Then::Promote { id, force, entropy } = then
-            && !self.sb.current.identity.inconsistent
+            && !self.common.sb.current.identity.inconsistent
         {
             // The sync ended meanwhile: its image is the newer one.
-            self.phase = Phase::Promoting { id, force, entropy };
+            self.common.phase = Phase::Promoting { id, force, entropy };
             // The time to look for space again may have come and gone on the way back.
             self.retry_apply(cx);
             return self.apply(cx);
         }
         let mut undone: Vec<(VolumeId, u64, u64)> =
-            self.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
-        undone.extend(self.replica.drop_unapplied());
+            self.common.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+        undone.extend(self.secondary.drop_unapplied());
         if undone.is_empty() {
             // It is by what it marks that the peer tells a copy that went back by itself from an old one.
             undone.push((VolumeId(0), 0, SECTOR_BYTES));
         }
-        self.saver.forget();
+        self.common.saver.forget();
         for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
                 self.volume(volume).mark_undone(offset, length);
             }
         }
-        if let Phase::RollingBack(rollback) = &mut self.phase {
+        if let Phase::RollingBack(rollback) = &mut self.common.phase {
             rollback.stage = Stage::Bits;
         }
         self.save_bits(cx, AfterBits::Rollback);
@@ -295,37 +297,37 @@ impl Group {
 
     /// The bits of all that is undone and dropped are durable.
     pub fn record_rollback(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
         rollback.stage = Stage::Recording;
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.mid_start;
-        self.sb.current.identity.incarnation.0 += u64::from(mid_start);
-        self.sb.current.rolling_back = true;
+        self.common.sb.current.identity.incarnation.0 += u64::from(mid_start);
+        self.common.sb.current.rolling_back = true;
         self.empty_journal();
-        self.replica.ring.trim(self.sb.current.journal);
+        self.secondary.ring.trim(self.common.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
         if planted(Fault::WayBackForgotten) {
-            _ = self.replica.kept.give_up(self.replica.durable);
+            _ = self.secondary.kept.give_up(self.secondary.durable);
         } else {
             self.give_up_kept(Seq(u64::MAX));
         }
         if mid_start {
-            self.sb.current.given_up = Seq(u64::MAX);
+            self.common.sb.current.given_up = Seq(u64::MAX);
         }
         self.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
     pub fn write_back(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
         rollback.stage = Stage::WriteBack(WriteBack::default());
         self.pump_write_back(cx);
     }
 
     fn writing_back(&mut self) -> Option<&mut WriteBack> {
-        match &mut self.phase {
+        match &mut self.common.phase {
             Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
             _ => None,
         }
@@ -333,7 +335,7 @@ impl Group {
 
     /// The command that waits for a promotion, on its way back or after it.
     pub fn promotion_under_way(&self) -> Option<CommandId> {
-        match self.phase {
+        match self.common.phase {
             Phase::Promoting { id, .. } => Some(id),
             Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, .. }) => Some(id),
             _ => None,
@@ -342,7 +344,7 @@ impl Group {
 
     /// Volumes have no space for what is written back.
     pub fn restore_waits_for_space(&self) -> bool {
-        match &self.phase {
+        match &self.common.phase {
             Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => back.waits,
             _ => false,
         }
@@ -363,8 +365,10 @@ impl Group {
     }
 
     fn next_to_write_back(&mut self) -> Option<Saved> {
-        let store = &self.saver.store;
-        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else { return None };
+        let store = &self.common.saver.store;
+        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.common.phase else {
+            return None;
+        };
         if planted(Fault::RollbackHalf) && back.cursor.is_some() {
             return None;
         }
@@ -451,8 +455,8 @@ impl Group {
     }
 
     fn flush_restored(&mut self, cx: &mut Cx) {
-        let left = self.volumes.len();
-        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let left = self.common.volumes.len();
+        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
         rollback.stage = Stage::Flush { left };
         for index in 0..left {
             let token = self.start_op(Op::RestoreFlush);
@@ -465,7 +469,7 @@ impl Group {
             cx.marks.hit(Mark::FlushFailedLatched);
             return self.fail(cx, Broken::VolumeFlush);
         }
-        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.phase else { return };
+        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.common.phase else { return };
         *left -= 1;
         if *left == 0 {
             self.rolled_back(cx);
@@ -474,12 +478,12 @@ impl Group {
 
     /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
     fn rolled_back(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(Rollback { then, .. }) = &self.phase else { return };
-        let (then, point) = (*then, self.sb.current.rollback_point);
+        let Phase::RollingBack(Rollback { then, .. }) = &self.common.phase else { return };
+        let (then, point) = (*then, self.common.sb.current.rollback_point);
         cx.marks.hit(Mark::RolledBack);
         cx.event(self.id(), Event::RolledBack { to: point.position });
-        self.replica.stand_at(point.position, point.wall);
-        let sb = &mut self.sb.current;
+        self.secondary.stand_at(point.position, point.wall);
+        let sb = &mut self.common.sb.current;
         let identity = &mut sb.identity;
         // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
         // what it lacks of it is marked.
@@ -494,13 +498,13 @@ impl Group {
 
     /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
     fn give_rollback_up(&mut self, cx: &mut Cx, what: String) {
-        let Phase::RollingBack(rollback) = &mut self.phase else { return };
+        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
         let then = rollback.then;
         rollback.stage = Stage::GivenUp(what.clone());
         cx.event(self.id(), Event::Note(what));
-        let sb = &mut self.sb.current;
+        let sb = &mut self.common.sb.current;
         (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
-        self.replica.stand_at(sb.identity.position, sb.applied_wall);
+        self.secondary.stand_at(sb.identity.position, sb.applied_wall);
         match then {
             Then::Promote { .. } => self.save(cx, Some(AfterSuper::RollbackGivenUp)),
             Then::Start => self.record(cx),
@@ -509,12 +513,12 @@ impl Group {
 
     pub fn rollback_given_up(&mut self, cx: &mut Cx) {
         let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
-            &self.phase
+            &self.common.phase
         else {
             return;
         };
         let (id, what) = (*id, what.clone());
-        self.phase = Phase::Running;
+        self.common.phase = Phase::Running;
         self.empty_undo();
         cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
         if let Some(link) = cx.peer.link {
@@ -529,27 +533,27 @@ impl Group {
 
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
     pub fn begin_scan(&mut self, cx: &mut Cx) {
-        self.saver = Saver::new(self.config.history_bytes);
-        let point = self.sb.current.rollback_point;
+        self.common.saver = Saver::new(self.common.config.history_bytes);
+        let point = self.common.sb.current.rollback_point;
         if point.was_damaged() {
-            self.undo_damaged = Some("an earlier start found the undo store damaged".into());
+            self.secondary.undo_damaged = Some("an earlier start found the undo store damaged".into());
             return self.begin_replay(cx);
         }
-        self.saver.store.begin_mark(point.id);
-        self.phase = Phase::Starting(StartStage::Undo(Scan::default()));
+        self.common.saver.store.begin_mark(point.id);
+        self.common.phase = Phase::Starting(StartStage::Undo(Scan::default()));
         self.read_undo_index(cx);
     }
 
     fn read_undo_index(&mut self, cx: &mut Cx) {
-        let offset = self.saver.store.next_offset();
-        if offset + INDEX_BYTES as u64 > self.config.history_bytes {
+        let offset = self.common.saver.store.next_offset();
+        if offset + INDEX_BYTES as u64 > self.common.config.history_bytes {
             return self.scan_ended(cx);
         }
         self.read_meta(cx, Store::Undo(self.id()), offset, INDEX_BYTES as u32);
     }
 
     pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
         match result {
             Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
             Ok(_) => {}
@@ -559,7 +563,7 @@ impl Group {
                 return self.start_failed(cx, Broken::Undo, why);
             }
         }
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
         scan.left -= 1;
         if scan.left == 0 {
             self.undo_batch_checked(cx);
@@ -571,8 +575,9 @@ impl Group {
             let why = other_version("undo store", version, undo::VERSION);
             return self.start_failed(cx, Broken::Undo, &why);
         }
-        let boot = self.sb.current.identity.incarnation;
-        let index = Index::decode(&block).filter(|index| self.saver.store.follows(self.config.tag, boot, index));
+        let boot = self.common.sb.current.identity.incarnation;
+        let index =
+            Index::decode(&block).filter(|index| self.common.saver.store.follows(self.common.config.tag, boot, index));
         let Some(index) = index else { return self.scan_ended(cx) };
         if !index.entries.iter().all(|e| self.saved_range_fits(e.volume, e.offset, e.length)) {
             let why =
@@ -580,10 +585,10 @@ impl Group {
             return self.start_failed(cx, Broken::Undo, why);
         }
         // What the superblock counts was durable; behind that a batch may be torn in its content.
-        let counted = index.ordinal <= self.sb.current.rollback_point.batches;
+        let counted = index.ordinal <= self.common.sb.current.rollback_point.batches;
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
         (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
         if to_check.is_empty() {
             return self.undo_batch_checked(cx);
@@ -601,28 +606,28 @@ impl Group {
     }
 
     fn saved_range_fits(&self, volume: VolumeId, offset: u64, length: u32) -> bool {
-        let size = self.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
+        let size = self.common.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
         size.is_some_and(|size| offset + u64::from(length) <= size)
     }
 
     fn undo_batch_checked(&mut self, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
         let Some((block, index)) = scan.batch.take() else { return };
         if scan.torn {
             cx.marks.hit(Mark::UndoTornTail);
             return self.scan_ended(cx);
         }
-        if index.ordinal > self.sb.current.rollback_point.batches {
+        if index.ordinal > self.common.sb.current.rollback_point.batches {
             scan.drawn_bytes += u64::from(index.bytes);
         }
-        self.saver.store.found(&block, &index);
+        self.common.saver.store.found(&block, &index);
         self.read_undo_index(cx);
     }
 
     fn scan_ended(&mut self, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = self.phase else { return };
-        let point = self.sb.current.rollback_point;
-        let (whole, at) = (self.saver.store.durable_batches(), self.saver.store.next_offset());
+        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = self.common.phase else { return };
+        let point = self.common.sb.current.rollback_point;
+        let (whole, at) = (self.common.saver.store.durable_batches(), self.common.saver.store.next_offset());
         if whole < point.batches {
             let what = format!(
                 "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
@@ -631,22 +636,23 @@ impl Group {
             );
             cx.event(self.id(), Event::Note(what.clone()));
             self.empty_undo();
-            self.undo_damaged = Some(what);
+            self.secondary.undo_damaged = Some(what);
         } else {
             // What came after that record drew on it.
-            self.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
+            self.common.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
-        if !self.sb.current.rolling_back {
-            if self.undo_damaged.is_none() {
+        if !self.common.sb.current.rolling_back {
+            if self.secondary.undo_damaged.is_none() {
                 return self.begin_replay(cx);
             }
             // From here on it is overwritten unsaved.
-            self.sb.current.rollback_point.give_up();
+            self.common.sb.current.rollback_point.give_up();
             return self.save(cx, Some(AfterSuper::PointDamaged));
         }
         cx.marks.hit(Mark::RollbackResumed);
-        self.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
-        match self.undo_damaged.take() {
+        self.common.phase =
+            Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
+        match self.secondary.undo_damaged.take() {
             Some(what) => self.give_rollback_up(cx, what),
             None => self.write_back(cx),
         }
@@ -655,7 +661,7 @@ impl Group {
     /// It is on record that the point is no image, whatever a later start reads.
     pub fn damage_recorded(&mut self, cx: &mut Cx) {
         // Unless the node was stopped while it started.
-        if matches!(self.phase, Phase::Starting(StartStage::Undo(_))) {
+        if matches!(self.common.phase, Phase::Starting(StartStage::Undo(_))) {
             self.begin_replay(cx);
         }
     }

@@ -1,0 +1,117 @@
+//! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::durability::saving::Saver;
+use crate::formats::wire::GroupHello;
+use crate::group::start::StartStage;
+use crate::ids::*;
+use crate::records::activity::Activity;
+use crate::records::bits::BitmapWriter;
+use crate::records::record::SuperWriter;
+use crate::secondary::rollback::Rollback;
+use crate::shared::slots::Slots;
+use crate::shared::time::Mono;
+use crate::shared::volume::Volume;
+use crate::state::State;
+use crate::{GroupConfig, Settings};
+
+/// What the group is busy with besides serving.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Starting(StartStage),
+    Running,
+    Demoting {
+        id: CommandId,
+        deadline: Mono,
+    },
+    Promoting {
+        id: CommandId,
+        force: bool,
+        entropy: u64,
+    },
+    /// Back to the rollback point.
+    RollingBack(Rollback),
+    /// A new role is being recorded; nothing is accepted meanwhile.
+    Recording,
+    /// The peer gets until the deadline to have everything; what it lacks then stays marked.
+    Stopping {
+        deadline: Mono,
+    },
+    /// The dirty regions, then the clean stop are being recorded.
+    StopRecording,
+    Stopped,
+}
+
+/// Counters for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub blocked_ns: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub resynced_bytes: u64,
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    pub pulled_bytes: u64,
+    pub syncs: u64,
+}
+
+pub(crate) struct Common {
+    pub config: GroupConfig,
+    pub node: NodeId,
+    pub settings: Settings,
+    pub phase: Phase,
+    pub state: State,
+    /// Why the state is what it is, for people.
+    pub reason: String,
+    pub sb: SuperWriter,
+    pub volumes: Vec<Volume>,
+    pub bitmap: BitmapWriter,
+    pub activity: Activity,
+    pub slots: Slots,
+    /// Either half's: what is overwritten since the newest mark.
+    pub saver: Saver,
+    /// What the superblock says in memory is true: a start may have to say more before it stands.
+    pub may_count: bool,
+    /// What the peer is set to, as it told last.
+    pub peer_settings: Option<Settings>,
+    /// It was said that the wall clock stands behind the stamps of writes.
+    pub clock_is_behind: bool,
+    pub clock_said_at: Option<Mono>,
+    pub hello: Option<GroupHello>,
+    /// Why the connected peer's half does not fit ours, if it does not.
+    pub unfit: Option<String>,
+    pub counters: Counters,
+    /// The pool kept it from something just now; it waits in line for memory.
+    pub wants_memory: bool,
+    pub waits_for_memory: bool,
+}
+
+impl Common {
+    pub fn new(node: NodeId, config: GroupConfig) -> Common {
+        Common {
+            node,
+            settings: config.settings,
+            phase: Phase::Starting(StartStage::Idle),
+            state: State::Logging,
+            reason: String::new(),
+            sb: SuperWriter::default(),
+            volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
+            bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
+            activity: Activity::new(config.activity),
+            slots: Slots::default(),
+            saver: Saver::new(config.history_bytes),
+            may_count: false,
+            peer_settings: None,
+            clock_is_behind: false,
+            clock_said_at: None,
+            hello: None,
+            unfit: None,
+            counters: Counters::default(),
+            wants_memory: false,
+            waits_for_memory: false,
+            config,
+        }
+    }
+}
