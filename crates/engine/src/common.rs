@@ -10,6 +10,7 @@ use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::BitmapWriter;
 use crate::records::record::SuperWriter;
+use crate::secondary::answers::Answers;
 use crate::secondary::rollback::Rollback;
 use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
@@ -80,6 +81,10 @@ pub(crate) struct Common {
     pub clock_is_behind: bool,
     pub clock_said_at: Option<Mono>,
     pub hello: Option<GroupHello>,
+    /// The peer's hello came while this node was starting.
+    pub early_hello: Option<GroupHello>,
+    /// What the peer asked for and has not got.
+    pub answers: Answers,
     /// Why the connected peer's half does not fit ours, if it does not.
     pub unfit: Option<String>,
     pub counters: Counters,
@@ -107,6 +112,8 @@ impl Common {
             clock_is_behind: false,
             clock_said_at: None,
             hello: None,
+            early_hello: None,
+            answers: Answers::default(),
             unfit: None,
             counters: Counters::default(),
             wants_memory: false,

@@ -36,8 +36,6 @@ pub(crate) struct Group {
     pub stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     pub refused: Option<String>,
-    /// The peer's hello came while this node was starting.
-    pub early_hello: Option<GroupHello>,
     /// What the node's pool was told last that this group holds.
     pub counted_bytes: u64,
     /// What the link counts of it.
@@ -53,7 +51,6 @@ impl Group {
             secondary: Secondary::new(config.window_bytes, config.journal_bytes),
             stop_wanted: false,
             refused: None,
-            early_hello: None,
             counted_bytes: 0,
             counted_use: LinkUse::default(),
             reserve_bytes: reserve(config.window_bytes),
@@ -81,15 +78,15 @@ impl Group {
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.role() == Role::Secondary { self.secondary.window.lease_bytes() } else { 0 };
+        self.outgoing_bytes() + lease
+    }
+
+    /// Of that, what is to be sent. A primary holds nothing else.
+    pub fn outgoing_bytes(&self) -> u64 {
         let cut = self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
         // Without a stream what waits for its range will not be queued: it is its client's memory.
         let reserved = if self.primary.peer.stream.is_some() { self.primary.peer.reserved_bytes } else { 0 };
-        self.primary.peer.queue.bytes()
-            + self.sync_waiting_bytes()
-            + reserved
-            + lease
-            + cut
-            + self.secondary.answers.held_bytes()
+        self.primary.peer.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + self.common.answers.held_bytes()
     }
 
     /// What reads of a sync in the stream that wait for their range will put into the queue.
@@ -259,10 +256,10 @@ impl Group {
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.common.hello = None;
         self.common.unfit = None;
-        self.early_hello = None;
+        self.common.early_hello = None;
         self.told_is_past();
         self.primary.peer.settling = Settling::NotYet;
-        self.secondary.answers.forget();
+        self.common.answers.forget();
         self.primary.peer.stall.link_up(cx.now.mono);
         if self.is_starting() || self.has_stopped() {
             return;
@@ -293,10 +290,10 @@ impl Group {
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.common.hello = None;
         self.common.unfit = None;
-        self.early_hello = None;
+        self.common.early_hello = None;
         self.told_is_past();
         self.primary.peer.settling = Settling::NotYet;
-        self.secondary.answers.forget();
+        self.common.answers.forget();
         self.primary.peer.full_sync_due = false;
         match self.role() {
             Role::Primary => self.stream_lost(cx, why),

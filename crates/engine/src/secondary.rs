@@ -21,7 +21,6 @@ use crate::ids::*;
 use crate::limits;
 use crate::peer::cuts::CutPlace;
 use crate::planted::{Fault, planted};
-use crate::secondary::answers::Answers;
 use crate::secondary::receive::*;
 use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
@@ -77,8 +76,6 @@ pub(crate) struct Secondary {
     pub ack_due: bool,
     /// A primary sends on this session.
     pub streaming: bool,
-    /// What the peer asked for and has not got.
-    pub answers: Answers,
     /// Why the rollback point cannot be gone back to.
     pub undo_damaged: Option<String>,
     pub told: Option<Told>,
@@ -120,7 +117,6 @@ impl Secondary {
             want_received: false,
             ack_due: false,
             streaming: false,
-            answers: Answers::default(),
             undo_damaged: None,
             told: None,
         }
@@ -175,7 +171,7 @@ impl Secondary {
         let fresh = Secondary::new(config.window_bytes, config.journal_bytes);
         let old = core::mem::replace(self, fresh);
         self.ring = Ring::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
-        (self.answers, self.told, self.undo_damaged) = (old.answers, old.told, old.undo_damaged);
+        (self.told, self.undo_damaged) = (old.told, old.undo_damaged);
     }
 
     pub fn new_session(&mut self) {

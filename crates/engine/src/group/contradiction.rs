@@ -15,7 +15,7 @@ use crate::state::State;
 impl Group {
     /// Who the peer said it is.
     fn peer_said(&self) -> Option<&GroupHello> {
-        self.common.hello.as_ref().or(self.early_hello.as_ref())
+        self.common.hello.as_ref().or(self.common.early_hello.as_ref())
     }
 
     /// Why this peer cannot have meant this frame; a look at its header.

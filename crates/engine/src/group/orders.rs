@@ -252,6 +252,7 @@ impl Group {
 
     /// Moves demotion, promotion and stop forward; called after every input.
     pub fn proceed(&mut self, cx: &mut Cx) {
+        self.go_on_unrecorded(cx);
         if self.stop_wanted && self.waits_for_space() {
             self.stop_wanted = false;
             return self.stop_without_space(cx);

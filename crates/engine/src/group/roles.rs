@@ -381,7 +381,7 @@ impl Group {
             cx.answer(id, answer.told(self.peer_is_primary()));
         }
         self.say_hello(cx, Kind::GroupState);
-        match self.early_hello.take() {
+        match self.common.early_hello.take() {
             // Promoted out of a start that stood still: only now it is known who meets the peer.
             Some(hello) => self.peer_hello(cx, hello),
             // As a primary it may be one that does not fit.

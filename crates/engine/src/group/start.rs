@@ -668,7 +668,7 @@ impl Group {
         if cx.peer.link.is_some() {
             self.secondary.new_session();
             self.say_hello(cx, Kind::GroupHello);
-            if let Some(hello) = self.early_hello.take() {
+            if let Some(hello) = self.common.early_hello.take() {
                 self.peer_hello(cx, hello);
             }
         }

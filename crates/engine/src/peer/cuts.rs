@@ -539,7 +539,7 @@ impl Group {
 
     /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
     pub fn cut_room(&self, cx: &Cx) -> u64 {
-        let others = self.held_bytes() - self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
+        let others = self.outgoing_bytes() - self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
         self.common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 

@@ -13,7 +13,7 @@ impl Group {
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.is_starting() {
             // Who this node is, is not known yet.
-            self.early_hello = Some(hello);
+            self.common.early_hello = Some(hello);
             return;
         }
         if !self.fits(cx, &hello) {
@@ -28,7 +28,7 @@ impl Group {
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.is_starting() {
-            self.early_hello = Some(hello);
+            self.common.early_hello = Some(hello);
             return;
         }
         self.primary.peer.stall.moved(cx.now.mono);

@@ -665,7 +665,7 @@ impl Group {
             ranges.clear();
         }
         let unknown = given_up || too_many;
-        self.secondary.answers.tail(question, ranges, unknown);
+        self.common.answers.tail(question, ranges, unknown);
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {

@@ -244,7 +244,7 @@ impl Group {
     /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
     /// live writes, and beside some of them half.
     pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
-        let free = cx.allowance.saturating_sub(self.held_bytes() + cx.allowance / 8);
+        let free = cx.allowance.saturating_sub(self.outgoing_bytes() + cx.allowance / 8);
         let of_sync = self.primary.peer.queue.sync_bytes() + self.sync_waiting_bytes();
         let beside_writers = self.primary.peer.queue.bytes() > self.primary.peer.queue.sync_bytes();
         if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }

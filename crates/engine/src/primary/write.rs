@@ -159,7 +159,7 @@ impl Group {
             return true;
         }
         let (bytes, items) = self.common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        let memory = self.held_bytes() + bytes <= cx.allowance;
+        let memory = self.outgoing_bytes() + bytes <= cx.allowance;
         self.common.wants_memory |= !memory;
         memory
             && self.primary.peer.queue.bytes() + self.sync_waiting_bytes() + self.primary.peer.reserved_bytes + bytes

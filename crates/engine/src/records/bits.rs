@@ -9,6 +9,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
@@ -193,24 +194,24 @@ impl Group {
 
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let unstored = |group: &Group, index: usize| {
-            let (volume, cell) = group.common.bitmap.place(index);
-            let volume = &group.common.volumes[usize::from(volume.0)];
+        let unstored = |common: &Common, index: usize| {
+            let (volume, cell) = common.bitmap.place(index);
+            let volume = &common.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
         };
-        let cells = (0..self.common.bitmap.count()).filter(|index| unstored(self, *index)).collect();
+        let cells = (0..self.common.bitmap.count()).filter(|index| unstored(&self.common, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
     pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
-        let differs = |group: &Group, index: usize| {
-            let (volume, cell) = group.common.bitmap.place(index);
-            let volume = &group.common.volumes[usize::from(volume.0)];
+        let differs = |common: &Common, index: usize| {
+            let (volume, cell) = common.bitmap.place(index);
+            let volume = &common.volumes[usize::from(volume.0)];
             volume.dirty.cell(cell) != volume.stored.cell(cell)
         };
-        let cells = (0..self.common.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        let cells = (0..self.common.bitmap.count()).filter(|index| differs(&self.common, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
@@ -311,13 +312,13 @@ impl Group {
 
     /// Clears on disk what is clear in memory: on a primary, which clears them all the time, a few cells at a time.
     pub fn tidy_bits(&mut self, cx: &mut Cx) {
-        let stale = |group: &Group, index: usize| {
-            let (volume, cell) = group.common.bitmap.place(index);
-            let volume = &group.common.volumes[usize::from(volume.0)];
+        let stale = |common: &Common, index: usize| {
+            let (volume, cell) = common.bitmap.place(index);
+            let volume = &common.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
-        let mut found = (0..self.common.bitmap.count()).filter(|index| stale(self, *index));
+        let mut found = (0..self.common.bitmap.count()).filter(|index| stale(&self.common, *index));
         let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
         let cells: Vec<usize> = found.by_ref().take(most).collect();
         let more = found.next().is_some();

@@ -104,9 +104,6 @@ impl Group {
             // An update in flight carries the older content: this one lands with the next.
             self.common.sb.after.push((self.common.sb.next_relied_on(), then));
         }
-        if planted(Fault::RecordNotAwaited) && !self.common.sb.after.is_empty() {
-            return self.record_late(cx);
-        }
         if self.common.sb.in_flight {
             self.common.sb.dirty = true;
         } else {
@@ -126,15 +123,12 @@ impl Group {
         self.common.sb.after.push((self.common.sb.next_relied_on(), then));
     }
 
-    /// Goes on first and records afterwards.
-    pub fn record_late(&mut self, cx: &mut Cx) {
-        let then = core::mem::take(&mut self.common.sb.after);
-        if !core::mem::replace(&mut self.common.sb.in_flight, true) {
-            self.write_superblock(cx);
-        } else {
-            self.common.sb.dirty = true;
+    /// A fault on purpose: goes on before what was to be recorded first is durable.
+    pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
+        while planted(Fault::RecordNotAwaited) && !self.common.sb.after.is_empty() {
+            let then = core::mem::take(&mut self.common.sb.after);
+            then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
         }
-        then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
     }
 
     pub fn write_superblock(&mut self, cx: &mut Cx) {

@@ -103,14 +103,14 @@ impl Answers {
 impl Group {
     pub fn bits_asked(&mut self, question: Seq) {
         if self.role() == Role::Secondary {
-            self.secondary.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
+            self.common.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
         }
     }
 
     /// A range is asked for. False: it is one more than may be.
     #[must_use]
     pub fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
-        let answers = &mut self.secondary.answers;
+        let answers = &mut self.common.answers;
         if question != answers.pull_question {
             answers.pull_question = question;
             (answers.pulls_owed, answers.read_bytes) = (0, 0);
@@ -129,27 +129,27 @@ impl Group {
     pub fn next_answer(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
         let answers = self.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
         if !answers || matches!(self.common.state, State::Failed(_)) {
-            self.secondary.answers.forget();
+            self.common.answers.forget();
             return None;
         }
         self.read_for_pulls(cx);
         let blank =
             |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.common.config.id) };
-        if let Some((range, buf)) = self.secondary.answers.read.pop_front() {
-            self.secondary.answers.read_bytes -= range.length;
-            self.secondary.answers.pulls_owed -= 1;
-            let header = blank(Kind::Pulled, self.secondary.answers.pull_question);
+        if let Some((range, buf)) = self.common.answers.read.pop_front() {
+            self.common.answers.read_bytes -= range.length;
+            self.common.answers.pulls_owed -= 1;
+            let header = blank(Kind::Pulled, self.common.answers.pull_question);
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
             return Some((header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 })));
         }
-        if let Some((kind, question, flags, payload)) = self.secondary.answers.next_tail() {
+        if let Some((kind, question, flags, payload)) = self.common.answers.next_tail() {
             return Some((Header { flags, ..blank(kind, question) }, payload));
         }
         self.next_bits(cx)
     }
 
     fn next_bits(&mut self, cx: &Cx) -> Option<(Header, SendPayload)> {
-        let bits = self.secondary.answers.bits.as_mut()?;
+        let bits = self.common.answers.bits.as_mut()?;
         let header = Header { seq: bits.question, ..Header::new(Kind::Bits, cx.peer.session, self.common.config.id) };
         while let Some(volume) = self.common.volumes.get(bits.volume) {
             let Some(region) = volume.dirty.next_set(bits.region) else {
@@ -165,25 +165,25 @@ impl Group {
             let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
             return Some((header, SendPayload::Control(bytes)));
         }
-        self.secondary.answers.bits = None;
+        self.common.answers.bits = None;
         Some((Header { flags: flags::LAST, ..header }, SendPayload::None))
     }
 
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
     fn read_for_pulls(&mut self, cx: &mut Cx) {
-        while cx.now.mono >= self.secondary.answers.reads_again_at
-            && self.secondary.answers.reads + self.secondary.answers.read.len() < READS_MAX
-            && let Some(range) = self.secondary.answers.to_read.front().copied()
+        while cx.now.mono >= self.common.answers.reads_again_at
+            && self.common.answers.reads + self.common.answers.read.len() < READS_MAX
+            && let Some(range) = self.common.answers.to_read.front().copied()
         {
-            let none = self.secondary.answers.read_bytes + self.secondary.answers.reading_bytes == 0;
+            let none = self.common.answers.read_bytes + self.common.answers.reading_bytes == 0;
             if !none && self.held_bytes() + range.length > cx.allowance {
                 self.common.wants_memory = true;
                 return;
             }
-            self.secondary.answers.to_read.pop_front();
-            self.secondary.answers.reads += 1;
-            self.secondary.answers.reading_bytes += range.length;
-            let (session, question) = (cx.peer.session, self.secondary.answers.pull_question);
+            self.common.answers.to_read.pop_front();
+            self.common.answers.reads += 1;
+            self.common.answers.reading_bytes += range.length;
+            let (session, question) = (cx.peer.session, self.common.answers.pull_question);
             let token = self.start_op(Op::PullRead { range, session, question });
             let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
@@ -197,23 +197,23 @@ impl Group {
         (session, question): (SessionId, Seq),
         result: Result<IoDone, IoError>,
     ) {
-        self.secondary.answers.reads -= 1;
-        self.secondary.answers.reading_bytes -= range.length;
+        self.common.answers.reads -= 1;
+        self.common.answers.reading_bytes -= range.length;
         // In another session, or by another question, the primary asks anew.
         let asked = session == cx.peer.session
-            && question == self.secondary.answers.pull_question
-            && self.secondary.answers.pulls_owed > 0;
+            && question == self.common.answers.pull_question
+            && self.common.answers.pulls_owed > 0;
         if !asked || self.role() != Role::Secondary {
             return;
         }
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
-        self.secondary.answers.failures = 0;
-        self.secondary.answers.read_bytes += range.length;
-        self.secondary.answers.read.push_back((range, buf));
+        self.common.answers.failures = 0;
+        self.common.answers.read_bytes += range.length;
+        self.common.answers.read.push_back((range, buf));
     }
 
     fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) {
-        let answers = &mut self.secondary.answers;
+        let answers = &mut self.common.answers;
         answers.to_read.push_front(range);
         if cx.now.mono >= answers.reads_again_at {
             // Others that were under way beside it say nothing new.
@@ -225,7 +225,7 @@ impl Group {
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
         let key = TimerKey::Group(self.id(), GroupTimer::ApplyRetry);
-        cx.timers.set_sooner(key, self.secondary.answers.reads_again_at);
+        cx.timers.set_sooner(key, self.common.answers.reads_again_at);
     }
 }
 

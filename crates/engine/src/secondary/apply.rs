@@ -172,12 +172,11 @@ impl Group {
         }
         self.secondary.retrying = true;
         self.retry_saves(cx);
-        let in_flight = |seq: Seq, group: &Group| group.common.slots.applies(seq);
         let again: Vec<Record> = self
             .secondary
             .applying
             .iter()
-            .filter(|a| !a.done && !in_flight(a.record.seq, self))
+            .filter(|a| !a.done && !self.common.slots.applies(a.record.seq))
             .map(|a| a.record.clone())
             .collect();
         again.iter().for_each(|record| self.apply_record(cx, record));
