@@ -14,6 +14,7 @@ use crate::formats::identity::{Confirmed, Identity, Role, Unbroken};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
 use crate::limits;
+use crate::peer::Peer;
 use crate::peer::cuts::Cut;
 use crate::peer::settle::Settling;
 use crate::primary::Primary;
@@ -58,60 +59,22 @@ impl Group {
         }
     }
 
-    pub fn id(&self) -> GroupId {
-        self.common.config.id
-    }
-
-    pub fn role(&self) -> Role {
-        self.common.sb.current.identity.role
-    }
-
-    /// Requests are accepted.
-    pub fn serves(&self) -> bool {
-        self.role() == Role::Primary && matches!(self.common.phase, Phase::Running) && !self.primary.peer.withheld
-    }
-
-    pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
-        &mut self.common.volumes[usize::from(id.0)]
-    }
-
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
-        let lease = if self.role() == Role::Secondary { self.secondary.window.lease_bytes() } else { 0 };
-        self.outgoing_bytes() + lease
-    }
-
-    /// Of that, what is to be sent. A primary holds nothing else.
-    pub fn outgoing_bytes(&self) -> u64 {
-        let cut = self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
-        // Without a stream what waits for its range will not be queued: it is its client's memory.
-        let reserved = if self.primary.peer.stream.is_some() { self.primary.peer.reserved_bytes } else { 0 };
-        self.primary.peer.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + self.common.answers.held_bytes()
-    }
-
-    /// What reads of a sync in the stream that wait for their range will put into the queue.
-    pub fn sync_waiting_bytes(&self) -> u64 {
-        self.primary.peer.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
-    }
-
-    pub fn dirty_bytes(&self) -> u64 {
-        self.common.volumes.iter().map(|v| v.dirty.dirty_bytes()).sum()
-    }
-
-    // ---- tokens and operations -------------------------------------------------------------------------------------
-
-    pub fn start_op(&mut self, op: Op) -> Token {
-        Token::new(self.id(), self.common.slots.insert(op))
+        let lease = if self.common.role() == Role::Secondary { self.secondary.window.lease_bytes() } else { 0 };
+        self.primary.peer.outgoing_bytes(&self.common) + lease
     }
 
     /// A completed operation.
     pub fn io(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         match self.common.slots.get(slot) {
-            Some(Op::Write(_)) => return self.write_done(cx, slot, result.map(|_| ())),
-            Some(Op::Resync(_)) => return self.resync_read_done(cx, slot, result),
-            Some(Op::Cut(_)) => return self.cut_read_done(cx, slot, result),
-            Some(&Op::CutHole(question)) => return self.hole_found(cx, slot, question, result),
-            Some(Op::CutSpill(_)) => return self.spill_done(cx, slot, result.map(|_| ())),
+            Some(Op::Write(_)) => return self.primary.write_done(&mut self.common, cx, slot, result.map(|_| ())),
+            Some(Op::Resync(_)) => return self.primary.resync_read_done(&mut self.common, cx, slot, result),
+            Some(Op::Cut(_)) => return self.primary.cut_read_done(&mut self.common, cx, slot, result),
+            Some(&Op::CutHole(question)) => {
+                return self.primary.hole_found(&mut self.common, cx, slot, question, result);
+            }
+            Some(Op::CutSpill(_)) => return self.primary.spill_done(&mut self.common, cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
@@ -127,7 +90,7 @@ impl Group {
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
             Some(Op::StartRead) => self.start_read_done(cx, result),
-            Some(Op::CutFetch(spilled)) => self.spilled_read(cx, spilled, result),
+            Some(Op::CutFetch(spilled)) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
@@ -139,52 +102,31 @@ impl Group {
         }
     }
 
-    // ---- state -----------------------------------------------------------------------------------------------------
-
-    /// The one way a state changes.
-    pub fn transition(&mut self, cx: &mut Cx, to: State, why: &str) {
-        if self.common.reason != why {
-            self.common.reason = why.to_string();
-        }
-        if self.common.state == to {
-            return;
-        }
-        assert!(
-            legal(self.common.state, to),
-            "group {}: {} -> {to} is not in the table of edges",
-            self.id().0,
-            self.common.state
-        );
-        let from = core::mem::replace(&mut self.common.state, to);
-        cx.event(self.id(), Event::State { from, to, why: why.to_string() });
-        self.tell_primary_state(cx);
-    }
-
     /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
     pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
         if broken == Broken::VolumeFlush && !self.common.sb.lost_caches {
-            self.caches_lost();
+            self.common.caches_lost();
             if self.common.sb.lost_caches {
-                self.save(cx, None);
+                self.common.save(cx, None);
             }
         }
         if matches!(self.common.state, State::Failed(_)) {
             return;
         }
         if self.primary.peer.stream.is_some() {
-            self.end_stream(cx, broken.words());
+            self.primary.end_stream(&mut self.common, cx, broken.words());
         }
-        self.drop_cut(cx);
-        self.transition(cx, State::Failed(broken), broken.words());
-        if self.role() == Role::Secondary {
+        self.primary.drop_cut(&mut self.common, cx);
+        self.primary.peer.transition(&mut self.common, cx, State::Failed(broken), broken.words());
+        if self.common.role() == Role::Secondary {
             let slots = &self.common.slots;
             self.secondary.let_go(|seq| slots.applies(seq));
-            self.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
+            self.common.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
-        self.fail_waiting(cx);
+        self.primary.fail_waiting(&mut self.common, cx);
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
-            cx.send_control(link, Kind::GroupState, self.id(), hello.encode());
+            cx.send_control(link, Kind::GroupState, self.common.id(), hello.encode());
         }
     }
 
@@ -193,23 +135,17 @@ impl Group {
     pub fn identity(&self) -> Identity {
         let mut identity = self.common.sb.current.identity;
         identity.position = match identity.role {
-            Role::Primary => self.place(self.primary.peer.last_seq),
+            Role::Primary => self.common.place(self.primary.peer.last_seq),
             Role::Secondary => self.secondary.position(),
         };
         identity
-    }
-
-    /// A number of this primary's present run.
-    pub fn place(&self, seq: Seq) -> Position {
-        let identity = &self.common.sb.current.identity;
-        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
     }
 
     /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
     /// when that failed.
     fn told_identity(&self) -> Identity {
         let durable = self.common.sb.durable;
-        if durable.role == self.role() {
+        if durable.role == self.common.role() {
             return self.identity();
         }
         let position = match durable.role {
@@ -228,28 +164,13 @@ impl Group {
         GroupHello {
             identity,
             granted_bytes: self.secondary.window.granted_bytes(),
-            dirty_bytes: self.dirty_bytes(),
+            dirty_bytes: self.common.dirty_bytes(),
             failed: matches!(self.common.state, State::Failed(_)),
             features: 0,
             required: 0,
             settings: self.common.settings,
-            volume_bytes: self.told_sizes(identity.role),
+            volume_bytes: self.common.told_sizes(identity.role),
         }
-    }
-
-    /// It is not known yet who this node is. A rollback that was cut short is finished first.
-    pub fn is_starting(&self) -> bool {
-        match &self.common.phase {
-            // One that failed on the way says so, to operators and to its peer.
-            _ if matches!(self.common.state, State::Failed(_)) => false,
-            Phase::Starting(_) => true,
-            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
-            _ => false,
-        }
-    }
-
-    fn has_stopped(&self) -> bool {
-        matches!(self.common.phase, Phase::Stopped)
     }
 
     /// A session with the peer begins: say who we are.
@@ -257,33 +178,22 @@ impl Group {
         self.common.hello = None;
         self.common.unfit = None;
         self.common.early_hello = None;
-        self.told_is_past();
+        self.secondary.told_is_past();
         self.primary.peer.settling = Settling::NotYet;
         self.common.answers.forget();
         self.primary.peer.stall.link_up(cx.now.mono);
-        if self.is_starting() || self.has_stopped() {
+        if self.common.is_starting() || self.common.has_stopped() {
             return;
         }
         self.secondary.new_session();
         self.say_hello(cx, Kind::GroupHello);
-        self.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
-    }
-
-    /// The peer is there, its half of the group is not: a primary that waits for it says so.
-    fn not_greeted(&mut self, cx: &mut Cx) {
-        let waits = matches!(self.common.state, State::Logging | State::Queuing | State::Holding);
-        let unheard = cx.peer.link.is_some() && self.common.hello.is_none() && self.common.unfit.is_none();
-        if waits && unheard && self.role() == Role::Primary && matches!(self.common.phase, Phase::Running) {
-            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
-                       refused; see 'status' there";
-            self.transition(cx, self.common.state, why);
-        }
+        self.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
     }
 
     pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
-            cx.send_control(link, kind, self.id(), hello.encode());
+            cx.send_control(link, kind, self.common.id(), hello.encode());
         }
     }
 
@@ -291,22 +201,14 @@ impl Group {
         self.common.hello = None;
         self.common.unfit = None;
         self.common.early_hello = None;
-        self.told_is_past();
+        self.secondary.told_is_past();
         self.primary.peer.settling = Settling::NotYet;
         self.common.answers.forget();
         self.primary.peer.full_sync_due = false;
-        match self.role() {
-            Role::Primary => self.stream_lost(cx, why),
+        match self.common.role() {
+            Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(),
         }
-    }
-
-    /// What can still be sent in order.
-    pub fn unbroken(&self) -> Option<Unbroken> {
-        let stream = self.primary.peer.stream.as_ref()?;
-        let kept_after = self.primary.peer.queue.kept_after().unwrap_or(self.primary.peer.last_seq);
-        debug_assert!(kept_after <= self.primary.peer.last_seq && stream.durable <= self.primary.peer.last_seq);
-        Some(Unbroken { kept_after, last: self.sent_through() })
     }
 
     pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
@@ -314,12 +216,12 @@ impl Group {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
         }
-        if self.has_stopped() {
+        if self.common.has_stopped() {
             // It may never have known who it is. Other groups of the node are still on their way.
             return;
         }
-        if let Some(what) = self.contradiction(&header) {
-            return self.protocol_error(cx, &what);
+        if let Some(what) = self.common.contradiction(&header) {
+            return self.common.protocol_error(cx, &what);
         }
         let control = match &payload {
             crate::FramePayload::Control(bytes) => bytes.as_slice(),
@@ -329,18 +231,19 @@ impl Group {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
             Kind::SyncReady => {
-                self.peer_sync_ready(cx, &header);
+                self.primary.peer.peer_sync_ready(&mut self.common, cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::formats::wire::Ack::decode(control).map(|ack| self.ack(cx, ack, header.offset)),
+            Kind::Ack => crate::formats::wire::Ack::decode(control)
+                .map(|ack| self.primary.ack(&mut self.common, cx, ack, header.offset)),
             Kind::ProbeResult => {
-                self.probe_result(cx, &header);
+                self.primary.peer.probe_result(&mut self.common, cx, &header);
                 Some(())
             }
             Kind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
-            Kind::Tick => self.primary_tick(cx, &header, control),
+            Kind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
             Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
-                self.receive(cx, &header, payload);
+                self.secondary.receive(&mut self.common, cx, &header, payload);
                 Some(())
             }
             Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => {
@@ -349,16 +252,7 @@ impl Group {
             Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
         };
         if parsed.is_none() {
-            self.protocol_error(cx, &format!("a {:?} frame with a payload it cannot have", header.kind));
-        }
-    }
-
-    /// The peer broke the protocol: this session ends.
-    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
-        if let Some(link) = cx.peer.link {
-            cx.refused = true;
-            let reason = format!("group {}: the peer sent {what}", self.id().0);
-            cx.out.push_back(Output::CloseLink { link, reason });
+            self.common.protocol_error(cx, &format!("a {:?} frame with a payload it cannot have", header.kind));
         }
     }
 
@@ -366,35 +260,25 @@ impl Group {
 
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
         match timer {
-            GroupTimer::Waits => self.check_waits(cx),
-            GroupTimer::LocalFlush => self.flush_for_bits(cx),
-            GroupTimer::RecordAgain => self.record_again(cx),
-            GroupTimer::Greeting => self.not_greeted(cx),
-            GroupTimer::Tick => self.send_tick(cx),
-            GroupTimer::HoldEnd => self.hold_ended(cx),
+            GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
+            GroupTimer::LocalFlush => self.primary.peer.flush_for_bits(&mut self.common, cx),
+            GroupTimer::RecordAgain => self.common.record_again(cx),
+            GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
+            GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
+            GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
             GroupTimer::Autosync => self.try_autosync(cx),
-            GroupTimer::Cut => self.cut_due(cx),
-            GroupTimer::Stall => self.check_stall(cx),
-            GroupTimer::CatchUp => self.take_up_promise(cx),
+            GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),
+            GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
+            GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
             GroupTimer::ApplyFlush => {
-                self.flush_replica(cx);
-                self.count_batches(cx);
+                self.secondary.flush_replica(&mut self.common, cx);
+                self.secondary.count_batches(&mut self.common, cx);
             }
-            GroupTimer::ApplyRetry => self.retry_apply(cx),
+            GroupTimer::ApplyRetry => self.secondary.retry_apply(&mut self.common, cx),
             // `proceed` looks at the deadline.
             GroupTimer::Drain => {}
-            GroupTimer::TidyBits => self.tidy_bits(cx),
-            GroupTimer::StartAlone => self.start_alone(cx),
-        }
-    }
-
-    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
-        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
-        if timer == GroupTimer::Autosync {
-            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
-            cx.timers.set_sooner(key, at);
-        } else {
-            cx.timers.set_if_idle(key, at);
+            GroupTimer::TidyBits => self.common.tidy_bits(cx),
+            GroupTimer::StartAlone => self.primary.peer.start_alone(&mut self.common, cx),
         }
     }
 
@@ -413,9 +297,9 @@ impl Group {
             "a cut without a sync"
         );
         assert!(self.primary.peer.queue.is_empty() || self.primary.peer.stream.is_some(), "a queue without a stream");
-        assert!(self.role() == Role::Primary || !sends, "a secondary sends nothing");
+        assert!(self.common.role() == Role::Primary || !sends, "a secondary sends nothing");
         let told = self.common.sb.current.confirmed != Confirmed::default();
-        assert!(self.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
+        assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         if let Some(stream) = &self.primary.peer.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.primary.peer.last_seq, "the peer is not ahead of us");
@@ -423,6 +307,130 @@ impl Group {
         self.secondary.kept.check_invariants(self.secondary.durable, self.secondary.noted);
         if self.common.state == State::Replicating {
             assert!(self.primary.peer.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
+        }
+    }
+}
+
+impl Peer {
+    /// Requests are accepted.
+    pub fn serves(&self, common: &Common) -> bool {
+        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.withheld
+    }
+
+    /// Of that, what is to be sent. A primary holds nothing else.
+    pub fn outgoing_bytes(&self, common: &Common) -> u64 {
+        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        // Without a stream what waits for its range will not be queued: it is its client's memory.
+        let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
+        self.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + common.answers.held_bytes()
+    }
+
+    /// What reads of a sync in the stream that wait for their range will put into the queue.
+    pub fn sync_waiting_bytes(&self) -> u64 {
+        self.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
+    }
+
+    // ---- state -----------------------------------------------------------------------------------------------------
+
+    /// The one way a state changes.
+    pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
+        if common.reason != why {
+            common.reason = why.to_string();
+        }
+        if common.state == to {
+            return;
+        }
+        assert!(
+            legal(common.state, to),
+            "group {}: {} -> {to} is not in the table of edges",
+            common.id().0,
+            common.state
+        );
+        let from = core::mem::replace(&mut common.state, to);
+        cx.event(common.id(), Event::State { from, to, why: why.to_string() });
+        self.tell_primary_state(common, cx);
+    }
+
+    /// The peer is there, its half of the group is not: a primary that waits for it says so.
+    fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
+        let unheard = cx.peer.link.is_some() && common.hello.is_none() && common.unfit.is_none();
+        if waits && unheard && common.role() == Role::Primary && matches!(common.phase, Phase::Running) {
+            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
+                       refused; see 'status' there";
+            self.transition(common, cx, common.state, why);
+        }
+    }
+
+    /// What can still be sent in order.
+    pub fn unbroken(&self) -> Option<Unbroken> {
+        let stream = self.stream.as_ref()?;
+        let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
+        debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
+        Some(Unbroken { kept_after, last: self.sent_through() })
+    }
+}
+
+impl Common {
+    pub fn id(&self) -> GroupId {
+        self.config.id
+    }
+
+    pub fn role(&self) -> Role {
+        self.sb.current.identity.role
+    }
+
+    pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
+        &mut self.volumes[usize::from(id.0)]
+    }
+
+    pub fn dirty_bytes(&self) -> u64 {
+        self.volumes.iter().map(|v| v.dirty.dirty_bytes()).sum()
+    }
+
+    // ---- tokens and operations -------------------------------------------------------------------------------------
+
+    pub fn start_op(&mut self, op: Op) -> Token {
+        Token::new(self.id(), self.slots.insert(op))
+    }
+
+    /// A number of this primary's present run.
+    pub fn place(&self, seq: Seq) -> Position {
+        let identity = &self.sb.current.identity;
+        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
+    }
+
+    /// It is not known yet who this node is. A rollback that was cut short is finished first.
+    pub fn is_starting(&self) -> bool {
+        match &self.phase {
+            // One that failed on the way says so, to operators and to its peer.
+            _ if matches!(self.state, State::Failed(_)) => false,
+            Phase::Starting(_) => true,
+            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
+            _ => false,
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        matches!(self.phase, Phase::Stopped)
+    }
+
+    /// The peer broke the protocol: this session ends.
+    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
+        if let Some(link) = cx.peer.link {
+            cx.refused = true;
+            let reason = format!("group {}: the peer sent {what}", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+    }
+
+    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
+        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+        if timer == GroupTimer::Autosync {
+            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
+            cx.timers.set_sooner(key, at);
+        } else {
+            cx.timers.set_if_idle(key, at);
         }
     }
 }
@@ -437,19 +445,19 @@ pub mod told;
 pub mod turns;
 
 /// A request for a volume of this group.
-impl Group {
-    pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = matches!(self.common.state, State::Failed(_)) || self.volume(volume).latched;
-        if !self.serves() || broken {
+impl Primary {
+    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        let broken = matches!(common.state, State::Failed(_)) || common.volume(volume).latched;
+        if !self.peer.serves(common) || broken {
             return cx.reply(id, Err(IoError::Io));
         }
         match request {
-            Request::Flush => self.request_flush(cx, volume, id),
+            Request::Flush => self.peer.request_flush(common, cx, volume, id),
             Request::Write { offset, length, buf, fua } => {
-                self.request_write(cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
+                self.request_write(common, cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
             }
             Request::Zero { offset, length, no_hole, fua } => {
-                self.request_write(cx, WriteOp::zero(id, volume, offset, length, no_hole, fua, cx.now.mono));
+                self.request_write(common, cx, WriteOp::zero(id, volume, offset, length, no_hole, fua, cx.now.mono));
             }
         }
     }

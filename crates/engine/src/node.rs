@@ -100,7 +100,7 @@ impl Node {
         self.now = now;
         match input {
             Input::Request { group, volume, id, request } => {
-                self.in_group(group, |g, cx| g.request(cx, volume, id, request));
+                self.in_group(group, |g, cx| g.primary.request(&mut g.common, cx, volume, id, request));
             }
             Input::Io { token, result } => self.in_group(token.group(), |g, cx| g.io(cx, token.slot(), result)),
             Input::Frame { link, header, payload } => self.frame(link, header, payload),
@@ -177,7 +177,7 @@ impl Node {
     }
 
     fn groups_with(&self, peer: NodeId) -> Vec<GroupId> {
-        self.groups.values().filter(|g| g.common.config.peer == peer).map(Group::id).collect()
+        self.groups.values().filter(|g| g.common.config.peer == peer).map(|g| g.common.id()).collect()
     }
 
     fn link_up(&mut self, peer: NodeId, link: LinkId, session: SessionId) {
@@ -389,9 +389,9 @@ impl Node {
 
     fn in_turn_end(&mut self, id: GroupId) {
         self.in_group(id, |g, cx| {
-            g.land(cx);
-            g.pump_resync(cx);
-            g.send_due_ack(cx);
+            g.secondary.land(&mut g.common, cx);
+            g.primary.pump_resync(&mut g.common, cx);
+            g.secondary.send_due_ack(&mut g.common, cx);
         });
         let peer = self.groups.get(&id).map(|g| g.common.config.peer);
         if let Some(l) = peer.and_then(|peer| self.links.get_mut(&peer)) {
@@ -412,8 +412,8 @@ impl Node {
     fn send_frame(&mut self, peer: NodeId, id: GroupId) {
         let mut frame = None;
         self.in_group(id, |g, cx| {
-            g.pump_resync(cx);
-            frame = g.next_answer(cx).or_else(|| g.next_frame(cx));
+            g.primary.pump_resync(&mut g.common, cx);
+            frame = g.next_answer(cx).or_else(|| g.primary.peer.next_frame(&mut g.common, cx));
         });
         let Some(l) = self.links.get_mut(&peer) else { return };
         let (Some((header, payload)), Some((link, _))) = (frame, l.session) else { return l.rests(id) };

@@ -13,6 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
@@ -20,6 +21,7 @@ use crate::group::Group;
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::planted::{Fault, planted};
+use crate::secondary::Secondary;
 use crate::shared::slots::Op;
 use crate::state::Broken;
 use crate::{Buf, Bytes, Event, IoDone, IoError, Output, Slice, Store};
@@ -165,65 +167,6 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
 }
 
 impl Group {
-    /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
-    pub fn save_range(&mut self, volume: VolumeId, range: Range<u64>, unit: u64, reserved: bool) -> Ticket {
-        if self.common.saver.store.mark().is_none() || range.is_empty() {
-            return 0;
-        }
-        let size_bytes = self.common.volumes[usize::from(volume.0)].config.size_bytes;
-        let start = range.start / unit * unit;
-        let range = start..range.end.next_multiple_of(unit).min(size_bytes);
-        let longest = self.common.saver.piece_bytes_max(self.common.config.history_bytes);
-        let saver = &mut self.common.saver;
-        for gap in saver.unclaimed(volume, range.clone()) {
-            let mut at = gap.start;
-            while at < gap.end {
-                let end = (at + longest).min(gap.end);
-                saver.last_piece += 1;
-                saver.pieces.push_back(Piece {
-                    number: saver.last_piece,
-                    volume,
-                    range: at..end,
-                    reserved,
-                    stage: Stage::Waiting,
-                    failures: 0,
-                });
-                at = end;
-            }
-        }
-        saver.ticket(volume, &range)
-    }
-
-    /// Starts reads and batches; called whenever something was asked for or came back.
-    pub fn pump_saves(&mut self, cx: &mut Cx) {
-        self.read_pieces(cx);
-        loop {
-            let count = self.common.saver.next_batch(self.common.config.history_bytes);
-            if count == 0 || !self.write_batch(cx, count) {
-                return;
-            }
-        }
-    }
-
-    fn read_pieces(&mut self, cx: &mut Cx) {
-        let saver = &mut self.common.saver;
-        let mut reads = Vec::new();
-        for piece in saver.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
-            let length = piece.range.end - piece.range.start;
-            if saver.held_bytes > 0 && saver.held_bytes + length > limits::SAVE_HELD_BYTES_MAX {
-                break;
-            }
-            saver.held_bytes += length;
-            piece.stage = Stage::Reading;
-            reads.push((piece.number, piece.volume, piece.range.start, length as u32));
-        }
-        for (piece, volume, offset, length) in reads {
-            let token = self.start_op(Op::SaveRead { piece });
-            let store = Store::Volume(self.id(), volume);
-            cx.out.push_back(Output::ReadSummed { token, store, offset, length });
-        }
-    }
-
     pub fn save_read_done(&mut self, cx: &mut Cx, piece: Ticket, result: Result<IoDone, IoError>) {
         let saver = &mut self.common.saver;
         let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return };
@@ -243,21 +186,55 @@ impl Group {
                 }
                 if saver.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
                     let note = "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
-                    cx.event(self.id(), Event::Note(note.into()));
+                    cx.event(self.common.id(), Event::Note(note.into()));
                 }
-                self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                self.common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
             }
         }
-        self.pump_saves(cx);
+        self.secondary.pump_saves(&mut self.common, cx);
+    }
+
+    pub fn save_batch_done(&mut self, cx: &mut Cx, last_piece: Ticket, result: Result<(), IoError>) {
+        let saver = &mut self.common.saver;
+        let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return };
+        match result {
+            Ok(()) => batch.stage = BatchStage::Durable,
+            Err(IoError::NoSpace) => {
+                batch.stage = BatchStage::NoSpace;
+                return self.secondary.history_full(&mut self.common, cx);
+            }
+            Err(_) => return self.fail(cx, Broken::Undo),
+        }
+        while saver.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
+            let batch = saver.batches.pop_front().expect("front was there");
+            saver.store.saved(&batch.placed);
+            saver.durable_piece = batch.last_piece;
+            saver.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
+        }
+        self.secondary.pump_saves(&mut self.common, cx);
+        self.secondary.saved_more(&mut self.common, cx);
+    }
+}
+
+impl Secondary {
+    /// Starts reads and batches; called whenever something was asked for or came back.
+    pub fn pump_saves(&mut self, common: &mut Common, cx: &mut Cx) {
+        common.read_pieces(cx);
+        loop {
+            let count = common.saver.next_batch(common.config.history_bytes);
+            if count == 0 || !self.write_batch(common, cx, count) {
+                return;
+            }
+        }
     }
 
     /// Makes a batch of the first pieces; false when the store has no room.
-    fn write_batch(&mut self, cx: &mut Cx, count: usize) -> bool {
-        let saver = &mut self.common.saver;
+    fn write_batch(&mut self, common: &mut Common, cx: &mut Cx, count: usize) -> bool {
+        let saver = &mut common.saver;
         let ranges: Vec<ToSave> = saver.pieces.iter().take(count).map(Piece::to_save).collect();
-        let boot = self.common.sb.current.identity.incarnation;
-        let Some(placed) = saver.store.place(self.common.config.tag, boot, &ranges) else {
-            self.history_full(cx);
+        let boot = common.sb.current.identity.incarnation;
+        let Some(placed) = saver.store.place(common.config.tag, boot, &ranges) else {
+            self.history_full(common, cx);
             return false;
         };
         let pieces: Vec<Piece> = saver.pieces.drain(..count).collect();
@@ -270,14 +247,94 @@ impl Group {
             })
             .collect();
         saver.batches.push_back(Batch { placed, content, last_piece, stage: BatchStage::NoSpace });
-        self.write_placed(cx);
+        common.write_placed(cx);
         true
+    }
+
+    /// Tickets may have become good.
+    fn saved_more(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.role() == Role::Secondary {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+            self.apply(common, cx);
+            self.replay_goes_on(common, cx);
+        }
+    }
+
+    /// The store is full, or its file system is.
+    fn history_full(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.role() == Role::Secondary {
+            self.pause_apply(common, cx, crate::state::Pause::HistoryFull);
+        }
+        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// What could not be read is read again.
+    pub fn retry_reads(&mut self, common: &mut Common, cx: &mut Cx) {
+        let failed = common.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
+        failed.for_each(|piece| piece.stage = Stage::Waiting);
+        self.pump_saves(common, cx);
+    }
+
+    /// There may be room by now.
+    pub fn retry_saves(&mut self, common: &mut Common, cx: &mut Cx) {
+        common.write_placed(cx);
+        self.pump_saves(common, cx);
+    }
+}
+
+impl Common {
+    /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
+    pub fn save_range(&mut self, volume: VolumeId, range: Range<u64>, unit: u64, reserved: bool) -> Ticket {
+        if self.saver.store.mark().is_none() || range.is_empty() {
+            return 0;
+        }
+        let size_bytes = self.volumes[usize::from(volume.0)].config.size_bytes;
+        let start = range.start / unit * unit;
+        let range = start..range.end.next_multiple_of(unit).min(size_bytes);
+        let longest = self.saver.piece_bytes_max(self.config.history_bytes);
+        let saver = &mut self.saver;
+        for gap in saver.unclaimed(volume, range.clone()) {
+            let mut at = gap.start;
+            while at < gap.end {
+                let end = (at + longest).min(gap.end);
+                saver.last_piece += 1;
+                saver.pieces.push_back(Piece {
+                    number: saver.last_piece,
+                    volume,
+                    range: at..end,
+                    reserved,
+                    stage: Stage::Waiting,
+                    failures: 0,
+                });
+                at = end;
+            }
+        }
+        saver.ticket(volume, &range)
+    }
+
+    fn read_pieces(&mut self, cx: &mut Cx) {
+        let saver = &mut self.saver;
+        let mut reads = Vec::new();
+        for piece in saver.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
+            let length = piece.range.end - piece.range.start;
+            if saver.held_bytes > 0 && saver.held_bytes + length > limits::SAVE_HELD_BYTES_MAX {
+                break;
+            }
+            saver.held_bytes += length;
+            piece.stage = Stage::Reading;
+            reads.push((piece.number, piece.volume, piece.range.start, length as u32));
+        }
+        for (piece, volume, offset, length) in reads {
+            let token = self.start_op(Op::SaveRead { piece });
+            let store = Store::Volume(self.id(), volume);
+            cx.out.push_back(Output::ReadSummed { token, store, offset, length });
+        }
     }
 
     /// Writes the batches that wait for their (next) try.
     fn write_placed(&mut self, cx: &mut Cx) {
         let mut writes = Vec::new();
-        for batch in self.common.saver.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
+        for batch in self.saver.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
             batch.stage = BatchStage::Writing;
             let mut parts = vec![Bytes::Meta(batch.placed.image.clone())];
             for (buf, length) in &batch.content {
@@ -301,57 +358,6 @@ impl Group {
                 waits_for_peer: false,
             });
         }
-    }
-
-    pub fn save_batch_done(&mut self, cx: &mut Cx, last_piece: Ticket, result: Result<(), IoError>) {
-        let saver = &mut self.common.saver;
-        let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return };
-        match result {
-            Ok(()) => batch.stage = BatchStage::Durable,
-            Err(IoError::NoSpace) => {
-                batch.stage = BatchStage::NoSpace;
-                return self.history_full(cx);
-            }
-            Err(_) => return self.fail(cx, Broken::Undo),
-        }
-        while saver.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
-            let batch = saver.batches.pop_front().expect("front was there");
-            saver.store.saved(&batch.placed);
-            saver.durable_piece = batch.last_piece;
-            saver.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
-        }
-        self.pump_saves(cx);
-        self.saved_more(cx);
-    }
-
-    /// Tickets may have become good.
-    fn saved_more(&mut self, cx: &mut Cx) {
-        if self.role() == Role::Secondary {
-            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-            self.apply(cx);
-            self.replay_goes_on(cx);
-        }
-    }
-
-    /// The store is full, or its file system is.
-    fn history_full(&mut self, cx: &mut Cx) {
-        if self.role() == Role::Secondary {
-            self.pause_apply(cx, crate::state::Pause::HistoryFull);
-        }
-        self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-    }
-
-    /// What could not be read is read again.
-    pub fn retry_reads(&mut self, cx: &mut Cx) {
-        let failed = self.common.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
-        failed.for_each(|piece| piece.stage = Stage::Waiting);
-        self.pump_saves(cx);
-    }
-
-    /// There may be room by now.
-    pub fn retry_saves(&mut self, cx: &mut Cx) {
-        self.write_placed(cx);
-        self.pump_saves(cx);
     }
 }
 

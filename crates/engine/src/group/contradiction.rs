@@ -7,15 +7,16 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::common::Common;
 use crate::formats::wire::{Ack, GroupHello, Header, Kind};
-use crate::group::Group;
 use crate::ids::{Position, Seq};
+use crate::peer::Peer;
 use crate::state::State;
 
-impl Group {
+impl Common {
     /// Who the peer said it is.
     fn peer_said(&self) -> Option<&GroupHello> {
-        self.common.hello.as_ref().or(self.common.early_hello.as_ref())
+        self.hello.as_ref().or(self.early_hello.as_ref())
     }
 
     /// Why this peer cannot have meant this frame; a look at its header.
@@ -27,14 +28,14 @@ impl Group {
         }
         let sender = kind.sender()?;
         let Some(said) = said else { return Some(format!("a {kind:?} frame before it said who it is")) };
-        if self.is_starting() && !matches!(self.common.state, State::Failed(_)) {
+        if self.is_starting() && !matches!(self.state, State::Failed(_)) {
             return Some(format!("a {kind:?} frame before it heard who this node is"));
         }
         if sender != said.identity.role {
             return Some(format!("a {kind:?} frame, though it said that it is the {}", said.identity.role.word()));
         }
         let identity = &said.identity;
-        let named = (self.common.config.peer, identity.incarnation, identity.generation.tag);
+        let named = (self.config.peer, identity.incarnation, identity.generation.tag);
         let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
         (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
     }
@@ -47,16 +48,18 @@ impl Group {
             (from.generation, from.incarnation, parent) == named
         })
     }
+}
 
+impl Peer {
     /// The last number that was handed to the link: the peer can have no later one.
     pub fn sent_through(&self) -> Seq {
-        self.primary.peer.queue.first_unsent().map_or(self.primary.peer.last_seq, |seq| Seq(seq.0 - 1))
+        self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1))
     }
 
     /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
     pub fn was_begun(&self, attempt: u64) -> bool {
-        let waits = self.cut_begins(attempt) || self.primary.peer.resync.as_ref().is_some_and(|r| r.begins(attempt));
-        (1..=self.primary.peer.passes).contains(&attempt) && !waits
+        let waits = self.cut_begins(attempt) || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
+        (1..=self.passes).contains(&attempt) && !waits
     }
 }
 

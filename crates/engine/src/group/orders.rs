@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
@@ -10,8 +11,11 @@ use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
+use crate::peer::Peer;
+use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Pause, Policy, State};
@@ -20,10 +24,10 @@ use crate::{Command, CommandResult, Output, Settings};
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
         if let (Command::Set(settings), false) = (&command, matches!(self.common.phase, Phase::Running)) {
-            let changes_mode = self.role() == Role::Primary && self.common.settings.mode != settings.mode;
+            let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
             self.common.settings = *settings;
             if changes_mode {
-                self.mode_changed_at_close(cx);
+                self.primary.peer.mode_changed_at_close(&mut self.common, cx);
             }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
@@ -35,7 +39,7 @@ impl Group {
         let stuck = starts && self.secondary.paused == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !matches!(self.common.phase, Phase::Running) && !way_out {
-            let why = self.standstill().map_or("try again in a moment", |(_, why)| why);
+            let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
             return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
         if let State::Failed(broken) = self.common.state {
@@ -43,30 +47,33 @@ impl Group {
         }
         match command {
             Command::Set(settings) => self.set(cx, id, settings),
-            Command::Logging => self.command_logging(cx, id),
+            Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full),
-            Command::Demote => self.demote(cx, id),
+            Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
             Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
-            Command::DropRollbackPoint { name } => self.command_drop_point(cx, id, &name),
+            Command::DropRollbackPoint { name } => self.common.command_drop_point(cx, id, &name),
         }
     }
 
     pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
         let before = core::mem::replace(&mut self.common.settings, settings);
-        if self.role() == Role::Primary && before.mode != settings.mode {
+        if self.common.role() == Role::Primary && before.mode != settings.mode {
             self.mode_changed(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
-        if self.role() == Role::Primary && changed && self.common.state != State::Holding {
+        if self.common.role() == Role::Primary && changed && self.common.state != State::Holding {
             // Should writers be held again, the window is a new one.
             self.primary.hold_until = None;
         }
-        if self.role() == Role::Primary && before.policy != settings.policy && self.common.state == State::Holding {
-            self.policy_changed(cx);
+        if self.common.role() == Role::Primary
+            && before.policy != settings.policy
+            && self.common.state == State::Holding
+        {
+            self.primary.policy_changed(&mut self.common, cx);
         }
-        if self.role() == Role::Primary {
-            self.release_blocked(cx);
-            self.start_alone(cx);
+        if self.common.role() == Role::Primary {
+            self.primary.release_blocked(&mut self.common, cx);
+            self.primary.peer.start_alone(&mut self.common, cx);
         }
         if settings.autosync && !before.autosync {
             self.try_autosync(cx);
@@ -74,71 +81,38 @@ impl Group {
         if before != settings {
             // Each node shows what the other is set to.
             self.say_hello(cx, Kind::GroupState);
-            self.tell_primary_state(cx);
+            self.primary.peer.tell_primary_state(&mut self.common, cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
-    }
-
-    /// Writers are being held: the new policy says for how long, from now on.
-    fn policy_changed(&mut self, cx: &mut Cx) {
-        self.primary.hold_until = None;
-        match self.common.settings.policy {
-            Policy::Degrade => self.fall_to_logging(cx, "the policy became 'degrade' while the link was down"),
-            Policy::Hold(window) => {
-                let until = cx.now.mono.plus(window);
-                self.primary.hold_until = Some(until);
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::HoldEnd), until);
-            }
-            Policy::Strict => {}
-        }
     }
 
     pub fn mode_changed(&mut self, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
         if self.common.settings.mode == Mode::Logging {
             (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
-            return self.fall_to_logging(cx, "mode is logging");
+            return self.primary.fall_to_logging(&mut self.common, cx, "mode is logging");
         }
-        self.promise_anew(cx);
+        self.primary.peer.promise_anew(&mut self.common, cx);
         if self.common.state == State::Holding && self.common.settings.mode == Mode::Async {
-            return self.stop_holding(cx);
+            return self.primary.stop_holding(&mut self.common, cx);
         }
-        self.wait_as_the_mode_says(cx);
+        self.primary.wait_as_the_mode_says(&mut self.common, cx);
         if self.common.state == State::Holding {
-            self.promise_from_here();
+            self.primary.peer.promise_from_here();
         }
-        self.take_up_promise(cx);
+        self.primary.take_up_promise(&mut self.common, cx);
         self.try_autosync(cx);
     }
 
-    /// What was given so far was not given under the promise of this mode.
-    fn promise_anew(&mut self, cx: &mut Cx) {
-        if let Some(stream) = &mut self.primary.peer.stream {
-            stream.promise_from = None;
-            stream.catching_up_since = cx.now.mono;
-        }
-        if self.common.state == State::Replicating {
-            self.transition(cx, State::CatchingUp, "the mode changed");
-        }
-    }
-
-    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
-    fn mode_changed_at_close(&mut self, cx: &mut Cx) {
-        self.promise_anew(cx);
-        if self.common.state == State::Holding {
-            self.promise_from_here();
-        }
-    }
-
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
-        if self.role() != Role::Primary {
+        if self.common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
         }
         if self.common.settings.mode == Mode::Logging {
             return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
         }
         let Some(decision) = self.decision() else {
-            return self.sync_without_peer(cx, id, full);
+            return self.primary.peer.sync_without_peer(&mut self.common, cx, id, full);
         };
         match decision {
             Decision::Refuse(why) => return cx.refuse(id, &format!("{why}")),
@@ -153,57 +127,20 @@ impl Group {
         (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
         self.primary.peer.stall.ordered(cx.now.mono);
         if overrules {
-            self.ask_nothing(cx);
+            self.primary.peer.ask_nothing(&mut self.common, cx);
         } else {
-            self.settle_by_order(cx);
+            self.primary.peer.settle_by_order(&mut self.common, cx);
         }
         let in_step = self.common.state.sends() && !full;
         self.primary.peer.wanted_update |= !in_step && !full;
         let text = if in_step && self.repair_at_once(cx) {
             "the group is in step but for what could not be read, which is read again now".into()
         } else if in_step {
-            self.under_way()
+            self.primary.peer.under_way(&self.common)
         } else {
             self.begins(cx, full).into()
         };
-        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
-    }
-
-    fn sync_without_peer(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = &self.common.unfit {
-            return cx.refuse(id, what);
-        }
-        if full {
-            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
-        }
-        if self.common.sb.current.changed_outside && self.is_in_doubt() {
-            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
-                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
-            return cx.refuse(id, why);
-        }
-        if self.waits_for_choice() {
-            // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {}", self.closed_words()));
-        }
-        (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
-        self.primary.peer.stall.ordered(cx.now.mono);
-        let text = if cx.peer.link.is_some() {
-            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
-        } else {
-            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
-        };
-        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
-    }
-
-    pub fn command_logging(&mut self, cx: &mut Cx, id: CommandId) {
-        if self.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
-        }
-        self.common.sb.current.held_in_logging = true;
-        (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
-        self.fall_to_logging(cx, "the operator asked for logging");
-        let text = "writes are marked, not sent, until 'sync'".to_string();
-        self.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+        self.common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 
     /// Clean stop begins; a change of role under way is finished first.
@@ -215,31 +152,23 @@ impl Group {
                 self.stop_wanted = true;
             }
             Phase::Running => {
-                cx.out.push_back(Output::Serve { group: self.id(), open: false });
-                self.never_served();
+                cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
+                self.primary.peer.never_served(&mut self.common);
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.phase = Phase::Stopping { deadline };
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Drain), deadline);
+                cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
                 if self.primary.peer.cut.is_some() {
-                    self.fall_to_logging(cx, "stopping");
+                    self.primary.fall_to_logging(&mut self.common, cx, "stopping");
                 }
                 self.proceed(cx);
             }
         }
     }
 
-    /// A change of role waits for space that may never come.
-    fn waits_for_space(&self) -> bool {
-        match self.common.phase {
-            Phase::Promoting { .. } => self.secondary.paused.is_some(),
-            _ => self.restore_waits_for_space(),
-        }
-    }
-
     /// Of a promotion nothing is on record yet; a rollback is taken up by the next start.
     fn stop_without_space(&mut self, cx: &mut Cx) {
         let why = "the node is being stopped, and a volume has no space for what has to be written first";
-        if let Some(id) = self.promotion_under_way() {
+        if let Some(id) = self.common.promotion_under_way() {
             cx.refuse(id, why);
         }
         if matches!(self.common.phase, Phase::RollingBack(_)) {
@@ -253,7 +182,7 @@ impl Group {
     /// Moves demotion, promotion and stop forward; called after every input.
     pub fn proceed(&mut self, cx: &mut Cx) {
         self.go_on_unrecorded(cx);
-        if self.stop_wanted && self.waits_for_space() {
+        if self.stop_wanted && self.secondary.waits_for_space(&self.common) {
             self.stop_wanted = false;
             return self.stop_without_space(cx);
         }
@@ -264,8 +193,8 @@ impl Group {
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
-                self.proceed_sync_begin(cx);
-                self.answer_tail(cx);
+                self.secondary.proceed_sync_begin(&mut self.common, cx);
+                self.secondary.answer_tail(&mut self.common, cx);
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
             Phase::StopRecording if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
@@ -294,21 +223,23 @@ impl Group {
             self.common.phase = Phase::Stopped;
             return;
         }
-        let drained = match self.role() {
+        let drained = match self.common.role() {
             Role::Primary => {
                 let overdue = cx.now.mono >= deadline;
                 if overdue {
                     // Also who has come to his place in the order since.
-                    self.fail_waiting(cx);
-                    self.cut_sync_short(cx);
+                    self.primary.fail_waiting(&mut self.common, cx);
+                    self.primary.cut_sync_short(&mut self.common, cx);
                 }
-                self.primary_at_rest(cx) && self.pulled_is_durable(cx) && (overdue || !self.peer_is_behind())
+                self.primary.peer.primary_at_rest(&mut self.common, cx)
+                    && self.primary.peer.pulled_is_durable(&mut self.common, cx)
+                    && (overdue || !self.primary.peer.peer_is_behind())
             }
             Role::Secondary => {
                 if !self.secondary.streaming || cx.now.mono >= deadline {
-                    self.give_up_unlanded(cx);
+                    self.secondary.give_up_unlanded(&mut self.common, cx);
                 }
-                self.replica_at_rest(cx)
+                self.secondary.replica_at_rest(&mut self.common, cx)
             }
         };
         if drained {
@@ -317,31 +248,114 @@ impl Group {
         }
     }
 
-    /// The peer is taking writes in order and has not applied the last.
-    pub fn peer_is_behind(&self) -> bool {
-        self.primary.peer.resync.is_none()
-            && self.primary.peer.stream.is_some_and(|s| s.open && s.applied < self.primary.peer.last_seq)
-    }
-
     /// The dirty regions are durable.
     pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         match then {
-            AfterBits::Started => self.bits_started(cx),
+            AfterBits::Started => self.common.bits_started(cx),
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
             AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
             AfterBits::Stopped => {
                 self.common.sb.current.clean = true;
                 self.common.sb.current.identity = self.identity();
-                self.save(cx, Some(AfterSuper::Stopped));
+                self.common.save(cx, Some(AfterSuper::Stopped));
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.begin_full_sync(cx),
-            AfterBits::Rollback => self.record_rollback(cx),
+            AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if question == self.primary.peer.questions => self.bits_joined(cx),
             AfterBits::Pull { question } if question == self.primary.peer.questions => self.begin_pull(cx),
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
+        }
+    }
+}
+
+impl Primary {
+    /// Writers are being held: the new policy says for how long, from now on.
+    fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.hold_until = None;
+        match common.settings.policy {
+            Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
+            Policy::Hold(window) => {
+                let until = cx.now.mono.plus(window);
+                self.hold_until = Some(until);
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
+            }
+            Policy::Strict => {}
+        }
+    }
+
+    pub fn command_logging(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+        if common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
+        }
+        common.sb.current.held_in_logging = true;
+        (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
+        self.fall_to_logging(common, cx, "the operator asked for logging");
+        let text = "writes are marked, not sent, until 'sync'".to_string();
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+    }
+}
+
+impl Peer {
+    /// What was given so far was not given under the promise of this mode.
+    fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from = None;
+            stream.catching_up_since = cx.now.mono;
+        }
+        if common.state == State::Replicating {
+            self.transition(common, cx, State::CatchingUp, "the mode changed");
+        }
+    }
+
+    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
+    fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.promise_anew(common, cx);
+        if common.state == State::Holding {
+            self.promise_from_here();
+        }
+    }
+
+    fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
+        if let Some(what) = &common.unfit {
+            return cx.refuse(id, what);
+        }
+        if full {
+            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        if common.sb.current.changed_outside && common.is_in_doubt() {
+            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
+                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
+            return cx.refuse(id, why);
+        }
+        if self.waits_for_choice(common) {
+            // It would be forgotten before it counts.
+            return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
+        }
+        (common.sb.current.held_in_logging, common.sb.current.changed_outside) = (false, false);
+        self.stall.ordered(cx.now.mono);
+        let text = if cx.peer.link.is_some() {
+            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
+        } else {
+            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
+        };
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
+    }
+
+    /// The peer is taking writes in order and has not applied the last.
+    pub fn peer_is_behind(&self) -> bool {
+        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
+    }
+}
+
+impl Secondary {
+    /// A change of role waits for space that may never come.
+    fn waits_for_space(&self, common: &Common) -> bool {
+        match common.phase {
+            Phase::Promoting { .. } => self.paused.is_some(),
+            _ => common.restore_waits_for_space(),
         }
     }
 }

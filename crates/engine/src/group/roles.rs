@@ -7,15 +7,19 @@ use core::time::Duration;
 
 use crate::CommandResult;
 use crate::Output;
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
+use crate::peer::Peer;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::time::Mono;
@@ -25,30 +29,21 @@ use crate::state::{Broken, State};
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Group {
-    pub fn demote(&mut self, cx: &mut Cx, id: CommandId) {
-        if self.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary already");
-        }
-        cx.out.push_back(Output::Serve { group: self.id(), open: false });
-        self.stop_settling();
-        (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
-        self.common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
-        self.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
-    }
-
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
         let overdue = cx.now.mono >= deadline;
         if overdue {
-            self.fail_waiting(cx);
+            self.primary.fail_waiting(&mut self.common, cx);
         }
         if matches!(self.common.state, State::Failed(_)) {
             self.common.phase = Phase::Running;
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
         if overdue {
-            self.cut_sync_short(cx);
+            self.primary.cut_sync_short(&mut self.common, cx);
         }
-        if !self.primary_at_rest(cx) || !self.pulled_is_durable(cx) {
+        if !self.primary.peer.primary_at_rest(&mut self.common, cx)
+            || !self.primary.peer.pulled_is_durable(&mut self.common, cx)
+        {
             return;
         }
         // A peer that has applied every number so far holds no whole image before the sync's end has one too.
@@ -56,7 +51,7 @@ impl Group {
             .primary
             .peer
             .stream
-            .is_some_and(|s| s.open && (s.applied < self.primary.peer.last_seq || self.syncs()));
+            .is_some_and(|s| s.open && (s.applied < self.primary.peer.last_seq || self.primary.peer.syncs()));
         if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
@@ -67,31 +62,23 @@ impl Group {
         self.save_bits_exactly(cx, AfterBits::Demote { id });
     }
 
-    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
-    /// what waits for that waits no longer. What is left of the sync stays marked.
-    pub fn cut_sync_short(&mut self, cx: &mut Cx) {
-        if self.primary.peer.resync.is_some() {
-            self.fall_to_logging(cx, "the sync is cut short: it would take longer than a stop or a demotion waits");
-        }
-    }
-
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
         if let State::Failed(broken) = self.common.state {
             // Another store failed while the bits were being stored.
             self.common.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let (dirty_bytes, position) = (self.dirty_bytes(), self.place(self.primary.peer.last_seq));
+        let (dirty_bytes, position) = (self.common.dirty_bytes(), self.common.place(self.primary.peer.last_seq));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = match self.primary.peer.stream {
-            Some(stream) => stream.open && stream.applied == self.primary.peer.last_seq && !self.syncs(),
-            None => self.common.sb.current.confirmed.place == position && self.peer_stands_at(position),
+            Some(stream) => stream.open && stream.applied == self.primary.peer.last_seq && !self.primary.peer.syncs(),
+            None => self.common.sb.current.confirmed.place == position && self.common.peer_stands_at(position),
         };
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.primary.peer.last_wall;
-        self.fall_to_logging(cx, "demoted");
+        self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
-        self.has_chosen();
+        self.common.has_chosen();
         let identity = &mut self.common.sb.current.identity;
         identity.role = Role::Secondary;
         identity.position = position;
@@ -101,69 +88,15 @@ impl Group {
         // As a primary this node comes back in another generation.
         self.common.sb.current.confirmed = Confirmed::default();
         self.secondary.stand_at(position, wall);
-        self.empty_journal();
+        self.secondary.empty_journal(&mut self.common);
         self.common.sb.current.applied_wall = wall;
-        let text = self.demoted_words(clean, dirty_bytes);
-        self.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
-    }
-
-    /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
-    fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
-        if clean {
-            return "demoted; the peer has everything and may be promoted".into();
-        }
-        let (dirty, in_doubt) = (Size(dirty_bytes), self.is_in_doubt());
-        let differs = match (dirty_bytes, in_doubt) {
-            (0, false) => {
-                "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"
-                    .into()
-            }
-            (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
-            (_, true) => format!(
-                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
-                 power"
-            ),
-        };
-        let there = match &self.common.hello {
-            None => "a promotion there, if the peer is not primary already, needs --force",
-            Some(_) => "a promotion there needs --force",
-        };
-        let follows = match (dirty_bytes, in_doubt) {
-            _ if self.peer_is_primary() => {
-                "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
-                 this node has"
-                    .into()
-            }
-            (0, false) => there.into(),
-            (_, false) => format!("{there} and gives that up"),
-            (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
-        };
-        format!("{differs}; {follows}")
-    }
-
-    /// Nothing in the journal is needed any more: what follows begins behind it.
-    pub fn empty_journal(&mut self) {
-        let head = self.secondary.ring.head_after(Seq(u64::MAX));
-        let sb = &mut self.common.sb.current;
-        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
-    }
-
-    /// As the peer said last, in this session.
-    fn peer_is_primary(&self) -> bool {
-        self.common.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
-    }
-
-    /// The peer is connected, and holds the image of this place, whole.
-    fn peer_stands_at(&self, place: Position) -> bool {
-        self.common.hello.as_ref().is_some_and(|hello| {
-            let identity = &hello.identity;
-            identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
-        })
+        let text = self.common.demoted_words(clean, dirty_bytes);
+        self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
         self.common.phase = Phase::Running;
-        cx.event(self.id(), crate::Event::Demoted);
+        cx.event(self.common.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
         if let State::Failed(broken) = self.common.state {
             let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
@@ -173,7 +106,7 @@ impl Group {
     }
 
     pub fn promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        if self.role() == Role::Primary {
+        if self.common.role() == Role::Primary {
             return cx.refuse(id, "this node is the primary already");
         }
         let identity = self.common.sb.current.identity;
@@ -187,11 +120,11 @@ impl Group {
             };
             return cx.refuse(id, why);
         }
-        if self.promotable().is_none() && !planted(Fault::PromoteMidSync) {
+        if self.secondary.promotable(&self.common).is_none() && !planted(Fault::PromoteMidSync) {
             cx.marks.hit(Mark::PromoteRefusedMidSync);
-            return cx.refuse(id, &self.no_image());
+            return cx.refuse(id, &self.secondary.no_image());
         }
-        if !force && let Some(why) = self.promote_needs_force(cx) {
+        if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx) {
             return cx.refuse(id, &why);
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
@@ -203,64 +136,17 @@ impl Group {
         self.common.phase = Phase::Promoting { id, force, entropy };
     }
 
-    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    fn promote_needs_force(&self, cx: &Cx) -> Option<String> {
-        let position = self.promotable().map_or(Position::default(), |(position, _)| position);
-        let at = position.seq.0;
-        let hello = match &self.common.hello {
-            Some(hello) if cx.peer.link.is_some() => hello,
-            _ => {
-                return Some(format!(
-                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
-                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
-                ));
-            }
-        };
-        if hello.identity.role == Role::Primary {
-            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
-        }
-        if self.is_in_doubt() {
-            return Some(format!(
-                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
-                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
-            ));
-        }
-        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
-        let same_place = hello.identity.handed_over && equal;
-        if same_place {
-            return None;
-        }
-        if self.takes_demotion_back() && equal {
-            return Some(
-                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
-                 the demotion back"
-                    .into(),
-            );
-        }
-        if hello.dirty_bytes == 0 {
-            return Some(format!(
-                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
-                 at sequence {at} and gives up what only the peer may have"
-            ));
-        }
-        Some(format!(
-            "the peer was demoted with {} that this node does not have; \
-             --force promotes this node at sequence {at} and gives that up",
-            Size(hello.dirty_bytes)
-        ))
-    }
-
     pub fn proceed_promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         if matches!(self.common.state, State::Failed(_)) {
             self.common.phase = Phase::Running;
             return cx.refuse(id, "a store of this node failed while the journal was being applied");
         }
-        self.land(cx);
+        self.secondary.land(&mut self.common, cx);
         if self.secondary.waits_for_primary() {
             // Should nothing come of this promotion, the primary learns that it cannot know what it lost.
-            self.give_up_kept(self.secondary.durable);
+            self.secondary.give_up_kept(&mut self.common, self.secondary.durable);
         }
-        if !self.replica_at_rest(cx) {
+        if !self.secondary.replica_at_rest(&mut self.common, cx) {
             return;
         }
         self.store_promotion_bits(cx, id, force, entropy);
@@ -269,24 +155,12 @@ impl Group {
     /// The volumes hold the image that is promoted.
     pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
         self.common.phase = Phase::Recording;
-        if force && self.peer_may_be_ahead() {
+        if force && self.secondary.peer_may_be_ahead(&self.common) {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
-        self.use_what_both_hold();
+        self.common.use_what_both_hold();
         self.save_bits(cx, AfterBits::Promote { id, force, entropy });
-    }
-
-    fn peer_may_be_ahead(&self) -> bool {
-        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.secondary.position();
-        let never_left = self.takes_demotion_back() && self.peer_stands_at(self.secondary.position());
-        !never_left && self.common.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
-    }
-
-    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
-    /// with its own, and a peer that was not promoted meanwhile never left that.
-    fn takes_demotion_back(&self) -> bool {
-        self.common.sb.current.identity.handed_over
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
@@ -295,12 +169,12 @@ impl Group {
             return cx.refuse(id, broken.words());
         }
         let position = self.secondary.position();
-        self.empty_journal();
-        self.take_doubt_along();
+        self.secondary.empty_journal(&mut self.common);
+        self.common.take_doubt_along();
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
-        let peer_dirty = self.peer_may_be_ahead();
-        let takes_back = self.takes_demotion_back();
+        let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
+        let takes_back = self.common.takes_demotion_back();
         let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
         if takes_back && !peer_dirty {
             self.common.sb.current.confirmed = Confirmed { place: position, image: position };
@@ -320,14 +194,14 @@ impl Group {
         self.primary.peer.last_seq = Seq::NONE;
         self.primary.peer.last_wall = self.secondary.applied_wall;
         self.primary.peer.applied_wall = crate::Wall(0);
-        self.peer_reached(cx, self.secondary.applied_wall);
+        self.primary.peer.peer_reached(cx, self.secondary.applied_wall);
         self.primary.peer.recovered = None;
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!(
             "sequence {} of generation {}, {}",
             position.seq.0, position.generation, self.primary.peer.last_wall
         );
-        let follows = if self.is_in_doubt() && !self.common.sb.current.served_in_doubt {
+        let follows = if self.common.is_in_doubt() && !self.common.sb.current.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
              'start_alone'; the peer needs 'sync --full' to follow"
                 .into()
@@ -346,16 +220,184 @@ impl Group {
         } else {
             "nothing is missing".into()
         };
-        let other_mode = self.serves_otherwise().unwrap_or_default();
+        let other_mode = self.common.serves_otherwise().unwrap_or_default();
         let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
         self.secondary.told = None;
-        self.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
+        self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
+    }
+
+    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
+        self.common.phase = Phase::Running;
+        let generation = self.common.sb.current.identity.generation;
+        cx.event(self.common.id(), crate::Event::Promoted { generation });
+        self.secondary.after_promotion(&self.common.config);
+        self.secondary.empty_undo(&mut self.common);
+        if let State::Failed(broken) = self.common.state {
+            cx.refuse(id, &failed_meanwhile(broken));
+        } else {
+            self.common.reason = "promoted".into();
+            self.primary.peer.open_or_withhold(&mut self.common, cx);
+            cx.answer(id, answer.told(self.common.peer_is_primary()));
+        }
+        self.say_hello(cx, Kind::GroupState);
+        match self.common.early_hello.take() {
+            // Promoted out of a start that stood still: only now it is known who meets the peer.
+            Some(hello) => self.peer_hello(cx, hello),
+            // As a primary it may be one that does not fit.
+            None if self.common.hello.clone().is_some_and(|hello| !self.primary.fits(&mut self.common, cx, &hello)) => {
+            }
+            None => self.meet_peer(cx),
+        }
+    }
+}
+
+impl Primary {
+    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
+    /// what waits for that waits no longer. What is left of the sync stays marked.
+    pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.resync.is_some() {
+            self.fall_to_logging(
+                common,
+                cx,
+                "the sync is cut short: it would take longer than a stop or a demotion waits",
+            );
+        }
+    }
+}
+
+impl Peer {
+    pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+        if common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary already");
+        }
+        cx.out.push_back(Output::Serve { group: common.id(), open: false });
+        self.stop_settling(common);
+        (self.wanted_full, self.wanted_update) = (None, false);
+        common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
+    }
+}
+
+impl Secondary {
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    pub fn empty_journal(&mut self, common: &mut Common) {
+        let head = self.ring.head_after(Seq(u64::MAX));
+        let sb = &mut common.sb.current;
+        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
+    }
+
+    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
+    fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
+        let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
+        let at = position.seq.0;
+        let hello = match &common.hello {
+            Some(hello) if cx.peer.link.is_some() => hello,
+            _ => {
+                return Some(format!(
+                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+                ));
+            }
+        };
+        if hello.identity.role == Role::Primary {
+            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
+        }
+        if common.is_in_doubt() {
+            return Some(format!(
+                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
+            ));
+        }
+        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
+        let same_place = hello.identity.handed_over && equal;
+        if same_place {
+            return None;
+        }
+        if common.takes_demotion_back() && equal {
+            return Some(
+                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
+                 the demotion back"
+                    .into(),
+            );
+        }
+        if hello.dirty_bytes == 0 {
+            return Some(format!(
+                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
+                 at sequence {at} and gives up what only the peer may have"
+            ));
+        }
+        Some(format!(
+            "the peer was demoted with {} that this node does not have; \
+             --force promotes this node at sequence {at} and gives that up",
+            Size(hello.dirty_bytes)
+        ))
+    }
+
+    fn peer_may_be_ahead(&self, common: &Common) -> bool {
+        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
+        let never_left = common.takes_demotion_back() && common.peer_stands_at(self.position());
+        !never_left && common.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+    }
+}
+
+impl Common {
+    /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
+    fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
+        if clean {
+            return "demoted; the peer has everything and may be promoted".into();
+        }
+        let (dirty, in_doubt) = (Size(dirty_bytes), self.is_in_doubt());
+        let differs = match (dirty_bytes, in_doubt) {
+            (0, false) => {
+                "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"
+                    .into()
+            }
+            (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
+            (_, true) => format!(
+                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+                 power"
+            ),
+        };
+        let there = match &self.hello {
+            None => "a promotion there, if the peer is not primary already, needs --force",
+            Some(_) => "a promotion there needs --force",
+        };
+        let follows = match (dirty_bytes, in_doubt) {
+            _ if self.peer_is_primary() => {
+                "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
+                 this node has"
+                    .into()
+            }
+            (0, false) => there.into(),
+            (_, false) => format!("{there} and gives that up"),
+            (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
+        };
+        format!("{differs}; {follows}")
+    }
+
+    /// As the peer said last, in this session.
+    fn peer_is_primary(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
+    }
+
+    /// The peer is connected, and holds the image of this place, whole.
+    fn peer_stands_at(&self, place: Position) -> bool {
+        self.hello.as_ref().is_some_and(|hello| {
+            let identity = &hello.identity;
+            identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
+        })
+    }
+
+    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
+    /// with its own, and a peer that was not promoted meanwhile never left that.
+    fn takes_demotion_back(&self) -> bool {
+        self.sb.current.identity.handed_over
     }
 
     /// What is set on this node counts from now on, whatever the primary before had.
     fn serves_otherwise(&self) -> Option<String> {
-        let (before, now) = (self.common.sb.current.primary_mode?, self.common.settings.mode);
+        let (before, now) = (self.sb.current.primary_mode?, self.settings.mode);
         (before != now).then(|| {
             format!(
                 "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
@@ -365,29 +407,6 @@ impl Group {
                 before.word()
             )
         })
-    }
-
-    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
-        self.common.phase = Phase::Running;
-        let generation = self.common.sb.current.identity.generation;
-        cx.event(self.id(), crate::Event::Promoted { generation });
-        self.secondary.after_promotion(&self.common.config);
-        self.empty_undo();
-        if let State::Failed(broken) = self.common.state {
-            cx.refuse(id, &failed_meanwhile(broken));
-        } else {
-            self.common.reason = "promoted".into();
-            self.open_or_withhold(cx);
-            cx.answer(id, answer.told(self.peer_is_primary()));
-        }
-        self.say_hello(cx, Kind::GroupState);
-        match self.common.early_hello.take() {
-            // Promoted out of a start that stood still: only now it is known who meets the peer.
-            Some(hello) => self.peer_hello(cx, hello),
-            // As a primary it may be one that does not fit.
-            None if self.common.hello.clone().is_some_and(|hello| !self.fits(cx, &hello)) => {}
-            None => self.meet_peer(cx),
-        }
     }
 }
 

@@ -9,23 +9,24 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::Event;
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::GroupHello;
-use crate::group::Group;
 use crate::ids::VolumeId;
 use crate::limits::REGION_BYTES;
+use crate::secondary::Secondary;
 use crate::shared::size::Exactly;
 
-impl Group {
+impl Common {
     /// What the devices hold here.
     pub fn device_sizes(&self) -> Vec<u64> {
-        self.common.config.volumes.iter().map(|volume| volume.size_bytes).collect()
+        self.config.volumes.iter().map(|volume| volume.size_bytes).collect()
     }
 
     /// What the group uses of them.
     pub fn sizes(&self) -> Vec<u64> {
-        self.common.volumes.iter().map(|volume| volume.config.size_bytes).collect()
+        self.volumes.iter().map(|volume| volume.config.size_bytes).collect()
     }
 
     /// What the peer is told of: the sizes of the group by its primary, by a secondary what it could take.
@@ -38,7 +39,7 @@ impl Group {
 
     /// A start has read what the group used; the devices may hold more.
     pub fn take_up_sizes(&mut self, recorded: &[u64]) {
-        for (volume, size) in self.common.volumes.iter_mut().zip(recorded) {
+        for (volume, size) in self.volumes.iter_mut().zip(recorded) {
             // One that shrank is refused when its bitmap is read.
             if (1..volume.config.size_bytes).contains(size) {
                 volume.resize(*size);
@@ -49,7 +50,7 @@ impl Group {
     /// A volume that has more in this group than its device holds, and how much.
     pub fn recorded_beyond_device(&self) -> Option<(VolumeId, u64)> {
         let beyond = |(recorded, device): (&u64, u64)| (*recorded > device).then_some(*recorded);
-        let found = self.common.sb.current.sizes.iter().zip(self.device_sizes()).map(beyond);
+        let found = self.sb.current.sizes.iter().zip(self.device_sizes()).map(beyond);
         (0..).map(VolumeId).zip(found).find_map(|(id, size)| Some((id, size?)))
     }
 
@@ -59,47 +60,51 @@ impl Group {
         if self.role() == Role::Secondary {
             return;
         }
-        let device_bytes = self.common.config.volumes[usize::from(id.0)].size_bytes;
+        let device_bytes = self.config.volumes[usize::from(id.0)].size_bytes;
         let volume = self.volume(id);
         let before_bytes = volume.config.size_bytes;
         if before_bytes < device_bytes {
             volume.resize(device_bytes);
         }
     }
+}
 
+impl Secondary {
     /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
-    pub fn begin_sizes(&mut self, cx: &mut Cx) {
-        if let Some(hello) = self.common.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) {
-            self.secondary.primary_bytes.clone_from(&hello.volume_bytes);
+    pub fn begin_sizes(&mut self, common: &mut Common, cx: &mut Cx) {
+        if let Some(hello) = common.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) {
+            self.primary_bytes.clone_from(&hello.volume_bytes);
         }
-        self.follow_sizes(cx, self.common.sb.current.rollback_point.id == 0);
+        self.follow_sizes(common, cx, common.sb.current.rollback_point.id == 0);
     }
 
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
     /// had too.
-    pub fn follow_sizes(&mut self, cx: &mut Cx, is_whole: bool) {
-        let before = self.sizes();
-        for (volume, told) in self.common.volumes.iter_mut().zip(&self.secondary.primary_bytes) {
+    pub fn follow_sizes(&mut self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
+        let before = common.sizes();
+        for (volume, told) in common.volumes.iter_mut().zip(&self.primary_bytes) {
             let size = if is_whole { *told } else { volume.config.size_bytes.max(*told) };
             if size != volume.config.size_bytes {
                 volume.resize(size);
             }
         }
-        let after = self.sizes();
+        let after = common.sizes();
         if before != after
-            && let Some(note) = self.surplus()
+            && let Some(note) = common.surplus()
         {
-            cx.event(self.id(), Event::Note(note));
+            cx.event(common.id(), Event::Note(note));
         }
-        self.common.sb.current.sizes = after;
+        common.sb.current.sizes = after;
     }
 
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
-    pub fn shrinks_when_whole(&self) -> bool {
-        let told = self.secondary.primary_bytes.iter();
-        self.common.volumes.iter().zip(told).any(|(volume, told)| volume.config.size_bytes > *told)
+    pub fn shrinks_when_whole(&self, common: &Common) -> bool {
+        let told = self.primary_bytes.iter();
+        common.volumes.iter().zip(told).any(|(volume, told)| volume.config.size_bytes > *told)
     }
+}
 
+impl Common {
     /// What of the devices here the group does not use.
     fn surplus(&self) -> Option<String> {
         let one = |(at, (volume, device)): (usize, (&crate::shared::volume::Volume, &crate::VolumeConfig))| {
@@ -114,18 +119,17 @@ impl Group {
                 )
             })
         };
-        let all: Vec<String> =
-            self.common.volumes.iter().zip(&self.common.config.volumes).enumerate().filter_map(one).collect();
+        let all: Vec<String> = self.volumes.iter().zip(&self.config.volumes).enumerate().filter_map(one).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Rule 21: a secondary smaller than its primary is refused with both numbers.
     pub fn sizes_disagree(&self, hello: &GroupHello) -> Option<String> {
-        if hello.volume_bytes.len() != self.common.volumes.len() {
+        if hello.volume_bytes.len() != self.volumes.len() {
             return Some(format!(
                 "the peer has {} volumes in this group, this node {}",
                 hello.volume_bytes.len(),
-                self.common.volumes.len()
+                self.volumes.len()
             ));
         }
         let ours = self.told_sizes(self.role());
@@ -148,16 +152,16 @@ impl Group {
     /// was compared.
     pub fn use_what_both_hold(&mut self) {
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
-        let Some(hello) = self.common.hello.as_ref().filter(follows) else { return };
+        let Some(hello) = self.hello.as_ref().filter(follows) else { return };
         let theirs = hello.volume_bytes.clone();
         let ours = self.device_sizes();
-        for (volume, both) in self.common.volumes.iter_mut().zip(ours.into_iter().zip(theirs).map(|(a, b)| a.min(b))) {
+        for (volume, both) in self.volumes.iter_mut().zip(ours.into_iter().zip(theirs).map(|(a, b)| a.min(b))) {
             let before_bytes = volume.config.size_bytes;
             if before_bytes < both {
                 volume.resize(both);
                 volume.put_in_doubt(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
             }
         }
-        self.common.sb.current.sizes = self.sizes();
+        self.sb.current.sizes = self.sizes();
     }
 }

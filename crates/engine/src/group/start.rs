@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::bitmap::Bitmap;
@@ -22,10 +23,12 @@ use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits::REGION_BYTES;
+use crate::peer::Peer;
 use crate::planted::{Fault, planted};
 use crate::records::activity::{self, ActivityCell};
 use crate::records::bits::{AfterBits, mark_extent};
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::secondary::replay::Replay;
 use crate::secondary::rollback::Scan;
 use crate::shared::marks::Mark;
@@ -78,23 +81,6 @@ pub(crate) enum StartStage {
 }
 
 impl Group {
-    pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
-        self.primary.peer.entropy = entropy;
-        let id = self.id();
-        let files =
-            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        self.common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
-        for store in files {
-            let token = self.start_op(Op::StartRead);
-            cx.out.push_back(Output::Flush { token, store });
-        }
-    }
-
-    pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
-        let token = self.start_op(Op::StartRead);
-        cx.out.push_back(Output::ReadMeta { token, store, offset, length });
-    }
-
     /// A read or flush of the start completed.
     pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
         let Phase::Starting(stage) = &mut self.common.phase else { return };
@@ -110,7 +96,7 @@ impl Group {
                     );
                 } else if done {
                     self.common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
-                    self.read_meta(cx, Store::Superblock(self.id()), 0, superblock::FILE_BYTES as u32);
+                    self.common.read_meta(cx, Store::Superblock(self.common.id()), 0, superblock::FILE_BYTES as u32);
                 }
             }
             StartStage::Superblocks { entropy, boot } => {
@@ -154,7 +140,7 @@ impl Group {
                 if result.is_err() {
                     self.start_failed(cx, Broken::VolumeFlush, "a volume could not be flushed after replay");
                 } else if done {
-                    self.record(cx);
+                    self.common.record(cx);
                 }
             }
             StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
@@ -164,7 +150,7 @@ impl Group {
     }
 
     pub fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
-        cx.event(self.id(), Event::Note(why.into()));
+        cx.event(self.common.id(), Event::Note(why.into()));
         self.common.phase = Phase::Running;
         self.fail(cx, broken);
         self.common.reason = why.into();
@@ -176,12 +162,12 @@ impl Group {
             && read.damaged > 0
         {
             let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
-            cx.event(self.id(), Event::Note(note.into()));
+            cx.event(self.common.id(), Event::Note(note.into()));
         }
         match read.map(|read| read.found) {
             Ok(Some(found)) => self.known_group(cx, found, boot),
             // New, unless what stands beside it says otherwise.
-            Ok(None) => self.look_beside(cx, Beside::Log, (entropy, boot)),
+            Ok(None) => self.common.look_beside(cx, Beside::Log, (entropy, boot)),
             Err(superblock::Rejected::Astray) => {
                 self.start_failed(
                     cx,
@@ -202,16 +188,6 @@ impl Group {
                  shows the places); restore the file, or remove the group's state directory here and sync in full from the \
                  other node"),
         }
-    }
-
-    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
-        self.common.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
-        let (store, length) = match beside {
-            Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.common.config.activity) as u32),
-            Beside::Bits => (Store::Bitmap(self.id()), CELL_BYTES as u32),
-            Beside::Journal => (Store::Journal(self.id()), journal::INDEX_BYTES as u32),
-        };
-        self.read_meta(cx, store, 0, length);
     }
 
     /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
@@ -240,47 +216,9 @@ impl Group {
             return self.start_failed(cx, Broken::Superblock, &why);
         }
         match beside {
-            Beside::Log => self.look_beside(cx, Beside::Bits, (entropy, boot)),
-            Beside::Bits => self.look_beside(cx, Beside::Journal, (entropy, boot)),
-            Beside::Journal => self.new_group(cx, entropy, boot),
-        }
-    }
-
-    fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
-        let role = self.common.config.starts_as;
-        let generation = match role {
-            Role::Primary => Generation { number: 1, tag: entropy },
-            Role::Secondary => Generation::BLANK,
-        };
-        self.common.sb.current = Superblock {
-            tag: self.common.config.tag,
-            node: self.common.node,
-            peer: self.common.config.peer,
-            identity: Identity { role, generation, ..Identity::default() },
-            boot,
-            alone: true,
-            given_up: if role == Role::Primary && self.common.config.meets_peer_first {
-                Seq(u64::MAX)
-            } else {
-                Seq::NONE
-            },
-            ..Superblock::default()
-        };
-        if role == Role::Primary {
-            self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-        }
-        self.common.phase = Phase::Starting(StartStage::Wipe { left: 3 });
-        let bitmap_bytes = bitmap::file_bytes(self.common.config.volumes.iter().map(|v| v.size_bytes));
-        let activity_bytes = activity::file_bytes(self.common.config.activity);
-        // Of the undo store its first index: without it no batch behind it follows.
-        let files = [
-            (Store::Bitmap(self.id()), bitmap_bytes),
-            (Store::Activity(self.id()), activity_bytes),
-            (Store::Undo(self.id()), undo::INDEX_BYTES as u64),
-        ];
-        for (store, length) in files {
-            let token = self.start_op(Op::StartRead);
-            cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
+            Beside::Log => self.common.look_beside(cx, Beside::Bits, (entropy, boot)),
+            Beside::Bits => self.common.look_beside(cx, Beside::Journal, (entropy, boot)),
+            Beside::Journal => self.common.new_group(cx, entropy, boot),
         }
     }
 
@@ -291,56 +229,17 @@ impl Group {
         self.common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         self.common.sb.durable = found.identity;
         self.common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
-        self.take_up_sizes(&found.sizes);
-        self.take_up_confirmed(found.confirmed);
-        self.put_run_in_doubt(&found, boot);
+        self.common.take_up_sizes(&found.sizes);
+        self.common.take_up_confirmed(found.confirmed);
+        self.common.put_run_in_doubt(&found, boot);
         self.secondary.ring = Ring::new(self.common.config.journal_bytes, found.journal);
         let changed = found.clean && self.common.volumes.iter().any(|v| v.config.changed_outside);
         if changed {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
-            cx.event(self.id(), Event::Note(note.into()));
-            self.changed_behind_our_back(found.identity.role);
+            cx.event(self.common.id(), Event::Note(note.into()));
+            self.common.changed_behind_our_back(found.identity.role);
         }
-        self.read_bitmap(cx, 0);
-    }
-
-    /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
-    /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
-    fn changed_behind_our_back(&mut self, role: Role) {
-        let sb = &mut self.common.sb.current;
-        match role {
-            Role::Secondary => {
-                sb.identity.generation = Generation::BLANK;
-                sb.identity.inconsistent = true;
-                (sb.rollback_point, sb.rolling_back) = (RollbackPoint::default(), false);
-            }
-            Role::Primary => {
-                sb.changed_outside = true;
-            }
-        }
-        sb.compare = true;
-        self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-    }
-
-    /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
-    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
-        let sb = &mut self.common.sb.current;
-        // One that has not met its peer has never served.
-        let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
-        if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
-            let identity = &found.identity;
-            sb.in_doubt = identity.incarnation;
-            sb.doubt_generations = [identity.generation, identity.parent.generation];
-            sb.served_in_doubt = false;
-        }
-    }
-
-    // ---- bits ------------------------------------------------------------------------------------------------------
-
-    fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
-        self.common.phase = Phase::Starting(StartStage::Bitmap { next });
-        let count = (self.common.bitmap.count() - next).min(CELLS_PER_READ);
-        self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
+        self.common.read_bitmap(cx, 0);
     }
 
     fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
@@ -354,15 +253,15 @@ impl Group {
                 }
                 let next = (next + CELLS_PER_READ).min(self.common.bitmap.count());
                 if next < self.common.bitmap.count() {
-                    return self.read_bitmap(cx, next);
+                    return self.common.read_bitmap(cx, next);
                 }
                 // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
-                if let Some((id, before_bytes)) = self.recorded_beyond_device() {
+                if let Some((id, before_bytes)) = self.common.recorded_beyond_device() {
                     return self.volume_shrank(cx, id, before_bytes);
                 }
                 self.common.phase = Phase::Starting(StartStage::Activity);
                 let length = activity::file_bytes(self.common.config.activity) as u32;
-                self.read_meta(cx, Store::Activity(self.id()), 0, length);
+                self.common.read_meta(cx, Store::Activity(self.common.id()), 0, length);
             }
             _ => self.activity_read(cx, bytes),
         }
@@ -379,18 +278,18 @@ impl Group {
                 self.start_failed(cx, Broken::Bits, &other_version("bitmap", version, bitmap::VERSION));
                 return false;
             }
-            Ok((_, found)) if self.is_of_a_larger_volume(&found) => {
+            Ok((_, found)) if self.common.is_of_a_larger_volume(&found) => {
                 self.volume_shrank(cx, found.volume, found.volume_bytes);
                 return false;
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
                 self.common.bitmap.found(index, head.update);
                 if choice.damaged > 0 {
-                    self.copy_lost(cx, index, id);
+                    self.common.copy_lost(cx, index, id);
                 }
-                self.take_up_cell(&found);
+                self.common.take_up_cell(&found);
                 if choice.damaged == 0 {
-                    self.volume(id).stored.set_cell(cell, &found.words);
+                    self.common.volume(id).stored.set_cell(cell, &found.words);
                 }
             }
             read => {
@@ -400,19 +299,246 @@ impl Group {
                 if let Ok((_, found)) = &read
                     && !choice.in_doubt
                 {
-                    self.take_up_moved_cell(index, found);
+                    self.common.take_up_moved_cell(index, found);
                 }
-                if !self.nothing_stood_there(index) {
-                    self.cell_lost(cx, id, cell);
+                if !self.common.nothing_stood_there(index) {
+                    self.common.cell_lost(cx, id, cell);
                 }
             }
         }
         true
     }
 
+    /// Rule 21: nothing is taken up over a volume that lost its end.
+    fn volume_shrank(&mut self, cx: &mut Cx, id: VolumeId, before_bytes: u64) {
+        let why = format!(
+            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
+             touched",
+            id.0 + 1,
+            Exactly(self.common.config.volumes[usize::from(id.0)].size_bytes),
+            Exactly(before_bytes)
+        );
+        self.start_failed(cx, Broken::VolumeShrank, &why);
+    }
+
+    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
+        let mut extents = Vec::new();
+        let mut whole = true;
+        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.common.activity.cells()) {
+            let choice = cell::choose(activity::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
+            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
+            match &read {
+                Err(Rejected::VersionUnknown(version)) => {
+                    let why = other_version("activity log", *version, activity::VERSION);
+                    return self.start_failed(cx, Broken::Bits, &why);
+                }
+                Ok((_, found)) if self.common.is_of_a_later_run(found) => {
+                    return self.superblock_is_older(cx, "activity log", found.incarnation);
+                }
+                _ => {}
+            }
+            whole &= read.is_ok() && !choice.in_doubt;
+            if let Ok((head, found)) = read {
+                self.common.activity.found(index, head.update);
+                self.common.take_up_confirmed(found.confirmed);
+                extents.extend(found.extents);
+            }
+        }
+        let unclean =
+            !self.common.sb.current.clean && self.common.role() == Role::Primary && !planted(Fault::HotForgotten);
+        if unclean {
+            cx.marks.hit(Mark::UncleanPrimaryStart);
+            self.common.hot_extents(cx, &extents, whole);
+        } else if self.common.role() == Role::Primary {
+            cx.marks.hit(Mark::CleanPrimaryStart);
+        }
+        if self.common.sb.current.compare {
+            for volume in &mut self.common.volumes {
+                volume.doubt = Some(volume.dirty.clone());
+            }
+        }
+        self.common.sb.current.compare = self.common.volumes.iter().any(|volume| volume.doubt.is_some());
+        self.common.phase = Phase::Starting(StartStage::StoringBits);
+        if self.common.bitmap.outgrown && self.common.role() == Role::Secondary {
+            // Its size is its primary's, whatever its devices hold.
+            self.common.store_device_sizes(cx);
+        }
+        if self.common.bitmap.has_moved() {
+            return self.save_all_bits(cx, AfterBits::Started);
+        }
+        self.save_bits(cx, AfterBits::Started);
+    }
+
+    pub fn superblock_is_older(&mut self, cx: &mut Cx, than: &str, run: Incarnation) {
+        let why = format!(
+            "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
+             last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
+             and sync in full from the other node",
+            run.0, self.common.sb.current.identity.incarnation.0
+        );
+        self.start_failed(cx, Broken::Superblock, &why);
+    }
+
+    pub fn ready(&mut self, cx: &mut Cx) {
+        if !matches!(self.common.phase, Phase::Starting(_)) || matches!(self.common.state, State::Failed(_)) {
+            // Stopped while starting, or failed.
+            return;
+        }
+        self.common.phase = Phase::Running;
+        self.common.may_count = true;
+        self.common.store_device_sizes(cx);
+        if self.common.sb.current.rollback_point.id == 0 {
+            self.secondary.empty_undo(&mut self.common);
+        }
+        let identity = self.common.sb.current.identity;
+        cx.event(
+            self.common.id(),
+            Event::Ready {
+                role: identity.role,
+                incarnation: identity.incarnation,
+                generation: identity.generation,
+                clean: !self.common.sb.current.compare,
+            },
+        );
+        self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
+        if identity.role == Role::Primary {
+            self.primary.peer.open_or_withhold(&mut self.common, cx);
+        }
+        if cx.peer.link.is_some() {
+            self.secondary.new_session();
+            self.say_hello(cx, Kind::GroupHello);
+            if let Some(hello) = self.common.early_hello.take() {
+                self.peer_hello(cx, hello);
+            }
+        }
+    }
+}
+
+impl Peer {
+    pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.entropy = entropy;
+        let id = common.id();
+        let files =
+            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
+        for store in files {
+            let token = common.start_op(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store });
+        }
+    }
+}
+
+impl Secondary {
+    /// The log on disk is empty; false: this is no start.
+    pub fn start_activity_reset(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if !matches!(common.phase, Phase::Starting(StartStage::EmptyingLog)) {
+            return false;
+        }
+        if common.activity.is_young() {
+            common.reset_activity(cx);
+            return true;
+        }
+        let known = common.sb.current.update > 0;
+        match common.role() {
+            Role::Secondary if known && common.sb.current.rollback_point.id != 0 => self.begin_scan(common, cx),
+            Role::Secondary if known => self.begin_replay(common, cx),
+            _ => common.flush_then_record(cx),
+        }
+        true
+    }
+}
+
+impl Common {
+    pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
+        let token = self.start_op(Op::StartRead);
+        cx.out.push_back(Output::ReadMeta { token, store, offset, length });
+    }
+
+    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
+        self.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
+        let (store, length) = match beside {
+            Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.config.activity) as u32),
+            Beside::Bits => (Store::Bitmap(self.id()), CELL_BYTES as u32),
+            Beside::Journal => (Store::Journal(self.id()), journal::INDEX_BYTES as u32),
+        };
+        self.read_meta(cx, store, 0, length);
+    }
+
+    fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        let role = self.config.starts_as;
+        let generation = match role {
+            Role::Primary => Generation { number: 1, tag: entropy },
+            Role::Secondary => Generation::BLANK,
+        };
+        self.sb.current = Superblock {
+            tag: self.config.tag,
+            node: self.node,
+            peer: self.config.peer,
+            identity: Identity { role, generation, ..Identity::default() },
+            boot,
+            alone: true,
+            given_up: if role == Role::Primary && self.config.meets_peer_first { Seq(u64::MAX) } else { Seq::NONE },
+            ..Superblock::default()
+        };
+        if role == Role::Primary {
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.phase = Phase::Starting(StartStage::Wipe { left: 3 });
+        let bitmap_bytes = bitmap::file_bytes(self.config.volumes.iter().map(|v| v.size_bytes));
+        let activity_bytes = activity::file_bytes(self.config.activity);
+        // Of the undo store its first index: without it no batch behind it follows.
+        let files = [
+            (Store::Bitmap(self.id()), bitmap_bytes),
+            (Store::Activity(self.id()), activity_bytes),
+            (Store::Undo(self.id()), undo::INDEX_BYTES as u64),
+        ];
+        for (store, length) in files {
+            let token = self.start_op(Op::StartRead);
+            cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
+        }
+    }
+
+    /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
+    /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
+    fn changed_behind_our_back(&mut self, role: Role) {
+        let sb = &mut self.sb.current;
+        match role {
+            Role::Secondary => {
+                sb.identity.generation = Generation::BLANK;
+                sb.identity.inconsistent = true;
+                (sb.rollback_point, sb.rolling_back) = (RollbackPoint::default(), false);
+            }
+            Role::Primary => {
+                sb.changed_outside = true;
+            }
+        }
+        sb.compare = true;
+        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+    }
+
+    /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
+    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
+        let sb = &mut self.sb.current;
+        // One that has not met its peer has never served.
+        let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
+        if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
+            let identity = &found.identity;
+            sb.in_doubt = identity.incarnation;
+            sb.doubt_generations = [identity.generation, identity.parent.generation];
+            sb.served_in_doubt = false;
+        }
+    }
+
+    // ---- bits ------------------------------------------------------------------------------------------------------
+
+    fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
+        self.phase = Phase::Starting(StartStage::Bitmap { next });
+        let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
+        self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
+    }
+
     fn is_of_a_larger_volume(&self, found: &BitmapCell) -> bool {
-        self.common
-            .config
+        self.config
             .volumes
             .get(usize::from(found.volume.0))
             .is_some_and(|device| device.size_bytes < found.volume_bytes)
@@ -429,8 +555,8 @@ impl Group {
 
     /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.
     fn take_up_moved_cell(&mut self, at: usize, found: &BitmapCell) {
-        if let Some(place) = self.common.bitmap.belongs_behind(at, found) {
-            self.common.bitmap.found_elsewhere(place, at);
+        if let Some(place) = self.bitmap.belongs_behind(at, found) {
+            self.bitmap.found_elsewhere(place, at);
             self.take_up_cell(found);
         }
     }
@@ -438,41 +564,28 @@ impl Group {
     /// Whatever this place holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
     /// this; or the group did not reach so far.
     fn nothing_stood_there(&self, index: usize) -> bool {
-        let (id, cell) = self.common.bitmap.place(index);
+        let (id, cell) = self.bitmap.place(index);
         let begins_at = cell * REGIONS_PER_CELL * REGION_BYTES;
-        let recorded = self.common.sb.current.sizes.get(usize::from(id.0));
-        self.common.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
+        let recorded = self.sb.current.sizes.get(usize::from(id.0));
+        self.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
     fn take_up_confirmed(&mut self, found: Confirmed) {
-        let sb = &mut self.common.sb.current;
+        let sb = &mut self.sb.current;
         let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
         if ours && !planted(Fault::ConfirmedForgotten) {
             sb.confirmed = sb.confirmed.max(found);
         }
     }
 
-    /// Rule 21: nothing is taken up over a volume that lost its end.
-    fn volume_shrank(&mut self, cx: &mut Cx, id: VolumeId, before_bytes: u64) {
-        let why = format!(
-            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
-             touched",
-            id.0 + 1,
-            Exactly(self.common.config.volumes[usize::from(id.0)].size_bytes),
-            Exactly(before_bytes)
-        );
-        self.start_failed(cx, Broken::VolumeShrank, &why);
-    }
-
     /// What lies behind the old end of the group was never compared.
     fn volume_grew(&mut self, was: &BitmapCell) {
-        if was.volume_bytes == self.common.config.volumes[usize::from(was.volume.0)].size_bytes {
+        if was.volume_bytes == self.config.volumes[usize::from(was.volume.0)].size_bytes {
             return;
         }
-        let before_bytes =
-            self.common.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
-        self.common.bitmap.device_grew(was.volume, was.volume_bytes);
+        let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
+        self.bitmap.device_grew(was.volume, was.volume_bytes);
         self.device_grew(was.volume);
         let volume = self.volume(was.volume);
         if before_bytes < volume.config.size_bytes {
@@ -483,7 +596,7 @@ impl Group {
     /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count. So
     /// nothing of it is taken for stored until it is written anew.
     fn copy_lost(&mut self, cx: &mut Cx, index: usize, id: VolumeId) {
-        self.common.bitmap.write_again(index);
+        self.bitmap.write_again(index);
         let note = format!(
             "a copy of the stored dirty regions of volume {} is damaged or was torn; its twin or the other slot counts",
             id.0 + 1
@@ -508,68 +621,11 @@ impl Group {
         }
     }
 
-    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
-        let mut extents = Vec::new();
-        let mut whole = true;
-        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.common.activity.cells()) {
-            let choice = cell::choose(activity::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
-            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
-            match &read {
-                Err(Rejected::VersionUnknown(version)) => {
-                    let why = other_version("activity log", *version, activity::VERSION);
-                    return self.start_failed(cx, Broken::Bits, &why);
-                }
-                Ok((_, found)) if self.is_of_a_later_run(found) => {
-                    return self.superblock_is_older(cx, "activity log", found.incarnation);
-                }
-                _ => {}
-            }
-            whole &= read.is_ok() && !choice.in_doubt;
-            if let Ok((head, found)) = read {
-                self.common.activity.found(index, head.update);
-                self.take_up_confirmed(found.confirmed);
-                extents.extend(found.extents);
-            }
-        }
-        let unclean = !self.common.sb.current.clean && self.role() == Role::Primary && !planted(Fault::HotForgotten);
-        if unclean {
-            cx.marks.hit(Mark::UncleanPrimaryStart);
-            self.hot_extents(cx, &extents, whole);
-        } else if self.role() == Role::Primary {
-            cx.marks.hit(Mark::CleanPrimaryStart);
-        }
-        if self.common.sb.current.compare {
-            for volume in &mut self.common.volumes {
-                volume.doubt = Some(volume.dirty.clone());
-            }
-        }
-        self.common.sb.current.compare = self.common.volumes.iter().any(|volume| volume.doubt.is_some());
-        self.common.phase = Phase::Starting(StartStage::StoringBits);
-        if self.common.bitmap.outgrown && self.role() == Role::Secondary {
-            // Its size is its primary's, whatever its devices hold.
-            self.store_device_sizes(cx);
-        }
-        if self.common.bitmap.has_moved() {
-            return self.save_all_bits(cx, AfterBits::Started);
-        }
-        self.save_bits(cx, AfterBits::Started);
-    }
-
     /// A start empties the log in the name of the run that it records next; what a run logs comes after that.
     fn is_of_a_later_run(&self, log: &ActivityCell) -> bool {
-        let recorded = self.common.sb.current.identity.incarnation.0;
+        let recorded = self.sb.current.identity.incarnation.0;
         let latest = if log.extents.is_empty() { recorded + 1 } else { recorded };
         log.incarnation.0 > latest
-    }
-
-    pub fn superblock_is_older(&mut self, cx: &mut Cx, than: &str, run: Incarnation) {
-        let why = format!(
-            "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
-             last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
-             and sync in full from the other node",
-            run.0, self.common.sb.current.identity.incarnation.0
-        );
-        self.start_failed(cx, Broken::Superblock, &why);
     }
 
     /// What was being written when this primary stopped may differ; nothing else can.
@@ -578,12 +634,12 @@ impl Group {
             cx.marks.hit(Mark::ActivityLogLost);
             let note = "the activity log is damaged: every region will be compared";
             cx.event(self.id(), Event::Note(note.into()));
-            self.common.sb.current.compare = true;
-            return self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.sb.current.compare = true;
+            return self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        let extent_bytes = self.common.config.activity.extent_bytes;
+        let extent_bytes = self.config.activity.extent_bytes;
         for extent in extents {
-            let Some(volume) = self.common.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
+            let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
             let size = volume.config.size_bytes;
             let doubt = volume.doubt.get_or_insert_with(|| Bitmap::new(size));
             mark_extent(doubt, *extent, extent_bytes, size);
@@ -594,36 +650,18 @@ impl Group {
 
     /// The bits are stored: the log may be emptied, this run has its own.
     pub fn bits_started(&mut self, cx: &mut Cx) {
-        if !matches!(self.common.phase, Phase::Starting(StartStage::StoringBits)) {
+        if !matches!(self.phase, Phase::Starting(StartStage::StoringBits)) {
             // Stopped while starting.
             return;
         }
-        self.common.phase = Phase::Starting(StartStage::EmptyingLog);
+        self.phase = Phase::Starting(StartStage::EmptyingLog);
         self.reset_activity(cx);
-    }
-
-    /// The log on disk is empty; false: this is no start.
-    pub fn start_activity_reset(&mut self, cx: &mut Cx) -> bool {
-        if !matches!(self.common.phase, Phase::Starting(StartStage::EmptyingLog)) {
-            return false;
-        }
-        if self.common.activity.is_young() {
-            self.reset_activity(cx);
-            return true;
-        }
-        let known = self.common.sb.current.update > 0;
-        match self.role() {
-            Role::Secondary if known && self.common.sb.current.rollback_point.id != 0 => self.begin_scan(cx),
-            Role::Secondary if known => self.begin_replay(cx),
-            _ => self.flush_then_record(cx),
-        }
-        true
     }
 
     /// What an earlier run left in caches becomes durable before this run gives its first number.
     pub fn flush_then_record(&mut self, cx: &mut Cx) {
-        self.common.phase = Phase::Starting(StartStage::Flush { left: self.common.volumes.len() });
-        for index in 0..self.common.volumes.len() {
+        self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
+        for index in 0..self.volumes.len() {
             let token = self.start_op(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
@@ -632,46 +670,12 @@ impl Group {
     // ---- ready -----------------------------------------------------------------------------------------------------
 
     pub fn record(&mut self, cx: &mut Cx) {
-        self.common.phase = Phase::Starting(StartStage::Recording);
-        self.common.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
-        self.common.sb.current.clean = false;
-        self.common.sb.current.sizes = self.sizes();
+        self.phase = Phase::Starting(StartStage::Recording);
+        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
+        self.sb.current.clean = false;
+        self.sb.current.sizes = self.sizes();
         self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
-    }
-
-    pub fn ready(&mut self, cx: &mut Cx) {
-        if !matches!(self.common.phase, Phase::Starting(_)) || matches!(self.common.state, State::Failed(_)) {
-            // Stopped while starting, or failed.
-            return;
-        }
-        self.common.phase = Phase::Running;
-        self.common.may_count = true;
-        self.store_device_sizes(cx);
-        if self.common.sb.current.rollback_point.id == 0 {
-            self.empty_undo();
-        }
-        let identity = self.common.sb.current.identity;
-        cx.event(
-            self.id(),
-            Event::Ready {
-                role: identity.role,
-                incarnation: identity.incarnation,
-                generation: identity.generation,
-                clean: !self.common.sb.current.compare,
-            },
-        );
-        self.transition(cx, State::Logging, "waiting for the peer");
-        if identity.role == Role::Primary {
-            self.open_or_withhold(cx);
-        }
-        if cx.peer.link.is_some() {
-            self.secondary.new_session();
-            self.say_hello(cx, Kind::GroupHello);
-            if let Some(hello) = self.common.early_hello.take() {
-                self.peer_hello(cx, hello);
-            }
-        }
     }
 }
 

@@ -5,11 +5,14 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::Settings;
+use crate::common::Common;
 use crate::common::Phase;
 use crate::formats::identity::{Identity, Role};
 use crate::group::Group;
 use crate::ids::*;
 use crate::node::Node;
+use crate::peer::Peer;
+use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
 use crate::shared::link::Link;
 pub use crate::shared::link::LinkStatus;
@@ -205,10 +208,10 @@ impl Node {
             identity: g.identity(),
             state: g.common.state,
             mode: g.common.settings.mode,
-            protection: g.protection(),
+            protection: g.primary.peer.protection(&g.common),
             paused: g.secondary.paused,
             running: matches!(g.common.phase, Phase::Running),
-            in_doubt: g.is_in_doubt(),
+            in_doubt: g.common.is_in_doubt(),
             settled: matches!(g.common.phase, Phase::Running) && g.settled(),
         })
     }
@@ -250,25 +253,31 @@ impl Group {
         let identity = self.identity();
         let role = identity.role;
         let secondary = role == Role::Secondary;
-        let (held_up, held_up_limit) = self.held_up(now.mono);
+        let (held_up, held_up_limit) = self.primary.held_up(&self.common, now.mono);
         GroupStatus {
-            id: self.id(),
+            id: self.common.id(),
             identity,
             role,
             settings: self.common.settings,
-            mode: if secondary { self.mode_of_primary() } else { Some(self.common.settings.mode) },
-            served_before_in: self.mode_of_primary().filter(|mode| !secondary && *mode != self.common.settings.mode),
+            mode: if secondary { self.common.mode_of_primary() } else { Some(self.common.settings.mode) },
+            served_before_in: self
+                .common
+                .mode_of_primary()
+                .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: self.shown_state(self.told_state().filter(|_| secondary)),
-            reason: self.standstill().map_or_else(|| self.shown_reason(), |(_, why)| why.into()),
+            state: self.secondary.shown_state(&self.common, self.secondary.told_state().filter(|_| secondary)),
+            reason: self
+                .secondary
+                .standstill(&self.common)
+                .map_or_else(|| self.primary.peer.shown_reason(&self.common), |(_, why)| why.into()),
             starting: matches!(self.common.phase, Phase::Starting(_)),
             changed_outside: role == Role::Primary && self.common.sb.current.changed_outside,
-            protection: self.protection(),
+            protection: self.primary.peer.protection(&self.common),
             volumes: self
                 .common
                 .volumes
                 .iter()
-                .zip(self.device_sizes())
+                .zip(self.common.device_sizes())
                 .map(|(v, device_bytes)| VolumeStatus {
                     size_bytes: v.config.size_bytes,
                     device_bytes,
@@ -284,16 +293,19 @@ impl Group {
                 blocked_writers: self.primary.blocked.len() as u64,
                 held_up,
                 held_up_limit,
-                holds_writers_up: self.was_held_up(),
+                holds_writers_up: self.primary.was_held_up(),
             },
             peer: self.peer_status(link, now),
-            sync: self.sync_status(),
-            sync_ordered: self.sync_is_ordered(),
+            sync: self.primary.peer.sync_status(),
+            sync_ordered: self.primary.peer.sync_is_ordered(&self.common),
             sync_place: None,
             unapplied_bytes: self.secondary.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
-            promotable: self.promotable().map(|(place, wall)| (place, self.time_of_copy(place.seq, wall))),
-            rollback_point: self.rollback_point(),
+            promotable: self
+                .secondary
+                .promotable(&self.common)
+                .map(|(place, wall)| (place, self.secondary.time_of_copy(place.seq, wall))),
+            rollback_point: self.secondary.rollback_point(&self.common),
             writes: self.common.counters.writes,
             written_bytes: self.common.counters.written_bytes,
             resynced_bytes: self.common.counters.resynced_bytes,
@@ -303,66 +315,8 @@ impl Group {
         }
     }
 
-    fn sync_is_ordered(&self) -> bool {
-        let waits = self.primary.peer.wanted_update || self.primary.peer.full_sync_due || self.full_is_wanted();
-        waits && self.role() == Role::Primary && !self.syncs()
-    }
-
-    fn sync_status(&self) -> Option<SyncStatus> {
-        let before = self.primary.peer.catch_up.sent_bytes;
-        if let Some(cut) = &self.primary.peer.cut {
-            let rates = self.cut_rates();
-            return Some(SyncStatus {
-                done_bytes: cut.done_bytes,
-                total_bytes: cut.total_bytes,
-                sent_bytes: before + cut.payload_bytes,
-                cut: self.cut_number(),
-                dirtied_bytes_per_s: rates.map(|r| r.dirtied),
-                carried_bytes_per_s: rates.map(|r| r.carried),
-            });
-        }
-        self.primary.peer.resync.as_ref().map(|r| SyncStatus {
-            done_bytes: r.done_bytes,
-            total_bytes: r.total_bytes,
-            sent_bytes: before + r.sent_bytes,
-            cut: None,
-            dirtied_bytes_per_s: None,
-            carried_bytes_per_s: None,
-        })
-    }
-
-    /// Why nothing is written to the volumes of this secondary, and in what words.
-    pub fn standstill(&self) -> Option<(Pause, &'static str)> {
-        if self.restore_waits_for_space() {
-            return Some((Pause::PeerFull, NO_SPACE));
-        }
-        self.secondary.paused.map(|pause| (pause, pause.words()))
-    }
-
-    /// A secondary shows the state its primary told, unless it knows better.
-    fn shown_state(&self, told: Option<State>) -> State {
-        match (self.common.state, self.standstill()) {
-            (State::Failed(_), _) => self.common.state,
-            (_, Some((pause, _))) => State::Paused(pause),
-            _ => told.unwrap_or(self.common.state),
-        }
-    }
-
-    fn rollback_point(&self) -> Option<RollbackPointStatus> {
-        let point = self.common.sb.current.rollback_point;
-        (point.id != 0).then(|| RollbackPointStatus {
-            name: crate::secondary::rollback::name(point.id),
-            position: point.position,
-            wall: point.wall,
-            used_bytes: self.common.saver.store.used_bytes(),
-            reserved_bytes: self.common.saver.store.reserved_bytes(),
-            limit_bytes: self.common.config.history_bytes,
-            damaged: self.secondary.undo_damaged.clone(),
-        })
-    }
-
     fn settled(&self) -> bool {
-        match self.role() {
+        match self.common.role() {
             Role::Primary => {
                 self.primary.peer.stream.is_some_and(|s| s.applied == self.primary.peer.last_seq)
                     && self.primary.peer.resync.is_none()
@@ -385,25 +339,87 @@ impl Group {
             lag: None,
             told: None,
             settings: self.common.peer_settings,
-            dirty_bytes: self.dirty_bytes(),
+            dirty_bytes: self.common.dirty_bytes(),
             recovery_point: None,
         };
-        match self.role() {
+        match self.common.role() {
             Role::Primary => {
-                let behind = self.behind(now);
+                let behind = self.primary.peer.behind(&self.common, now);
                 let (lag_bytes, lag) = (Some(behind.lag_bytes), behind.lag);
                 PeerStatus { lag_bytes, lag, recovery_point: behind.applied, ..status }
             }
-            Role::Secondary => self.status_of_copy(status, now.mono),
+            Role::Secondary => self.secondary.status_of_copy(&self.common, status, now.mono),
+        }
+    }
+}
+
+impl Peer {
+    fn sync_is_ordered(&self, common: &Common) -> bool {
+        let waits = self.wanted_update || self.full_sync_due || self.full_is_wanted(common);
+        waits && common.role() == Role::Primary && !self.syncs()
+    }
+
+    fn sync_status(&self) -> Option<SyncStatus> {
+        let before = self.catch_up.sent_bytes;
+        if let Some(cut) = &self.cut {
+            let rates = self.cut_rates();
+            return Some(SyncStatus {
+                done_bytes: cut.done_bytes,
+                total_bytes: cut.total_bytes,
+                sent_bytes: before + cut.payload_bytes,
+                cut: self.cut_number(),
+                dirtied_bytes_per_s: rates.map(|r| r.dirtied),
+                carried_bytes_per_s: rates.map(|r| r.carried),
+            });
+        }
+        self.resync.as_ref().map(|r| SyncStatus {
+            done_bytes: r.done_bytes,
+            total_bytes: r.total_bytes,
+            sent_bytes: before + r.sent_bytes,
+            cut: None,
+            dirtied_bytes_per_s: None,
+            carried_bytes_per_s: None,
+        })
+    }
+}
+
+impl Secondary {
+    /// Why nothing is written to the volumes of this secondary, and in what words.
+    pub fn standstill(&self, common: &Common) -> Option<(Pause, &'static str)> {
+        if common.restore_waits_for_space() {
+            return Some((Pause::PeerFull, NO_SPACE));
+        }
+        self.paused.map(|pause| (pause, pause.words()))
+    }
+
+    /// A secondary shows the state its primary told, unless it knows better.
+    fn shown_state(&self, common: &Common, told: Option<State>) -> State {
+        match (common.state, self.standstill(common)) {
+            (State::Failed(_), _) => common.state,
+            (_, Some((pause, _))) => State::Paused(pause),
+            _ => told.unwrap_or(common.state),
         }
     }
 
+    fn rollback_point(&self, common: &Common) -> Option<RollbackPointStatus> {
+        let point = common.sb.current.rollback_point;
+        (point.id != 0).then(|| RollbackPointStatus {
+            name: crate::secondary::rollback::name(point.id),
+            position: point.position,
+            wall: point.wall,
+            used_bytes: common.saver.store.used_bytes(),
+            reserved_bytes: common.saver.store.reserved_bytes(),
+            limit_bytes: common.config.history_bytes,
+            damaged: self.undo_damaged.clone(),
+        })
+    }
+
     /// How far it is behind only its primary knows.
-    fn status_of_copy(&self, status: PeerStatus, now: Mono) -> PeerStatus {
+    fn status_of_copy(&self, common: &Common, status: PeerStatus, now: Mono) -> PeerStatus {
         // In the middle of a sync it can present what a promotion would give, and no more.
-        let (place, wall) = match self.common.sb.current.identity.inconsistent {
-            true => self.promotable().map(|(place, wall)| (place.seq, wall)).unzip(),
-            false => (Some(self.secondary.recovered()), Some(self.secondary.applied_wall)),
+        let (place, wall) = match common.sb.current.identity.inconsistent {
+            true => self.promotable(common).map(|(place, wall)| (place.seq, wall)).unzip(),
+            false => (Some(self.recovered()), Some(self.applied_wall)),
         };
         let known = wall.filter(|wall| *wall != Wall(0));
         let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));

@@ -8,12 +8,15 @@ use alloc::format;
 use core::time::Duration;
 
 use crate::Event;
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, Header, Tick};
 use crate::group::Group;
 use crate::ids::Seq;
 use crate::limits::{CLOCK_BEHIND_NOTICED, CLOCK_SAID_AGAIN_AFTER, TOLD_HOLDS};
+use crate::peer::Peer;
+use crate::secondary::Secondary;
 use crate::shared::time::{Mono, Now, Wall};
 use crate::state::{Mode, State};
 
@@ -41,55 +44,115 @@ pub(crate) struct Behind {
 }
 
 impl Group {
-    // ---- the primary's half ----------------------------------------------------------------------------------------
-
-    pub fn behind(&self, now: Now) -> Behind {
-        let in_step = self.primary.peer.stream.is_some_and(|s| s.applied == self.primary.peer.last_seq)
-            && self.primary.peer.resync.is_none();
-        let wall = if in_step { now.wall } else { self.primary.peer.applied_wall };
-        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
-        // A wall clock that was set back would have it younger than it is.
-        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.primary.peer.applied_wall_since)) };
-        let known = wall != Wall(0);
-        Behind {
-            lag_bytes: if self.primary.peer.stream.is_some() && self.primary.peer.resync.is_none() {
-                self.primary.peer.queue.bytes()
-            } else {
-                self.dirty_bytes()
-            },
-            lag: known.then_some(lag),
-            applied: self.primary.peer.recovered.filter(|_| known).map(|seq| (seq, wall)),
-        }
-    }
-
-    pub fn make_tick(&self, now: Now) -> Tick {
-        let Behind { lag_bytes, lag, .. } = self.behind(now);
-        let (state, mode) = (self.common.state, self.common.settings.mode);
-        Tick { state, mode, lag_bytes, lag, dirty_bytes: self.dirty_bytes(), clock: now.wall }
-    }
-
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     pub fn clock_behind(&self, now: Now) -> Option<Duration> {
-        match self.role() {
+        match self.common.role() {
             Role::Primary => ahead(self.primary.peer.last_wall, now.wall),
             Role::Secondary => self.secondary.told.filter(|told| told.in_session).and_then(|told| told.ahead()),
         }
     }
+}
 
-    /// Says once that the wall clock was set back, and once that it has caught up.
-    pub fn watch_clock(&mut self, cx: &mut Cx) {
-        let behind = ahead(self.primary.peer.last_wall, cx.now.wall);
-        self.say_of_clock(cx, behind, self.primary.peer.last_wall, "this node");
+impl Peer {
+    // ---- the primary's half ----------------------------------------------------------------------------------------
+
+    pub fn behind(&self, common: &Common, now: Now) -> Behind {
+        let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
+        let wall = if in_step { now.wall } else { self.applied_wall };
+        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
+        // A wall clock that was set back would have it younger than it is.
+        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.applied_wall_since)) };
+        let known = wall != Wall(0);
+        Behind {
+            lag_bytes: if self.stream.is_some() && self.resync.is_none() {
+                self.queue.bytes()
+            } else {
+                common.dirty_bytes()
+            },
+            lag: known.then_some(lag),
+            applied: self.recovered.filter(|_| known).map(|seq| (seq, wall)),
+        }
     }
 
+    pub fn make_tick(&self, common: &Common, now: Now) -> Tick {
+        let Behind { lag_bytes, lag, .. } = self.behind(common, now);
+        let (state, mode) = (common.state, common.settings.mode);
+        Tick { state, mode, lag_bytes, lag, dirty_bytes: common.dirty_bytes(), clock: now.wall }
+    }
+
+    /// Says once that the wall clock was set back, and once that it has caught up.
+    pub fn watch_clock(&mut self, common: &mut Common, cx: &mut Cx) {
+        let behind = ahead(self.last_wall, cx.now.wall);
+        common.say_of_clock(cx, behind, self.last_wall, "this node");
+    }
+}
+
+impl Secondary {
+    // ---- the secondary's half --------------------------------------------------------------------------------------
+
+    pub fn hear_primary(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, tick: Tick) {
+        let follows = header.incarnation == self.incarnation && self.streaming && self.cut.is_none();
+        let applied = header.seq == self.applied && self.applied == self.received;
+        let in_step = Some(header.seq).filter(|_| follows && applied);
+        let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
+        self.told = Some(told);
+        common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
+        // A group that failed may not know what its superblock should say.
+        let may_record = common.may_count && !matches!(common.state, State::Failed(_));
+        if may_record && common.sb.current.primary_mode != Some(tick.mode) {
+            // What a promotion has to know, however this node comes to it.
+            common.sb.current.primary_mode = Some(tick.mode);
+            common.save(cx, None);
+        }
+    }
+
+    /// The session is over, or its other end is no primary: what it told is of the past.
+    pub fn told_is_past(&mut self) {
+        if let Some(told) = &mut self.told {
+            told.in_session = false;
+        }
+    }
+
+    pub fn take_peer_hello(&mut self, common: &mut Common, hello: GroupHello) {
+        if hello.identity.role != Role::Primary {
+            self.told_is_past();
+        }
+        common.peer_settings = Some(hello.settings);
+        common.hello = Some(hello);
+    }
+
+    /// The state that the primary told in this session.
+    pub fn told_state(&self) -> Option<State> {
+        self.told.filter(|told| told.in_session).map(|told| told.tick.state)
+    }
+
+    /// What the primary told, and how long ago; whether that still counts.
+    pub fn told(&self, now: Mono) -> Option<(Tick, Duration, bool)> {
+        self.told.map(|told| {
+            let since = now.since(told.at);
+            (told.tick, since, told.in_session && since < TOLD_HOLDS)
+        })
+    }
+
+    /// The time of the copy, by the primary's clock: where stamps stand still since that was set back, and the copy was in step, it is
+    /// the clock as it was told.
+    pub fn time_of_copy(&self, seq: Seq, stamp: Wall) -> Wall {
+        match self.told {
+            Some(told) if told.in_step == Some(seq) && told.ahead().is_some() => told.tick.clock,
+            _ => stamp,
+        }
+    }
+}
+
+impl Common {
     fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
         // A peer that has its clock jump fills nobody's log.
-        let is_news = behind.is_some() != self.common.clock_is_behind;
-        let is_soon = self.common.clock_said_at.is_some_and(|at| cx.now.mono.since(at) < CLOCK_SAID_AGAIN_AFTER);
+        let is_news = behind.is_some() != self.clock_is_behind;
+        let is_soon = self.clock_said_at.is_some_and(|at| cx.now.mono.since(at) < CLOCK_SAID_AGAIN_AFTER);
         if !is_news || is_soon {
             return;
         }
-        (self.common.clock_is_behind, self.common.clock_said_at) = (behind.is_some(), Some(cx.now.mono));
+        (self.clock_is_behind, self.clock_said_at) = (behind.is_some(), Some(cx.now.mono));
         let note = match behind {
             Some(behind) => {
                 format!(
@@ -106,65 +169,9 @@ impl Group {
         cx.event(self.id(), Event::Note(note));
     }
 
-    // ---- the secondary's half --------------------------------------------------------------------------------------
-
-    pub fn hear_primary(&mut self, cx: &mut Cx, header: &Header, tick: Tick) {
-        let secondary = &self.secondary;
-        let follows = header.incarnation == secondary.incarnation && secondary.streaming && secondary.cut.is_none();
-        let applied = header.seq == secondary.applied && secondary.applied == secondary.received;
-        let in_step = Some(header.seq).filter(|_| follows && applied);
-        let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
-        self.secondary.told = Some(told);
-        self.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
-        // A group that failed may not know what its superblock should say.
-        let may_record = self.common.may_count && !matches!(self.common.state, State::Failed(_));
-        if may_record && self.common.sb.current.primary_mode != Some(tick.mode) {
-            // What a promotion has to know, however this node comes to it.
-            self.common.sb.current.primary_mode = Some(tick.mode);
-            self.save(cx, None);
-        }
-    }
-
-    /// The session is over, or its other end is no primary: what it told is of the past.
-    pub fn told_is_past(&mut self) {
-        if let Some(told) = &mut self.secondary.told {
-            told.in_session = false;
-        }
-    }
-
-    pub fn take_peer_hello(&mut self, hello: GroupHello) {
-        if hello.identity.role != Role::Primary {
-            self.told_is_past();
-        }
-        self.common.peer_settings = Some(hello.settings);
-        self.common.hello = Some(hello);
-    }
-
-    /// The state that the primary told in this session.
-    pub fn told_state(&self) -> Option<State> {
-        self.secondary.told.filter(|told| told.in_session).map(|told| told.tick.state)
-    }
-
     /// The mode that the copy here is made in; `None`: no primary was heard of yet.
     pub fn mode_of_primary(&self) -> Option<Mode> {
-        self.common.sb.current.primary_mode
-    }
-
-    /// What the primary told, and how long ago; whether that still counts.
-    pub fn told(&self, now: Mono) -> Option<(Tick, Duration, bool)> {
-        self.secondary.told.map(|told| {
-            let since = now.since(told.at);
-            (told.tick, since, told.in_session && since < TOLD_HOLDS)
-        })
-    }
-
-    /// The time of the copy, by the primary's clock: where stamps stand still since that was set back, and the copy was in step, it is
-    /// the clock as it was told.
-    pub fn time_of_copy(&self, seq: Seq, stamp: Wall) -> Wall {
-        match self.secondary.told {
-            Some(told) if told.in_step == Some(seq) && told.ahead().is_some() => told.tick.clock,
-            _ => stamp,
-        }
+        self.sb.current.primary_mode
     }
 }
 

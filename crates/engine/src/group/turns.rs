@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
@@ -12,6 +13,7 @@ use crate::group::Group;
 use crate::group::start::StartStage;
 use crate::ids::GroupId;
 use crate::node::{Node, mix};
+use crate::peer::Peer;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::state::{Broken, State};
@@ -51,7 +53,7 @@ impl Node {
             self.marks.hit(Mark::MemoryShort);
             self.short_of_memory.push_back(id);
         }
-        let link_use = group.link_use();
+        let link_use = group.primary.peer.link_use(&group.common);
         if link_use != group.counted_use {
             let before = core::mem::replace(&mut group.counted_use, link_use);
             if let Some(link) = self.links.get_mut(&group.common.config.peer) {
@@ -84,7 +86,7 @@ impl Node {
                 if matches!(g.common.phase, Phase::Starting(StartStage::Idle)) {
                     match g.refused.take() {
                         Some(why) => g.start_failed(cx, Broken::Device, &why),
-                        None => g.start(cx, entropy, boot),
+                        None => g.primary.peer.start(&mut g.common, cx, entropy, boot),
                     }
                 }
             });
@@ -123,51 +125,32 @@ impl Group {
     /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
     pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.waits_for_turn(full);
+            self.primary.peer.waits_for_turn(&mut self.common, full);
             if self.common.state == State::Logging {
-                self.transition(cx, State::Logging, "waiting for its turn: other groups of this node are syncing");
+                self.primary.peer.transition(
+                    &mut self.common,
+                    cx,
+                    State::Logging,
+                    "waiting for its turn: other groups of this node are syncing",
+                );
             }
             return false;
         }
-        let full = self.full_is_wanted() || full;
+        let full = self.primary.peer.full_is_wanted(&self.common) || full;
         self.primary.peer.wanted_full =
             self.common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
         if self.primary.peer.stream.is_some() || self.primary.peer.cut.is_some() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
-            self.fail_held(cx);
-            self.fall_to_logging(cx, "the operator asked for a sync");
+            self.primary.fail_held(&mut self.common, cx);
+            self.primary.fall_to_logging(&mut self.common, cx, "the operator asked for a sync");
         }
         if full {
-            self.ask_nothing(cx);
+            self.primary.peer.ask_nothing(&mut self.common, cx);
             self.mark_everything(cx);
         } else if self.settle(cx) {
-            self.begin_sync(cx, false);
+            self.primary.peer.begin_sync(&mut self.common, cx, false);
         }
         true
-    }
-
-    /// The secondary has space again for a sync that was paused; while it was, others took its place.
-    pub fn resume_in_turn(&mut self, cx: &mut Cx) {
-        (self.primary.peer.catch_up.resumes, self.primary.peer.wants_turn) = (true, true);
-        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-        self.transition(cx, self.common.state, why);
-    }
-
-    /// Nothing is read for a sync that waits to go on.
-    pub fn waits_to_resume(&self) -> bool {
-        self.primary.peer.catch_up.resumes && matches!(self.common.state, State::Paused(_))
-    }
-
-    /// What an operator is told whose `sync` has nothing to begin.
-    pub fn under_way(&self) -> String {
-        match self.common.state {
-            State::Syncing => "a sync is under way already".into(),
-            State::Paused(_) if self.primary.peer.catch_up.resumes => {
-                format!("under way already: {}", self.common.reason)
-            }
-            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
-            _ => "the group is already in step; nothing to do".into(),
-        }
     }
 
     /// Begins a sync that an operator typed; what he is told.
@@ -175,40 +158,70 @@ impl Group {
         if !self.sync_in_turn(cx, full) {
             return "the sync begins by itself when it is its turn: other groups of this node are syncing";
         }
-        if full || self.syncs() { "sync began" } else { "the sync begins as soon as it is settled what the peer holds" }
+        if full || self.primary.peer.syncs() {
+            "sync began"
+        } else {
+            "the sync begins as soon as it is settled what the peer holds"
+        }
+    }
+
+    /// A place for a sync is this group's, if it still has use for it.
+    fn turn_to_sync(&mut self, cx: &mut Cx) {
+        if self.primary.peer.waits_to_resume(&self.common) && self.primary.peer.syncs() {
+            return self.primary.peer.resume(&mut self.common, cx);
+        }
+        let may = self.common.role() == Role::Primary
+            && matches!(self.common.phase, Phase::Running)
+            && !matches!(self.common.state, State::Failed(_))
+            && self.common.hello.as_ref().is_some_and(|h| !h.failed)
+            && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
+        if may && self.primary.peer.full_is_wanted(&self.common) {
+            self.sync_in_turn(cx, true);
+        } else if self.common.state == State::Logging {
+            self.try_autosync(cx);
+        }
+    }
+}
+
+impl Peer {
+    /// The secondary has space again for a sync that was paused; while it was, others took its place.
+    pub fn resume_in_turn(&mut self, common: &mut Common, cx: &mut Cx) {
+        (self.catch_up.resumes, self.wants_turn) = (true, true);
+        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
+        self.transition(common, cx, common.state, why);
+    }
+
+    /// Nothing is read for a sync that waits to go on.
+    pub fn waits_to_resume(&self, common: &Common) -> bool {
+        self.catch_up.resumes && matches!(common.state, State::Paused(_))
+    }
+
+    /// What an operator is told whose `sync` has nothing to begin.
+    pub fn under_way(&self, common: &Common) -> String {
+        match common.state {
+            State::Syncing => "a sync is under way already".into(),
+            State::Paused(_) if self.catch_up.resumes => {
+                format!("under way already: {}", common.reason)
+            }
+            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
+            _ => "the group is already in step; nothing to do".into(),
+        }
     }
 
     /// A sync waits for its turn.
-    pub fn waits_for_turn(&mut self, full: bool) {
-        self.primary.peer.wants_turn = true;
+    pub fn waits_for_turn(&mut self, common: &mut Common, full: bool) {
+        self.wants_turn = true;
         if full {
-            self.primary.peer.wanted_full = self.common.hello.as_ref().map(|hello| hello.identity.generation);
+            self.wanted_full = common.hello.as_ref().map(|hello| hello.identity.generation);
         }
     }
 
     /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
     /// has taken up our history meanwhile holds none.
-    pub fn full_is_wanted(&self) -> bool {
-        let theirs = self.common.hello.as_ref().map(|hello| hello.identity.generation);
-        let ours = Some(self.common.sb.current.identity.generation);
-        self.primary.peer.wanted_full.is_some() && (self.primary.peer.wanted_full == theirs || theirs == ours)
-    }
-
-    /// A place for a sync is this group's, if it still has use for it.
-    fn turn_to_sync(&mut self, cx: &mut Cx) {
-        if self.waits_to_resume() && self.syncs() {
-            return self.resume(cx);
-        }
-        let may = self.role() == Role::Primary
-            && matches!(self.common.phase, Phase::Running)
-            && !matches!(self.common.state, State::Failed(_))
-            && self.common.hello.as_ref().is_some_and(|h| !h.failed)
-            && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
-        if may && self.full_is_wanted() {
-            self.sync_in_turn(cx, true);
-        } else if self.common.state == State::Logging {
-            self.try_autosync(cx);
-        }
+    pub fn full_is_wanted(&self, common: &Common) -> bool {
+        let theirs = common.hello.as_ref().map(|hello| hello.identity.generation);
+        let ours = Some(common.sb.current.identity.generation);
+        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
     }
 }
 

@@ -19,18 +19,20 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::bitmap::Bitmap;
 use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
-use crate::group::Group;
 use crate::group::contradiction::ack_contradicts;
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
+use crate::peer::Peer;
 use crate::peer::cut_saves::Spilled;
 use crate::peer::holes::Asked;
 use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::primary::write::frame_cost;
 use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
@@ -343,105 +345,239 @@ impl Volume {
     }
 }
 
-impl Group {
+impl Primary {
+    /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
+    pub fn turn_to_cuts(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::SyncTurnedToCuts);
+        self.end_stream(common, cx, "writes come faster than the link carries them beside the sync");
+        self.peer.keep_from_stream(cx.now.mono);
+        self.peer.begin_cut(common, cx, "writes come faster than the link carries them beside the sync");
+    }
+
+    /// The cut ends without its step: what belonged to it is still dirty.
+    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(cut) = self.peer.cut.take() else { return };
+        if !cut.done {
+            cx.marks.hit(Mark::CutInterrupted);
+        }
+        common.volumes.iter_mut().for_each(|volume| volume.cut = None);
+        common.empty_scratch();
+        self.let_go_on(common, cx, cut.waiting);
+    }
+
+    /// The cut cannot be finished; the next one begins after a pause.
+    pub fn give_up_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        cx.marks.hit(Mark::CutGivenUp);
+        self.pause_for_own_store(common, cx, why);
+    }
+
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    /// Starts reads while the link has use for them.
+    pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.peer.announce_cut(common, cx);
+        self.retry_saves_for_cut(common, cx);
+        loop {
+            let room = self.peer.cut_room(common, cx);
+            let Some(cut) = self.peer.cut.as_ref().filter(|cut| cut.ships() && !self.peer.waits_to_resume(common))
+            else {
+                return;
+            };
+            let some = cut.memory_bytes() > 0;
+            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
+            if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
+                return;
+            }
+            if self.peer.fetch_spilled(common, cx) {
+                continue;
+            }
+            let Some((volume, first, next)) = self.peer.next_of_cut(common, longest_read(cx.peer.part_bytes, room))
+            else {
+                return;
+            };
+            if self.peer.asks_for_hole(common, cx, volume, first) {
+                return;
+            }
+            self.peer.read_for_cut(common, cx, volume, first, next, false);
+        }
+    }
+
+    pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        let Some(&Op::Cut(read)) = common.slots.get(slot) else { unreachable!("checked by the caller") };
+        let ours = self.peer.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
+        let is_spilled = ours && self.place_cut_read(common, cx, slot, &read, result);
+        if !is_spilled {
+            common.volume(read.volume).release(slot);
+        }
+        // Nobody else is given the slot while it holds the range.
+        common.slots.take(slot);
+        if !is_spilled {
+            self.wake_range_waiters(common, cx, read.volume);
+        }
+    }
+
+    /// True: the range stays locked, its content goes to the undo store first.
+    fn place_cut_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        slot: u32,
+        read: &CutRead,
+        result: Result<IoDone, IoError>,
+    ) -> bool {
+        let room = self.peer.cut_room(common, cx);
+        let cut = self.peer.cut.as_mut().expect("checked by the caller");
+        cut.reads -= 1;
+        cut.reading_bytes -= read.length;
+        let (buf, crc) = match result {
+            Ok(IoDone::Summed { zero: true, .. } | IoDone::Payload { zero: true, .. }) => (None, 0),
+            Ok(IoDone::Summed { buf, crc, .. }) => (Some(buf), crc),
+            Ok(IoDone::Payload { buf, .. }) => (Some(buf), 0),
+            Ok(_) => unreachable!("a read answers with what was read"),
+            Err(_) => {
+                // A write may be about to overwrite what could not be read: the step cannot be whole.
+                self.give_up_cut(common, cx, &unreadable(read.volume, read.offset));
+                return false;
+            }
+        };
+        common.counters.resynced_bytes += read.length;
+        common.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
+        if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
+            return self.spill(common, cx, slot, read, buf, crc);
+        }
+        cut.hold(read.volume, read.offset, read.length, buf, read.save);
+        false
+    }
+
+    /// The peer's confirmations of the cut's numbers.
+    pub fn cut_ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
+        let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
+            // The cut waits to begin, perhaps for what the peer cannot apply.
+            return self.peer.peer_paused(common, cx, ack.paused);
+        };
+        let was = cut.confirmed;
+        if let Some(what) = ack_contradicts(&ack, [was.received, was.durable, was.applied], cut.sent) {
+            return common.protocol_error(cx, what);
+        }
+        cut.confirmed = ack;
+        (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);
+        if (was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied) {
+            self.peer.stall.moved(cx.now.mono);
+        }
+        let done = cut.end.is_some_and(|end| end <= ack.applied);
+        self.peer.peer_paused(common, cx, ack.paused);
+        if done {
+            self.cut_applied(common, cx);
+        }
+    }
+
+    /// The peer holds the image of the mark: that is the recovery point now.
+    fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::CutEnded);
+        self.peer.stall.sync_ended();
+        self.peer.measure(common, cx);
+        let Some(cut) = self.peer.cut.as_mut() else { return };
+        cut.done = true;
+        let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
+        if let Some(hello) = common.hello.as_mut() {
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
+        }
+        common.confirmed(from);
+        common.volumes.iter_mut().for_each(Volume::settle_cut);
+        common.empty_scratch();
+        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        self.peer.catch_up.sent_bytes += payload_bytes;
+        self.peer.recovered = Some(from.seq);
+        self.peer.peer_reached(cx, wall);
+        if core::mem::take(&mut common.sb.current.compare) {
+            common.save(cx, None);
+        }
+        cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
+        self.retry_saves_for_cut(common, cx);
+        if matches!(common.phase, Phase::Running) {
+            self.peer.next_step(common, cx, "update sync");
+        }
+    }
+}
+
+impl Peer {
     // ---- what comes next -------------------------------------------------------------------------------------------
 
     /// A sync begins: how, follows from what is dirty.
-    pub fn begin_catch_up(&mut self, cx: &mut Cx, why: &str) {
-        let CatchUp { no_stream_before, .. } = self.primary.peer.catch_up;
-        self.primary.peer.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
-        self.next_step(cx, why);
+    pub fn begin_catch_up(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let CatchUp { no_stream_before, .. } = self.catch_up;
+        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
+        self.next_step(common, cx, why);
     }
 
-    fn next_step(&mut self, cx: &mut Cx, why: &str) {
-        let small = self.small_bytes(cx);
-        match self.primary.peer.catch_up.step(cx.now.mono, self.dirty_bytes(), small) {
+    fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let small = common.small_bytes(cx);
+        match self.catch_up.step(cx.now.mono, common.dirty_bytes(), small) {
             Step::Stream => {
-                self.primary.peer.cut = None;
-                self.begin_sync_in_stream(cx, why);
+                self.cut = None;
+                self.begin_sync_in_stream(common, cx, why);
             }
-            Step::Cut => self.begin_cut(cx, why),
+            Step::Cut => self.begin_cut(common, cx, why),
             Step::CutLater => {
-                let since = self.primary.peer.cut.as_ref().map_or(cx.now.mono, |cut| cut.frozen_at);
+                let since = self.cut.as_ref().map_or(cx.now.mono, |cut| cut.frozen_at);
                 let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
-                cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
             }
         }
     }
 
     /// It is time for the next cut.
-    pub fn cut_due(&mut self, cx: &mut Cx) {
-        if !self.primary.peer.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(self.common.phase, Phase::Running) {
+    pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !self.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(common.phase, Phase::Running) {
             return;
         }
-        if self.dirty_bytes() == 0 {
-            return self.next_step(cx, "update sync");
+        if common.dirty_bytes() == 0 {
+            return self.next_step(common, cx, "update sync");
         }
-        self.begin_cut(cx, "update sync");
-    }
-
-    /// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
-    /// queue has room for the writes that come meanwhile.
-    fn small_bytes(&self, cx: &Cx) -> u64 {
-        let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
-        tail.min(self.common.settings.queue_bytes / 4)
-    }
-
-    /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
-    pub fn turn_to_cuts(&mut self, cx: &mut Cx) {
-        cx.marks.hit(Mark::SyncTurnedToCuts);
-        self.end_stream(cx, "writes come faster than the link carries them beside the sync");
-        self.keep_from_stream(cx.now.mono);
-        self.begin_cut(cx, "writes come faster than the link carries them beside the sync");
+        self.begin_cut(common, cx, "update sync");
     }
 
     /// Cuts go on for a while before the stream is tried again.
     pub fn keep_from_stream(&mut self, now: Mono) {
-        self.primary.peer.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
+        self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
     }
 
     // ---- a cut begins ----------------------------------------------------------------------------------------------
 
-    fn begin_cut(&mut self, cx: &mut Cx, why: &str) {
+    fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutBegan);
         let wall = self.stamp(cx);
-        self.primary.peer.passes += 1;
-        let (from, total_bytes) = (self.place(self.primary.peer.last_seq), self.dirty_bytes());
-        self.common.volumes.iter_mut().for_each(Volume::freeze);
-        self.primary.peer.cut = Some(Cut::new(
-            self.primary.peer.passes,
-            from,
-            wall,
-            cx.now.mono,
-            self.common.counters.written_bytes,
-            total_bytes,
-        ));
-        self.primary.peer.catch_up.cuts += 1;
-        self.primary.peer.catch_up.last_bytes = total_bytes;
+        self.passes += 1;
+        let (from, total_bytes) = (common.place(self.last_seq), common.dirty_bytes());
+        common.volumes.iter_mut().for_each(Volume::freeze);
+        self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
+        self.catch_up.cuts += 1;
+        self.catch_up.last_bytes = total_bytes;
         let reason = self.cut_reason(why);
-        self.transition(cx, State::Syncing, &reason);
-        self.watch_sync(cx);
+        self.transition(common, cx, State::Syncing, &reason);
+        self.watch_sync(common, cx);
     }
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
-    fn announce_cut(&mut self, cx: &mut Cx) {
-        let Some(cut) = self.primary.peer.cut.as_ref().filter(|cut| !cut.begun) else { return };
+    fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
-        let flushed = self.flushed_through(cx, from.seq) || planted(Fault::CutUnflushed);
-        let Some(link) = link.filter(|_| flushed && !self.primary.peer.generation_due) else { return };
-        let parent = self.common.sb.current.identity.parent;
-        let to = self.peers_run();
+        let flushed = self.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
+        let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
+        let parent = common.sb.current.identity.parent;
+        let to = common.peers_run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
-        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
-        self.primary.peer.stall.moved(cx.now.mono);
-        if let Some(cut) = self.primary.peer.cut.as_mut() {
+        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
+        if let Some(cut) = self.cut.as_mut() {
             cut.begun = true;
         }
     }
 
     fn cut_reason(&self, why: &str) -> String {
-        let number = self.primary.peer.catch_up.cuts;
-        match self.primary.peer.catch_up.rates.filter(|r| r.dirtied > r.carried) {
+        let number = self.catch_up.cuts;
+        match self.catch_up.rates.filter(|r| r.dirtied > r.carried) {
             None => format!("cut {number}: {why}"),
             Some(Rates { dirtied, carried, .. }) => format!(
                 "cut {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
@@ -454,109 +590,73 @@ impl Group {
 
     /// What the last cut showed, while a catch-up goes by cuts.
     pub fn cut_rates(&self) -> Option<Rates> {
-        self.primary.peer.catch_up.rates.filter(|_| self.primary.peer.cut.is_some())
+        self.catch_up.rates.filter(|_| self.cut.is_some())
     }
 
     /// Cuts begun in this catch-up, while it goes by cuts.
     pub fn cut_number(&self) -> Option<u64> {
-        self.primary.peer.cut.as_ref().map(|_| self.primary.peer.catch_up.cuts)
+        self.cut.as_ref().map(|_| self.catch_up.cuts)
     }
 
     /// The cut of this name is still to be announced.
     pub fn cut_begins(&self, name: u64) -> bool {
-        self.primary.peer.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
+        self.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
     }
 
     /// The peer's answer to a begin: if it is this cut's, the mark.
-    pub fn peer_ready_for_cut(&mut self, now: Mono, attempt: u64) -> Option<Position> {
-        let cut = self.primary.peer.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
+    pub fn peer_ready_for_cut(&mut self, common: &mut Common, now: Mono, attempt: u64) -> Option<Position> {
+        let cut = self.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
         cut.open_since = Some(now);
         let from = cut.from;
         // It keeps nothing of what came before: that is flushed here.
-        self.common.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
+        common.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
         Some(from)
     }
 
-    /// The cut ends without its step: what belonged to it is still dirty.
-    pub fn drop_cut(&mut self, cx: &mut Cx) {
-        let Some(cut) = self.primary.peer.cut.take() else { return };
-        if !cut.done {
-            cx.marks.hit(Mark::CutInterrupted);
-        }
-        self.common.volumes.iter_mut().for_each(|volume| volume.cut = None);
-        self.empty_scratch();
-        self.let_go_on(cx, cut.waiting);
-    }
-
-    /// The cut cannot be finished; the next one begins after a pause.
-    pub fn give_up_cut(&mut self, cx: &mut Cx, why: &str) {
-        cx.marks.hit(Mark::CutGivenUp);
-        self.pause_for_own_store(cx, why);
-    }
-
-    // ---- reading ---------------------------------------------------------------------------------------------------
-
-    /// Starts reads while the link has use for them.
-    pub fn pump_cut(&mut self, cx: &mut Cx) {
-        self.announce_cut(cx);
-        self.retry_saves_for_cut(cx);
-        loop {
-            let room = self.cut_room(cx);
-            let Some(cut) = self.primary.peer.cut.as_ref().filter(|cut| cut.ships() && !self.waits_to_resume()) else {
-                return;
-            };
-            let some = cut.memory_bytes() > 0;
-            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
-            if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
-                return;
-            }
-            if self.fetch_spilled(cx) {
-                continue;
-            }
-            let Some((volume, first, next)) = self.next_of_cut(longest_read(cx.peer.part_bytes, room)) else { return };
-            if self.asks_for_hole(cx, volume, first) {
-                return;
-            }
-            self.read_for_cut(cx, volume, first, next, false);
-        }
-    }
-
     /// The next run to read: from where the walk stands, then what it passed over.
-    fn next_of_cut(&mut self, longest: u64) -> Option<(VolumeId, u64, u64)> {
-        let cut = self.primary.peer.cut.as_ref()?;
+    fn next_of_cut(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
+        let cut = self.cut.as_ref()?;
         let (at, region) = (cut.volume, cut.region);
-        let order = (at..self.common.volumes.len()).chain(0..=at);
+        let order = (at..common.volumes.len()).chain(0..=at);
         let found = order.enumerate().find_map(|(step, index)| {
             let from = if step == 0 { region } else { 0 };
-            let (first, next) = self.common.volumes[index].next_of_cut(from, u64::MAX, longest)?;
+            let (first, next) = common.volumes[index].next_of_cut(from, u64::MAX, longest)?;
             Some((index, first, next))
         });
         let (index, first, next) = found?;
-        let cut = self.primary.peer.cut.as_mut()?;
+        let cut = self.cut.as_mut()?;
         (cut.volume, cut.region) = (index, next);
         Some((VolumeId(index as u16), first, next))
     }
 
     /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
-    pub fn cut_room(&self, cx: &Cx) -> u64 {
-        let others = self.outgoing_bytes() - self.primary.peer.cut.as_ref().map_or(0, Cut::memory_bytes);
-        self.common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
+    pub fn cut_room(&self, common: &Common, cx: &Cx) -> u64 {
+        let others = self.outgoing_bytes(common) - self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 
     /// Reads regions `first..next` under a lock on their range.
-    pub fn read_for_cut(&mut self, cx: &mut Cx, volume: VolumeId, first: u64, next: u64, save: bool) {
-        let size = self.volume(volume).config.size_bytes;
+    pub fn read_for_cut(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        volume: VolumeId,
+        first: u64,
+        next: u64,
+        save: bool,
+    ) {
+        let size = common.volume(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
-        let cut = self.primary.peer.cut.as_mut().expect("a cut is under way");
+        let cut = self.cut.as_mut().expect("a cut is under way");
         cut.reads += 1;
         cut.reading_bytes += length;
         let read = CutRead { cut: cut.name, volume, offset, length, save };
-        let slot = self.common.slots.insert(Op::Cut(read));
-        let held = self.volume(volume);
+        let slot = common.slots.insert(Op::Cut(read));
+        let held = common.volume(volume);
         held.take_for_cut(first, next);
         held.occupy(slot, offset, length, Seq::NONE, false);
-        let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
+        let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         let length = length as u32;
         cx.out.push_back(if save {
             Output::ReadSummed { token, store, offset, length }
@@ -565,54 +665,14 @@ impl Group {
         });
     }
 
-    pub fn cut_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(&Op::Cut(read)) = self.common.slots.get(slot) else { unreachable!("checked by the caller") };
-        let ours = self.primary.peer.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
-        let is_spilled = ours && self.place_cut_read(cx, slot, &read, result);
-        if !is_spilled {
-            self.volume(read.volume).release(slot);
-        }
-        // Nobody else is given the slot while it holds the range.
-        self.common.slots.take(slot);
-        if !is_spilled {
-            self.wake_range_waiters(cx, read.volume);
-        }
-    }
-
-    /// True: the range stays locked, its content goes to the undo store first.
-    fn place_cut_read(&mut self, cx: &mut Cx, slot: u32, read: &CutRead, result: Result<IoDone, IoError>) -> bool {
-        let room = self.cut_room(cx);
-        let cut = self.primary.peer.cut.as_mut().expect("checked by the caller");
-        cut.reads -= 1;
-        cut.reading_bytes -= read.length;
-        let (buf, crc) = match result {
-            Ok(IoDone::Summed { zero: true, .. } | IoDone::Payload { zero: true, .. }) => (None, 0),
-            Ok(IoDone::Summed { buf, crc, .. }) => (Some(buf), crc),
-            Ok(IoDone::Payload { buf, .. }) => (Some(buf), 0),
-            Ok(_) => unreachable!("a read answers with what was read"),
-            Err(_) => {
-                // A write may be about to overwrite what could not be read: the step cannot be whole.
-                self.give_up_cut(cx, &unreadable(read.volume, read.offset));
-                return false;
-            }
-        };
-        self.common.counters.resynced_bytes += read.length;
-        self.common.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
-        if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
-            return self.spill(cx, slot, read, buf, crc);
-        }
-        cut.hold(read.volume, read.offset, read.length, buf, read.save);
-        false
-    }
-
     // ---- sending and confirming ------------------------------------------------------------------------------------
 
     /// The next frame of the cut, if the peer's window allows it.
-    pub fn next_cut_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let read = self.common.volumes.iter().all(Volume::all_shipped);
-        let identity = self.common.sb.current.identity;
-        let (origin, group) = (self.common.node, self.id());
-        let cut = self.primary.peer.cut.as_mut().filter(|cut| cut.ships())?;
+    pub fn next_cut_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let read = common.volumes.iter().all(Volume::all_shipped);
+        let identity = common.sb.current.identity;
+        let (origin, group) = (common.node, common.id());
+        let cut = self.cut.as_mut().filter(|cut| cut.ships())?;
         let (kind, volume, offset, length, payload) = match cut.next_part(cx.peer.part_bytes) {
             Some((volume, offset, length, payload)) => {
                 let kind = if matches!(payload, SendPayload::Data(_)) { Kind::Data } else { Kind::Zero };
@@ -628,7 +688,7 @@ impl Group {
             return None;
         }
         if !cut.peer_owes() {
-            self.primary.peer.stall.moved(cx.now.mono);
+            self.stall.moved(cx.now.mono);
         }
         cut.sent_bytes += bytes;
         cut.sent = cut.sent.next();
@@ -652,59 +712,8 @@ impl Group {
         Some((header, payload))
     }
 
-    /// The peer's confirmations of the cut's numbers.
-    pub fn cut_ack(&mut self, cx: &mut Cx, ack: Ack, recalls: u64) {
-        let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
-            // The cut waits to begin, perhaps for what the peer cannot apply.
-            return self.peer_paused(cx, ack.paused);
-        };
-        let was = cut.confirmed;
-        if let Some(what) = ack_contradicts(&ack, [was.received, was.durable, was.applied], cut.sent) {
-            return self.protocol_error(cx, what);
-        }
-        cut.confirmed = ack;
-        (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);
-        if (was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied) {
-            self.primary.peer.stall.moved(cx.now.mono);
-        }
-        let done = cut.end.is_some_and(|end| end <= ack.applied);
-        self.peer_paused(cx, ack.paused);
-        if done {
-            self.cut_applied(cx);
-        }
-    }
-
-    /// The peer holds the image of the mark: that is the recovery point now.
-    fn cut_applied(&mut self, cx: &mut Cx) {
-        cx.marks.hit(Mark::CutEnded);
-        self.primary.peer.stall.sync_ended();
-        self.measure(cx);
-        let Some(cut) = self.primary.peer.cut.as_mut() else { return };
-        cut.done = true;
-        let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
-        if let Some(hello) = self.common.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
-        }
-        self.confirmed(from);
-        self.common.volumes.iter_mut().for_each(Volume::settle_cut);
-        self.empty_scratch();
-        self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-        self.primary.peer.catch_up.sent_bytes += payload_bytes;
-        self.primary.peer.recovered = Some(from.seq);
-        self.peer_reached(cx, wall);
-        if core::mem::take(&mut self.common.sb.current.compare) {
-            self.save(cx, None);
-        }
-        cx.event(self.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
-        self.retry_saves_for_cut(cx);
-        if matches!(self.common.phase, Phase::Running) {
-            self.next_step(cx, "update sync");
-        }
-    }
-
-    fn measure(&mut self, cx: &Cx) {
-        let Some(cut) = self.primary.peer.cut.as_ref() else { return };
+    fn measure(&mut self, common: &mut Common, cx: &Cx) {
+        let Some(cut) = self.cut.as_ref() else { return };
         let per_second = |bytes: u64, time: Duration| {
             (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1_000_000)).min(u128::from(u64::MAX)) as u64
         };
@@ -714,15 +723,22 @@ impl Group {
             // A link that was never busy for long was not measured: then what the cut covered is all that is known.
             None => per_second(cut.done_bytes, travel),
             // The stream was tried, and did not fit: other groups take their part of what the link carries.
-            Some(_) if cx.now.mono < self.primary.peer.catch_up.no_stream_before => {
-                per_second(cut.payload_bytes, travel)
-            }
+            Some(_) if cx.now.mono < self.catch_up.no_stream_before => per_second(cut.payload_bytes, travel),
             Some(rate) => rate.max(per_second(cut.payload_bytes, travel)),
         };
-        let dirtied = self.common.volumes.iter().map(Volume::written_bytes).sum();
-        let written = self.common.counters.written_bytes - cut.written_before;
-        self.primary.peer.catch_up.rates =
+        let dirtied = common.volumes.iter().map(Volume::written_bytes).sum();
+        let written = common.counters.written_bytes - cut.written_before;
+        self.catch_up.rates =
             Some(Rates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried });
+    }
+}
+
+impl Common {
+    /// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
+    /// queue has room for the writes that come meanwhile.
+    fn small_bytes(&self, cx: &Cx) -> u64 {
+        let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
+        tail.min(self.settings.queue_bytes / 4)
     }
 }
 

@@ -4,11 +4,13 @@
 //! A run is asked about for up to 128 MiB, with its range locked: no write comes between the answer and the piece
 //! of the cut that says so. One question at a time; what holds data is then read without asking again. Short holes are read.
 
+use crate::common::Common;
 use crate::context::Cx;
-use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{HOLE_BYTES_MIN, REGION_BYTES, ZERO_PART_BYTES_MAX};
+use crate::peer::Peer;
 use crate::peer::cuts::CutRead;
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::{IoDone, IoError, Output, Store};
@@ -22,39 +24,48 @@ pub(crate) struct Asked {
     data_until: Option<(VolumeId, u64)>,
 }
 
-impl Group {
+impl Peer {
     /// Asks what is at the beginning of a long run instead of reading it. True: it did, or must first hear an answer.
-    pub fn asks_for_hole(&mut self, cx: &mut Cx, volume: VolumeId, first: u64) -> bool {
-        let Some(asked) = self.primary.peer.cut.as_ref().map(|cut| cut.asked) else { return false };
+    pub fn asks_for_hole(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, first: u64) -> bool {
+        let Some(asked) = self.cut.as_ref().map(|cut| cut.asked) else { return false };
         if asked.is_asking {
             return true;
         }
         if asked.data_until.is_some_and(|(of, until)| of == volume && first < until) {
             return false;
         }
-        let Some((_, next)) = self.volume(volume).next_of_cut(first, u64::MAX, ZERO_PART_BYTES_MAX) else {
+        let Some((_, next)) = common.volume(volume).next_of_cut(first, u64::MAX, ZERO_PART_BYTES_MAX) else {
             return false;
         };
-        let size = self.volume(volume).config.size_bytes;
+        let size = common.volume(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
-        let Some(cut) = self.primary.peer.cut.as_mut().filter(|_| length >= HOLE_BYTES_MIN) else { return false };
+        let Some(cut) = self.cut.as_mut().filter(|_| length >= HOLE_BYTES_MIN) else { return false };
         cut.asked.is_asking = true;
         cut.reads += 1;
         let question = CutRead { cut: cut.name, volume, offset, length, save: false };
-        let slot = self.common.slots.insert(Op::CutHole(question));
-        self.volume(volume).occupy(slot, offset, length, Seq::NONE, false);
-        let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
+        let slot = common.slots.insert(Op::CutHole(question));
+        common.volume(volume).occupy(slot, offset, length, Seq::NONE, false);
+        let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(Output::FindHole { token, store, offset, length });
         true
     }
+}
 
+impl Primary {
     /// What is not known to be a hole is read.
-    pub fn hole_found(&mut self, cx: &mut Cx, slot: u32, question: CutRead, result: Result<IoDone, IoError>) {
+    pub fn hole_found(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        slot: u32,
+        question: CutRead,
+        result: Result<IoDone, IoError>,
+    ) {
         let CutRead { volume, offset, length, .. } = question;
-        self.volume(volume).release(slot);
-        self.common.slots.take(slot);
-        if let Some(cut) = self.primary.peer.cut.as_mut().filter(|cut| cut.name == question.cut) {
+        common.volume(volume).release(slot);
+        common.slots.take(slot);
+        if let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.name == question.cut) {
             cut.reads -= 1;
             let (run, is_hole) = match result {
                 Ok(IoDone::Run { length: run, is_hole }) => (run.min(length), is_hole),
@@ -69,14 +80,14 @@ impl Group {
                 cx.marks.hit(Mark::HoleFound);
                 cut.hold(volume, offset, bytes, None, false);
                 cut.walk_from(volume, first + regions);
-                self.volume(volume).take_for_cut(first, first + regions);
-                self.common.counters.resynced_bytes += bytes;
+                common.volume(volume).take_for_cut(first, first + regions);
+                common.counters.resynced_bytes += bytes;
             } else {
                 let until = first + regions.max(HOLE_BYTES_MIN / REGION_BYTES);
                 cut.asked.data_until = Some((volume, until));
                 cut.walk_from(volume, first);
             }
         }
-        self.wake_range_waiters(cx, volume);
+        self.wake_range_waiters(common, cx, volume);
     }
 }

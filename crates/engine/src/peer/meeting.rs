@@ -1,33 +1,35 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
 use crate::Event;
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
 
 impl Group {
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.is_starting() {
+        if self.common.is_starting() {
             // Who this node is, is not known yet.
             self.common.early_hello = Some(hello);
             return;
         }
-        if !self.fits(cx, &hello) {
+        if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.take_peer_hello(hello);
+        self.secondary.take_peer_hello(&mut self.common, hello);
         self.meet_peer(cx);
-        self.tell_primary_state(cx);
-        self.send_tick(cx);
+        self.primary.peer.tell_primary_state(&mut self.common, cx);
+        self.primary.peer.send_tick(&mut self.common, cx);
     }
 
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.is_starting() {
+        if self.common.is_starting() {
             self.common.early_hello = Some(hello);
             return;
         }
@@ -35,64 +37,68 @@ impl Group {
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {
-            self.stop_asking();
+            self.primary.peer.stop_asking();
         }
         // A change of roles may turn sizes that were fine into ones that are not.
-        if !self.fits(cx, &hello) {
+        if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.take_peer_hello(hello);
+        self.secondary.take_peer_hello(&mut self.common, hello);
         if failed {
-            return self.peer_failed(cx);
+            return self.primary.peer_failed(&mut self.common, cx);
         }
         if promoted && !matches!(self.common.phase, Phase::Running) {
             // Whatever this node is in the middle of, its stream has nobody any more who receives it.
-            self.fail_held(cx);
-            self.fall_if_primary(cx, "the peer was promoted");
+            self.primary.fail_held(&mut self.common, cx);
+            self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
         }
         if self.common.state == State::Logging || promoted {
             self.meet_peer(cx);
         }
     }
+}
 
+impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
-    fn peer_failed(&mut self, cx: &mut Cx) {
+    fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
-        let holds = matches!(self.common.settings.policy, Policy::Hold(_) | Policy::Strict);
-        let promises = matches!(self.common.settings.mode, Mode::Sync | Mode::Nearsync);
-        if self.role() == Role::Primary && holds && promises && self.primary.peer.stream.is_some() {
-            return self.stream_lost(cx, why);
+        let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
+        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        if common.role() == Role::Primary && holds && promises && self.peer.stream.is_some() {
+            return self.stream_lost(common, cx, why);
         }
-        self.fall_if_primary(cx, why);
+        self.fall_if_primary(common, cx, why);
     }
 
-    fn fall_if_primary(&mut self, cx: &mut Cx, why: &str) {
-        if self.role() == Role::Primary && !matches!(self.common.state, State::Failed(_)) {
-            self.fall_to_logging(cx, why);
+    fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        if common.role() == Role::Primary && !matches!(common.state, State::Failed(_)) {
+            self.fall_to_logging(common, cx, why);
         }
     }
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    pub fn fits(&mut self, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = features_missing(hello).or_else(|| self.sizes_disagree(hello));
+    pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
+        let unfit = features_missing(hello).or_else(|| common.sizes_disagree(hello));
         let Some(what) = &unfit else {
-            if self.common.unfit.take().is_some() && self.role() == Role::Secondary {
-                self.common.reason.clear();
+            if common.unfit.take().is_some() && common.role() == Role::Secondary {
+                common.reason.clear();
             }
             return true;
         };
-        self.common.hello = None;
-        cx.event(self.id(), Event::Note(what.clone()));
-        self.fail_held(cx);
-        self.fall_if_primary(cx, what);
-        if self.role() == Role::Secondary {
-            self.common.reason.clone_from(what);
+        common.hello = None;
+        cx.event(common.id(), Event::Note(what.clone()));
+        self.fail_held(common, cx);
+        self.fall_if_primary(common, cx, what);
+        if common.role() == Role::Secondary {
+            common.reason.clone_from(what);
         }
-        self.common.unfit = unfit;
+        common.unfit = unfit;
         false
     }
+}
 
+impl Group {
     pub fn decision(&self) -> Option<Decision> {
         self.decided().map(|(_, decision)| decision)
     }
@@ -105,7 +111,7 @@ impl Group {
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
-        let row = row(&ours, theirs, self.unbroken());
+        let row = row(&ours, theirs, self.primary.peer.unbroken());
         Some((row, row.decision(&ours, theirs)))
     }
 
@@ -114,7 +120,7 @@ impl Group {
     }
 
     pub fn meet_peer(&mut self, cx: &mut Cx) {
-        if self.role() != Role::Primary
+        if self.common.role() != Role::Primary
             || !matches!(self.common.phase, Phase::Running)
             || matches!(self.common.state, State::Failed(_))
         {
@@ -123,32 +129,32 @@ impl Group {
         let Some((row, decision)) = self.decided() else { return };
         let Some(hello) = &self.common.hello else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
-        cx.event(self.id(), Event::Decided { row, decision });
+        cx.event(self.common.id(), Event::Decided { row, decision });
         if !failed && !matches!(decision, Decision::Continue(_)) {
-            self.fail_held(cx);
+            self.primary.fail_held(&mut self.common, cx);
         }
         match decision {
-            _ if failed => self.peer_failed(cx),
+            _ if failed => self.primary.peer_failed(&mut self.common, cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
                 if self.primary.peer.stream.is_some() {
-                    self.fail_held(cx);
-                    self.fall_to_logging(cx, "the peer holds differences of its own");
+                    self.primary.fail_held(&mut self.common, cx);
+                    self.primary.fall_to_logging(&mut self.common, cx, "the peer holds differences of its own");
                 }
             }
             Decision::Continue(received) if self.primary.peer.stream.is_some() => {
-                self.continue_stream(cx, received, granted);
+                self.primary.continue_stream(&mut self.common, cx, received, granted);
                 self.primary.peer.wanted_update = false;
-                if self.full_is_wanted() {
+                if self.primary.peer.full_is_wanted(&self.common) {
                     self.sync_in_turn(cx, true);
                 }
             }
             Decision::Continue(_) | Decision::UpdateSync => {
-                self.fall_to_logging(cx, "the link is up, a sync is due");
+                self.primary.fall_to_logging(&mut self.common, cx, "the link is up, a sync is due");
                 self.try_autosync(cx);
             }
             Decision::NeedsFullSync(why) => {
-                self.fall_to_logging(cx, &alloc::format!("{why}"));
-                if self.full_is_wanted() {
+                self.primary.fall_to_logging(&mut self.common, cx, &alloc::format!("{why}"));
+                if self.primary.peer.full_is_wanted(&self.common) {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(cx, true);
                 } else {
@@ -157,7 +163,7 @@ impl Group {
             }
             Decision::Refuse(why) => {
                 cx.marks.hit(Mark::ForkRefused);
-                self.fall_to_logging(cx, &alloc::format!("{why}"));
+                self.primary.fall_to_logging(&mut self.common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
         }

@@ -2,11 +2,14 @@
 //! be read stays dirty, and is tried again later; the stream does not end because of it.
 
 use crate::Event;
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::group::Group;
 use crate::limits;
+use crate::peer::Peer;
 use crate::peer::resync::Resync;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::shared::time::Mono;
 use crate::state::State;
 
@@ -18,36 +21,40 @@ pub(crate) struct Repair {
     pub again_at: Option<Mono>,
 }
 
-impl Group {
-    pub fn begin_repair(&mut self, cx: &mut Cx) {
+impl Peer {
+    pub fn begin_repair(&mut self, common: &mut Common, cx: &mut Cx) {
         let now = cx.now.mono;
-        if let Some(at) = self.primary.peer.repair.again_at.filter(|at| self.primary.peer.repair.due && now < *at) {
-            return self.set_timer(cx, GroupTimer::Autosync, at.since(now));
+        if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
+            return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
         }
-        if !core::mem::take(&mut self.primary.peer.repair.due) {
+        if !core::mem::take(&mut self.repair.due) {
             return;
         }
         let mut skipped = 0;
-        if self.common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
-            self.primary.peer.passes += 1;
-            self.primary.peer.resync = Some(Resync::new(now, self.primary.peer.passes, true, self.dirty_bytes()));
+        if common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+            self.passes += 1;
+            self.resync = Some(Resync::new(now, self.passes, true, common.dirty_bytes()));
         } else {
-            self.repair_ended();
+            self.repair_ended(common);
         }
     }
+}
 
+impl Primary {
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
-    pub fn put_off_repair(&mut self, cx: &mut Cx, why: &str) {
+    pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         if planted(Fault::RepairEndsStream) {
-            return self.pause_for_own_store(cx, why);
+            return self.pause_for_own_store(common, cx, why);
         }
-        self.primary.peer.resync = None;
-        self.void_pending();
-        self.primary.peer.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
-        cx.event(self.id(), Event::Note(why.into()));
-        self.transition(cx, self.common.state, why);
+        self.peer.resync = None;
+        self.peer.void_pending(common);
+        self.peer.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
+        cx.event(common.id(), Event::Note(why.into()));
+        self.peer.transition(common, cx, common.state, why);
     }
+}
 
+impl Group {
     /// An operator's `sync` waits for nothing. False: nothing is put off.
     pub fn repair_at_once(&mut self, cx: &mut Cx) -> bool {
         let is_put_off = self.primary.peer.repair.due && self.primary.peer.repair.again_at.is_some();
@@ -57,12 +64,14 @@ impl Group {
         }
         is_put_off
     }
+}
 
+impl Peer {
     /// Nothing is left to repair: the reason why something was is of the past.
-    pub fn repair_ended(&mut self) {
-        self.primary.peer.resync = None;
-        if self.primary.peer.repair.again_at.take().is_some() && self.common.state == State::Replicating {
-            self.common.reason.clear();
+    pub fn repair_ended(&mut self, common: &mut Common) {
+        self.resync = None;
+        if self.repair.again_at.take().is_some() && common.state == State::Replicating {
+            common.reason.clear();
         }
     }
 }

@@ -5,6 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Decision, Role};
@@ -12,10 +13,12 @@ use crate::formats::wire::{Header, Kind, SyncBegin, flags};
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
+use crate::peer::Peer;
 use crate::peer::queue::{Body, Item, cost};
 use crate::peer::settle::Settling;
 use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
@@ -142,14 +145,16 @@ impl Group {
 
     /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
     pub fn try_autosync(&mut self, cx: &mut Cx) {
-        if self.role() != Role::Primary || !matches!(self.common.phase, Phase::Running) {
+        if self.common.role() != Role::Primary || !matches!(self.common.phase, Phase::Running) {
             return;
         }
         match self.common.state {
             State::Logging => self.autosync_from_logging(cx),
-            State::CatchingUp | State::Replicating if self.primary.peer.resync.is_none() => self.begin_repair(cx),
+            State::CatchingUp | State::Replicating if self.primary.peer.resync.is_none() => {
+                self.primary.peer.begin_repair(&mut self.common, cx)
+            }
             // A sync or a pause is under way: look again after it.
-            _ if self.primary.peer.repair.due => self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
+            _ if self.primary.peer.repair.due => self.common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
             _ => {}
         }
     }
@@ -164,7 +169,10 @@ impl Group {
             Some("waiting for 'sync': the operator holds the group in logging")
         } else if self.common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
-        } else if !(self.common.settings.autosync || self.primary.peer.wanted_update || self.full_is_wanted()) {
+        } else if !(self.common.settings.autosync
+            || self.primary.peer.wanted_update
+            || self.primary.peer.full_is_wanted(&self.common))
+        {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
@@ -172,128 +180,34 @@ impl Group {
         if let Some(waits) = waits {
             let why = match self.decision() {
                 // That one would be refused.
-                Some(Decision::NeedsFullSync(why)) if !self.full_is_wanted() => alloc::format!("{why}"),
+                Some(Decision::NeedsFullSync(why)) if !self.primary.peer.full_is_wanted(&self.common) => {
+                    alloc::format!("{why}")
+                }
                 Some(Decision::Refuse(why)) => alloc::format!("{why}"),
                 _ => waits.into(),
             };
-            return self.transition(cx, State::Logging, &why);
+            return self.primary.peer.transition(&mut self.common, cx, State::Logging, &why);
         }
         let healthy = self.common.hello.as_ref().is_some_and(|h| !h.failed) && !self.primary.peer.generation_due;
         let may = match self.decision() {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
-            Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(),
+            Some(Decision::NeedsFullSync(_)) => self.primary.peer.full_is_wanted(&self.common),
             _ => false,
         };
         if cx.now.mono < self.primary.peer.stall.left_alone_until {
             if healthy && may {
-                self.transition(cx, State::Logging, self.primary.peer.stall.pause_words());
+                self.primary.peer.transition(
+                    &mut self.common,
+                    cx,
+                    State::Logging,
+                    self.primary.peer.stall.pause_words(),
+                );
             }
             let wait = self.primary.peer.stall.left_alone_until.since(cx.now.mono);
-            return self.set_timer(cx, GroupTimer::Autosync, wait);
+            return self.common.set_timer(cx, GroupTimer::Autosync, wait);
         }
         if healthy && may && self.settle(cx) {
             self.sync_in_turn(cx, false);
-        }
-    }
-
-    pub fn begin_sync(&mut self, cx: &mut Cx, full: bool) {
-        if cx.peer.link.is_none() {
-            return;
-        }
-        let compare = self.common.volumes.iter().any(|v| v.doubt.is_some());
-        let dirty_bytes = self.dirty_bytes();
-        cx.marks.hit(match (full, compare) {
-            (true, _) => Mark::FullSyncBegan,
-            (_, true) => Mark::CompareSyncBegan,
-            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
-            _ => Mark::UpdateSyncBegan,
-        });
-        self.common.counters.syncs += 1;
-        cx.event(self.id(), Event::SyncBegan { full, compare, dirty_bytes });
-        match (full, compare) {
-            (true, _) => self.begin_catch_up(cx, "full sync"),
-            // What is dirty is not known: most of it is answered by a hash, in the stream.
-            (_, true) => {
-                let why = "update sync; what was being written when this primary stopped is compared";
-                self.begin_sync_in_stream(cx, why);
-            }
-            _ => self.begin_catch_up(cx, "update sync"),
-        }
-    }
-
-    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
-    pub fn begin_sync_in_stream(&mut self, cx: &mut Cx, why: &str) {
-        let dirty_bytes = self.dirty_bytes();
-        self.begin_stream(cx);
-        self.primary.peer.stream_began = self.primary.peer.last_seq;
-        self.primary.peer.passes += 1;
-        self.primary.peer.resync = Some(Resync::new(cx.now.mono, self.primary.peer.passes, false, dirty_bytes));
-        self.transition(cx, State::Syncing, why);
-        self.watch_sync(cx);
-    }
-
-    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
-    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
-    fn announce_sync(&mut self, cx: &mut Cx) {
-        let Some(resync) = self.primary.peer.resync.as_ref().filter(|r| !r.begun) else { return };
-        let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
-        let recorded = !self.primary.peer.generation_due;
-        let Some(link) = link.filter(|_| self.flushed_through(cx, self.primary.peer.stream_began) && recorded) else {
-            return;
-        };
-        let from = self.place(self.primary.peer.stream_began);
-        let dirty_bytes = self.common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
-        let parent = self.common.sb.current.identity.parent;
-        let to = self.peers_run();
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
-        cx.send_control(link, Kind::SyncBegin, self.id(), begin.encode());
-        self.primary.peer.stall.moved(cx.now.mono);
-        if let Some(resync) = self.primary.peer.resync.as_mut() {
-            resync.begun = true;
-        }
-    }
-
-    /// The run that the peer said it is in.
-    pub fn peers_run(&self) -> Incarnation {
-        self.common.hello.as_ref().map_or(Incarnation(0), |hello| hello.identity.incarnation)
-    }
-
-    /// A sync is under way, by cuts or in the stream; not a mere repair.
-    pub fn syncs(&self) -> bool {
-        self.primary.peer.cut.is_some() || self.primary.peer.resync.as_ref().is_some_and(|r| !r.repair)
-    }
-
-    pub fn peer_sync_ready(&mut self, cx: &mut Cx, header: &Header) {
-        if !self.was_begun(header.offset) {
-            return self.protocol_error(cx, "an answer to a sync that was not begun");
-        }
-        self.primary.peer.stall.answered(cx.now.mono);
-        if self.common.state == State::Logging {
-            self.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
-        }
-        if let Some(from) = self.peer_ready_for_cut(cx.now.mono, header.offset) {
-            return self.peer_took_up(from, true);
-        }
-        // An answer to a begin that was abandoned meanwhile is nobody's.
-        let waiting = self.primary.peer.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
-        let (Some(resync), Some(stream)) = (waiting, self.primary.peer.stream.as_mut()) else { return };
-        resync.ready = true;
-        stream.open = true;
-        let dirty = resync.total_bytes > 0;
-        self.peer_took_up(self.place(self.primary.peer.stream_began), dirty);
-    }
-
-    /// It has taken up our history: should this sync end early, the next meeting starts from here.
-    fn peer_took_up(&mut self, begin: Position, dirty: bool) {
-        self.common.sb.current.alone = false;
-        // Until now the order stood: what ends before the peer has heard of it is begun again.
-        (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
-        let ours = self.common.sb.current.identity;
-        if let Some(hello) = self.common.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
-            theirs.handed_over = false;
-            theirs.inconsistent |= dirty;
         }
     }
 
@@ -309,7 +223,7 @@ impl Group {
 
     pub fn begin_full_sync(&mut self, cx: &mut Cx) {
         match self.primary.peer.settling {
-            Settling::Done if self.full_is_wanted() => {}
+            Settling::Done if self.primary.peer.full_is_wanted(&self.common) => {}
             // Once it is on record that nothing will be pulled.
             Settling::Draining | Settling::Recording => return self.primary.peer.full_sync_due = true,
             // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
@@ -326,62 +240,229 @@ impl Group {
         }
         if !cx.may_sync {
             // Another group took the place while this one's bits were being stored.
-            self.waits_for_turn(true);
+            self.primary.peer.waits_for_turn(&mut self.common, true);
             return;
         }
-        self.begin_sync(cx, true);
+        self.primary.peer.begin_sync(&mut self.common, cx, true);
     }
+}
 
+impl Primary {
     // ---- the pass --------------------------------------------------------------------------------------------------
 
     /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
     /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
-    pub fn pump_resync(&mut self, cx: &mut Cx) {
-        if self.primary.peer.cut.is_some() {
-            return self.pump_cut(cx);
+    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.cut.is_some() {
+            return self.pump_cut(common, cx);
         }
-        self.announce_sync(cx);
+        self.peer.announce_sync(common, cx);
         loop {
-            let reads = self.primary.peer.resync.as_ref().filter(|r| r.ready && r.end.is_none());
-            let Some(resync) = reads.filter(|_| !self.waits_to_resume()) else { return };
+            let reads = self.peer.resync.as_ref().filter(|r| r.ready && r.end.is_none());
+            let Some(resync) = reads.filter(|_| !self.peer.waits_to_resume(common)) else { return };
             let busy = resync.reads >= limits::RESYNC_READS_MAX
                 || cx.now.mono < resync.reads_again_at
-                || self.primary.peer.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
+                || self.peer.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
                 || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
             if busy {
                 return;
             }
-            let next = self.next_read(cx);
-            if next.as_ref().is_some_and(|next| !self.has_room_for_sync(cx, next.range.queued_bytes(next.compare))) {
-                return self.look_for_room(cx);
+            let next = self.peer.next_read(common, cx);
+            if next
+                .as_ref()
+                .is_some_and(|next| !self.peer.has_room_for_sync(common, cx, next.range.queued_bytes(next.compare)))
+            {
+                return self.look_for_room(common, cx);
             }
-            if let Some(resync) = self.primary.peer.resync.as_mut() {
+            if let Some(resync) = self.peer.resync.as_mut() {
                 resync.had_room_at = cx.now.mono;
             }
             match next {
-                Some(next) => self.read_range(cx, next),
-                None if self.end_pass(cx) => {}
+                Some(next) => self.peer.read_range(common, cx, next),
+                None if self.peer.end_pass(common, cx) => {}
                 None => return,
             }
         }
     }
 
+    pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
+        let range = read.range;
+        common.volume(range.volume).release(slot);
+        if self.peer.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
+            self.place_read(common, cx, &read, result);
+        }
+        self.wake_range_waiters(common, cx, range.volume);
+    }
+
+    fn place_read(&mut self, common: &mut Common, cx: &mut Cx, read: &ResyncRead, result: Result<IoDone, IoError>) {
+        let range = read.range;
+        let resync = self.peer.resync.as_mut().expect("checked by the caller");
+        resync.reads -= 1;
+        let body = match result {
+            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { buf, .. }) => {
+                resync.sent_bytes += range.length;
+                common.counters.shipped_bytes += range.length;
+                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+            }
+            Ok(IoDone::Hash(hash)) => {
+                resync.probes.insert(read.first, range);
+                common.counters.compared_bytes += range.length;
+                Body::Probe(hash)
+            }
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
+            Err(_) => {
+                if cx.now.mono >= resync.reads_again_at {
+                    // Others that were under way beside it say nothing new.
+                    resync.failures += 1;
+                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
+                }
+                resync.resend.push_back(range);
+                Body::Void
+            }
+        };
+        let voided = matches!(body, Body::Void);
+        if !voided {
+            resync.failures = 0;
+        }
+        if !voided && !read.compare {
+            resync.done_bytes += range.length;
+        }
+        let failures = resync.failures;
+        self.peer.fill_parts(read, &body);
+        if voided {
+            common.volume(range.volume).mark_uncovered(range.offset, range.length);
+            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+        common.counters.resynced_bytes += range.length;
+        // Its bits clear after a local flush; nothing else may ask for one.
+        common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
+        if failures >= READ_FAILURES_MAX {
+            let why = unreadable(range.volume, range.offset);
+            if self.peer.resync.as_ref().is_some_and(|r| r.repair) {
+                return self.put_off_repair(common, cx, &why);
+            }
+            self.pause_for_own_store(common, cx, &why);
+        }
+    }
+}
+
+impl Peer {
+    pub fn begin_sync(&mut self, common: &mut Common, cx: &mut Cx, full: bool) {
+        if cx.peer.link.is_none() {
+            return;
+        }
+        let compare = common.volumes.iter().any(|v| v.doubt.is_some());
+        let dirty_bytes = common.dirty_bytes();
+        cx.marks.hit(match (full, compare) {
+            (true, _) => Mark::FullSyncBegan,
+            (_, true) => Mark::CompareSyncBegan,
+            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
+            _ => Mark::UpdateSyncBegan,
+        });
+        common.counters.syncs += 1;
+        cx.event(common.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        match (full, compare) {
+            (true, _) => self.begin_catch_up(common, cx, "full sync"),
+            // What is dirty is not known: most of it is answered by a hash, in the stream.
+            (_, true) => {
+                let why = "update sync; what was being written when this primary stopped is compared";
+                self.begin_sync_in_stream(common, cx, why);
+            }
+            _ => self.begin_catch_up(common, cx, "update sync"),
+        }
+    }
+
+    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
+    pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let dirty_bytes = common.dirty_bytes();
+        self.begin_stream(cx);
+        self.stream_began = self.last_seq;
+        self.passes += 1;
+        self.resync = Some(Resync::new(cx.now.mono, self.passes, false, dirty_bytes));
+        self.transition(common, cx, State::Syncing, why);
+        self.watch_sync(common, cx);
+    }
+
+    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
+    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
+    fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
+        let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
+        let recorded = !self.generation_due;
+        let Some(link) = link.filter(|_| self.flushed_through(common, cx, self.stream_began) && recorded) else {
+            return;
+        };
+        let from = common.place(self.stream_began);
+        let dirty_bytes = common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let parent = common.sb.current.identity.parent;
+        let to = common.peers_run();
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
+        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
+        if let Some(resync) = self.resync.as_mut() {
+            resync.begun = true;
+        }
+    }
+
+    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    pub fn syncs(&self) -> bool {
+        self.cut.is_some() || self.resync.as_ref().is_some_and(|r| !r.repair)
+    }
+
+    pub fn peer_sync_ready(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
+        if !self.was_begun(header.offset) {
+            return common.protocol_error(cx, "an answer to a sync that was not begun");
+        }
+        self.stall.answered(cx.now.mono);
+        if common.state == State::Logging {
+            common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
+        if let Some(from) = self.peer_ready_for_cut(common, cx.now.mono, header.offset) {
+            return self.peer_took_up(common, from, true);
+        }
+        // An answer to a begin that was abandoned meanwhile is nobody's.
+        let waiting = self.resync.as_mut().filter(|r| !r.ready && r.pass == header.offset);
+        let (Some(resync), Some(stream)) = (waiting, self.stream.as_mut()) else { return };
+        resync.ready = true;
+        stream.open = true;
+        let dirty = resync.total_bytes > 0;
+        self.peer_took_up(common, common.place(self.stream_began), dirty);
+    }
+
+    /// It has taken up our history: should this sync end early, the next meeting starts from here.
+    fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
+        common.sb.current.alone = false;
+        // Until now the order stood: what ends before the peer has heard of it is begun again.
+        (self.wanted_full, self.wanted_update) = (None, false);
+        let ours = common.sb.current.identity;
+        if let Some(hello) = common.hello.as_mut() {
+            let theirs = &mut hello.identity;
+            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
+            theirs.handed_over = false;
+            theirs.inconsistent |= dirty;
+        }
+    }
+
     /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
     /// for it.
-    fn longest_sync_read(&self, cx: &Cx) -> u64 {
-        let most = cx.peer.part_bytes.min(self.common.settings.queue_bytes / 4).min(self.sync_memory_bytes(cx));
+    fn longest_sync_read(&self, common: &Common, cx: &Cx) -> u64 {
+        let most = cx.peer.part_bytes.min(common.settings.queue_bytes / 4).min(self.sync_memory_bytes(common, cx));
         (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
     }
 
     /// What is to be read next; it stays the next until the read begins.
-    fn next_read(&mut self, cx: &mut Cx) -> Option<NextRead> {
-        let longest_read = self.longest_sync_read(cx);
-        let resync = self.primary.peer.resync.as_mut()?;
+    fn next_read(&mut self, common: &mut Common, cx: &mut Cx) -> Option<NextRead> {
+        let longest_read = self.longest_sync_read(common, cx);
+        let resync = self.resync.as_mut()?;
         if let Some(&range) = resync.resend.front() {
             let length = range.length.min(longest_read);
             return Some(NextRead { range: Range { length, ..range }, compare: false, goes_on_at: None });
         }
-        while let Some(volume) = self.common.volumes.get(resync.volume) {
+        while let Some(volume) = common.volumes.get(resync.volume) {
             let mut skipped = 0;
             let found = volume.next_to_ship(resync.region, &mut skipped);
             if skipped > 0 {
@@ -412,12 +493,12 @@ impl Group {
         None
     }
 
-    fn read_range(&mut self, cx: &mut Cx, next: NextRead) {
+    fn read_range(&mut self, common: &mut Common, cx: &mut Cx, next: NextRead) {
         let NextRead { range, compare, .. } = next;
-        let resync = self.primary.peer.resync.as_mut().expect("a pass is under way");
+        let resync = self.resync.as_mut().expect("a pass is under way");
         resync.begins_read(&next);
         let pass = resync.pass;
-        let slot = self.common.slots.insert(Op::Resync(ResyncRead {
+        let slot = common.slots.insert(Op::Resync(ResyncRead {
             range,
             compare,
             first: Seq::NONE,
@@ -425,51 +506,47 @@ impl Group {
             part_bytes: 0,
             pass,
         }));
-        match self.volume(range.volume).conflict(range.offset, range.length) {
-            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(cx, slot),
-            None => self.admit_resync_read(cx, slot),
+        match common.volume(range.volume).conflict(range.offset, range.length) {
+            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(common, cx, slot),
+            None => self.admit_resync_read(common, cx, slot),
             Some(conflict) => {
                 if conflict == Conflict::Write {
                     cx.marks.hit(Mark::ResyncWaitedForWrite);
                 }
-                if let Some(resync) = self.primary.peer.resync.as_mut() {
+                if let Some(resync) = self.resync.as_mut() {
                     resync.waiting_bytes += next.range.queued_bytes(next.compare);
                 }
-                self.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
+                common.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
             }
         }
     }
 
     /// What a read waited for has its range free.
-    pub fn admit_waiting_read(&mut self, cx: &mut Cx, slot: u32) {
-        let Some(&Op::Resync(read)) = self.common.slots.get(slot) else {
-            unreachable!("the slot waits for a resync read")
-        };
-        let Some(resync) = self.primary.peer.resync.as_mut().filter(|resync| resync.pass == read.pass) else {
+    pub fn admit_waiting_read(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(read)) = common.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+        let Some(resync) = self.resync.as_mut().filter(|resync| resync.pass == read.pass) else {
             // The stream ended while the read waited for its range.
-            self.volume(read.range.volume).let_go(slot);
-            self.common.slots.take(slot);
+            common.volume(read.range.volume).let_go(slot);
+            common.slots.take(slot);
             return;
         };
         resync.waiting_bytes -= read.range.queued_bytes(read.compare);
-        self.admit_resync_read(cx, slot);
+        self.admit_resync_read(common, cx, slot);
     }
 
     /// The range is free: lock it, take the number, read.
-    fn admit_resync_read(&mut self, cx: &mut Cx, slot: u32) {
-        let Some(&Op::Resync(mut read)) = self.common.slots.get(slot) else {
-            unreachable!("the slot is a resync read's")
-        };
+    fn admit_resync_read(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let Some(&Op::Resync(mut read)) = common.slots.get(slot) else { unreachable!("the slot is a resync read's") };
         let Range { volume, offset, length } = read.range;
         let wall = self.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
-        read.first = self.primary.peer.last_seq.next();
+        read.first = self.last_seq.next();
         let mut done = 0;
         while done < length {
             let part = read.part_bytes.min(length - done);
-            self.primary.peer.last_seq = self.primary.peer.last_seq.next();
-            self.primary.peer.queue.push(Item {
-                seq: self.primary.peer.last_seq,
+            self.last_seq = self.last_seq.next();
+            self.queue.push(Item {
+                seq: self.last_seq,
                 volume,
                 offset: offset + done,
                 length: part,
@@ -480,13 +557,13 @@ impl Group {
             });
             done += part;
         }
-        read.last = self.primary.peer.last_seq;
-        if let Some(op) = self.common.slots.get_resync(slot) {
+        read.last = self.last_seq;
+        if let Some(op) = common.slots.get_resync(slot) {
             *op = read;
         }
-        self.volume(volume).mark_shipped(offset, length, read.last);
-        self.volume(volume).occupy(slot, offset, length, read.first, false);
-        let (token, store) = (Token::new(self.id(), slot), Store::Volume(self.id(), volume));
+        common.volume(volume).mark_shipped(offset, length, read.last);
+        common.volume(volume).occupy(slot, offset, length, read.first, false);
+        let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(if read.compare {
             Output::ReadHash { token, store, offset, length: length as u32 }
         } else {
@@ -494,78 +571,14 @@ impl Group {
         });
     }
 
-    pub fn resync_read_done(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(Op::Resync(read)) = self.common.slots.take(slot) else { unreachable!("checked by the caller") };
-        let range = read.range;
-        self.volume(range.volume).release(slot);
-        if self.primary.peer.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
-            self.place_read(cx, &read, result);
-        }
-        self.wake_range_waiters(cx, range.volume);
-    }
-
-    fn place_read(&mut self, cx: &mut Cx, read: &ResyncRead, result: Result<IoDone, IoError>) {
-        let range = read.range;
-        let resync = self.primary.peer.resync.as_mut().expect("checked by the caller");
-        resync.reads -= 1;
-        let body = match result {
-            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
-            Ok(IoDone::Payload { buf, .. }) => {
-                resync.sent_bytes += range.length;
-                self.common.counters.shipped_bytes += range.length;
-                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
-            }
-            Ok(IoDone::Hash(hash)) => {
-                resync.probes.insert(read.first, range);
-                self.common.counters.compared_bytes += range.length;
-                Body::Probe(hash)
-            }
-            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
-                unreachable!("a read answers with what was read")
-            }
-            Err(_) => {
-                if cx.now.mono >= resync.reads_again_at {
-                    // Others that were under way beside it say nothing new.
-                    resync.failures += 1;
-                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
-                }
-                resync.resend.push_back(range);
-                Body::Void
-            }
-        };
-        let voided = matches!(body, Body::Void);
-        if !voided {
-            resync.failures = 0;
-        }
-        if !voided && !read.compare {
-            resync.done_bytes += range.length;
-        }
-        let failures = resync.failures;
-        self.fill_parts(read, &body);
-        if voided {
-            self.volume(range.volume).mark_uncovered(range.offset, range.length);
-            self.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
-        }
-        self.common.counters.resynced_bytes += range.length;
-        // Its bits clear after a local flush; nothing else may ask for one.
-        self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
-        if failures >= READ_FAILURES_MAX {
-            let why = unreadable(range.volume, range.offset);
-            if self.primary.peer.resync.as_ref().is_some_and(|r| r.repair) {
-                return self.put_off_repair(cx, &why);
-            }
-            self.pause_for_own_store(cx, &why);
-        }
-    }
-
     /// Gives each part of a read its share of what was read.
     fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
         let mut start = 0;
         for seq in (read.first.0..=read.last.0).map(Seq) {
             if !matches!(body, Body::Data(_)) {
-                self.primary.peer.queue.lighten(seq, cost(0));
+                self.queue.lighten(seq, cost(0));
             }
-            let Some(item) = self.primary.peer.queue.get_mut(seq) else { continue };
+            let Some(item) = self.queue.get_mut(seq) else { continue };
             item.body = match body {
                 Body::Data(whole) => {
                     Body::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
@@ -577,16 +590,16 @@ impl Group {
     }
 
     /// The peer's answer to a hash.
-    pub fn probe_result(&mut self, cx: &mut Cx, header: &Header) {
+    pub fn probe_result(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
         let sent = self.sent_through();
-        let Some(resync) = self.primary.peer.resync.as_mut().filter(|r| r.probes.contains_key(&header.seq)) else {
+        let Some(resync) = self.resync.as_mut().filter(|r| r.probes.contains_key(&header.seq)) else {
             return;
         };
         if header.seq > sent {
-            return self.protocol_error(cx, "an answer to a comparison that was not sent to it");
+            return common.protocol_error(cx, "an answer to a comparison that was not sent to it");
         }
         let Some(range) = resync.probes.remove(&header.seq) else { return };
-        self.primary.peer.stall.moved(cx.now.mono);
+        self.stall.moved(cx.now.mono);
         if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
             cx.marks.hit(Mark::ProbeEqual);
             resync.done_bytes += range.length;
@@ -594,30 +607,30 @@ impl Group {
         }
         cx.marks.hit(Mark::ProbeDiffered);
         resync.resend.push_back(range);
-        self.volume(range.volume).mark_uncovered(range.offset, range.length);
+        common.volume(range.volume).mark_uncovered(range.offset, range.length);
     }
 
     /// Nothing is left to read: when all answers are in, the end takes its number. True: there is something left.
-    fn end_pass(&mut self, cx: &mut Cx) -> bool {
-        let Some(resync) = self.primary.peer.resync.as_mut() else { return false };
+    fn end_pass(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let Some(resync) = self.resync.as_mut() else { return false };
         if resync.reads > 0 || !resync.probes.is_empty() {
             return false;
         }
         let mut skipped = 0;
-        let left = self.common.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
+        let left = common.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
         if let Some(volume) = left {
             // A local write failed behind the walk.
             (resync.volume, resync.region) = (volume, 0);
             return true;
         }
         if resync.repair {
-            self.repair_ended();
+            self.repair_ended(common);
             return false;
         }
         let wall = self.stamp(cx);
-        self.primary.peer.last_seq = self.primary.peer.last_seq.next();
-        let seq = self.primary.peer.last_seq;
-        self.primary.peer.queue.push(Item {
+        self.last_seq = self.last_seq.next();
+        let seq = self.last_seq;
+        self.queue.push(Item {
             seq,
             volume: VolumeId(0),
             offset: 0,
@@ -627,16 +640,15 @@ impl Group {
             body: Body::SyncEnd,
             cost_bytes: cost(0),
         });
-        if let Some(resync) = self.primary.peer.resync.as_mut() {
+        if let Some(resync) = self.resync.as_mut() {
             resync.end = Some(seq);
         }
         false
     }
 
     /// The sync is over once the peer applied its end.
-    pub fn sync_progress(&mut self, cx: &mut Cx) {
-        let (Some(resync), Some(stream)) = (self.primary.peer.resync.as_ref(), self.primary.peer.stream.as_mut())
-        else {
+    pub fn sync_progress(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (Some(resync), Some(stream)) = (self.resync.as_ref(), self.stream.as_mut()) else {
             return;
         };
         if resync.end.is_none_or(|end| end > stream.applied) {
@@ -644,21 +656,28 @@ impl Group {
         }
         stream.catching_up_since = cx.now.mono;
         let applied = stream.applied;
-        let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.primary.peer.catch_up.sent_bytes);
-        self.primary.peer.resync = None;
-        self.common.volumes.iter_mut().for_each(|volume| volume.doubt = None);
-        if core::mem::take(&mut self.common.sb.current.compare) {
-            self.save(cx, None);
+        let sent_bytes = resync.sent_bytes + core::mem::take(&mut self.catch_up.sent_bytes);
+        self.resync = None;
+        common.volumes.iter_mut().for_each(|volume| volume.doubt = None);
+        if core::mem::take(&mut common.sb.current.compare) {
+            common.save(cx, None);
         }
-        self.tidy_bits(cx);
-        cx.event(self.id(), Event::SyncEnded { sent_bytes });
-        self.primary.peer.stall.sync_ended();
-        if let Some(hello) = self.common.hello.as_mut() {
-            hello.identity.generation = self.common.sb.current.identity.generation;
+        common.tidy_bits(cx);
+        cx.event(common.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
+        if let Some(hello) = common.hello.as_mut() {
+            hello.identity.generation = common.sb.current.identity.generation;
             hello.identity.inconsistent = false;
         }
         // It holds a whole image again.
-        self.confirmed(self.place(applied));
-        self.transition(cx, State::CatchingUp, "the sync is done");
+        common.confirmed(common.place(applied));
+        self.transition(common, cx, State::CatchingUp, "the sync is done");
+    }
+}
+
+impl Common {
+    /// The run that the peer said it is in.
+    pub fn peers_run(&self) -> Incarnation {
+        self.hello.as_ref().map_or(Incarnation(0), |hello| hello.identity.incarnation)
     }
 }

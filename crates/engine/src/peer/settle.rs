@@ -13,6 +13,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::kept::merged;
@@ -22,9 +23,11 @@ use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, decode_ranges
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
+use crate::peer::Peer;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::slots::Op;
@@ -115,37 +118,12 @@ impl Group {
         }
         if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
             self.primary.peer.questions += 1;
-            cx.send(link, self.question(cx, Kind::BitsAsk), SendPayload::None);
+            cx.send(link, self.primary.peer.question(&self.common, cx, Kind::BitsAsk), SendPayload::None);
             self.primary.peer.settling = Settling::AskedBits;
             return false;
         }
-        self.settle_tail(cx);
+        self.primary.peer.settle_tail(&mut self.common, cx);
         matches!(self.primary.peer.settling, Settling::Done)
-    }
-
-    /// The peer may have confirmed what this node lost with its power.
-    fn settle_tail(&mut self, cx: &mut Cx) {
-        let (Some(hello), Some(link)) = (&self.common.hello, cx.peer.link) else { return };
-        if !self.is_in_doubt() {
-            self.primary.peer.settling = Settling::Done;
-            return;
-        }
-        if !self.followed_in_doubt(&hello.identity) {
-            // It has nothing of that run.
-            return self.nothing_in_doubt(cx);
-        }
-        let sb = &self.common.sb.current;
-        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
-        self.primary.peer.questions += 1;
-        cx.send(link, self.question(cx, Kind::TailAsk), SendPayload::Control(points.encode()));
-        self.primary.peer.settling = Settling::AskedTail { ranges: Vec::new() };
-        self.common.reason = "asking the peer what it confirmed before this node lost power".into();
-    }
-
-    /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
-    /// apart.
-    fn question(&self, cx: &Cx, kind: Kind) -> Header {
-        Header { seq: Seq(self.primary.peer.questions), ..Header::new(kind, cx.peer.session, self.id()) }
     }
 
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
@@ -154,98 +132,13 @@ impl Group {
         let peer_is_new = self.common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
         if self.primary.peer.withheld && self.common.sb.current.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
-            return self.nothing_in_doubt(cx);
+            return self.primary.peer.nothing_in_doubt(&mut self.common, cx);
         }
         if self.primary.peer.withheld
-            && self.common.hello.as_ref().is_some_and(|hello| self.followed_in_doubt(&hello.identity))
+            && self.common.hello.as_ref().is_some_and(|hello| self.common.followed_in_doubt(&hello.identity))
         {
             self.settle(cx);
         }
-    }
-
-    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
-    /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
-    /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
-    fn followed_in_doubt(&self, theirs: &Identity) -> bool {
-        let (sb, place) = (&self.common.sb.current, theirs.position);
-        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
-        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
-        let has_run =
-            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
-        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
-        let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
-        self.is_in_doubt() && (is_there || follows && !is_later)
-    }
-
-    /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
-    pub fn is_in_doubt(&self) -> bool {
-        self.common.sb.current.in_doubt != Incarnation(0)
-    }
-
-    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
-    pub fn forget_doubt(&mut self) {
-        self.common.sb.current.in_doubt = Incarnation(0);
-        self.has_chosen();
-        self.common.sb.current.doubt_generations = [Generation::BLANK; 2];
-        self.common.sb.current.served_in_doubt = false;
-        self.begin_flush_points();
-    }
-
-    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
-    pub fn begin_flush_points(&mut self) {
-        if !self.is_in_doubt() {
-            self.common.sb.current.flushed = vec![Seq::NONE; self.common.volumes.len()];
-        }
-    }
-
-    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
-    /// and so has nothing to give.
-    pub fn take_doubt_along(&mut self) {
-        // One that failed may not know where it stands.
-        let hello = self.common.hello.as_ref().filter(|hello| !hello.failed);
-        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
-            self.forget_doubt();
-        }
-        self.begin_flush_points();
-    }
-
-    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
-    pub fn never_served(&mut self) {
-        if self.primary.peer.withheld {
-            self.common.sb.current.served_in_doubt = false;
-        }
-    }
-
-    /// The export closes for a demotion: should this node be promoted again, it asks again.
-    pub fn stop_settling(&mut self) {
-        self.never_served();
-        self.primary.peer.settling = Settling::NotYet;
-        (self.primary.peer.withheld, self.primary.peer.full_sync_due) = (false, false);
-    }
-
-    /// The peer has failed, or was promoted: it answers nothing any more.
-    pub fn stop_asking(&mut self) {
-        let asks = matches!(
-            self.primary.peer.settling,
-            Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_)
-        );
-        if asks || matches!(self.primary.peer.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
-            self.primary.peer.settling = Settling::NotYet;
-        }
-    }
-
-    fn nothing_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.common.state, State::Failed(_)) {
-            // What was fetched may be lost again: the next start asks again.
-            return;
-        }
-        self.primary.peer.settling = Settling::Draining;
-        if !self.pulled_is_durable(cx) {
-            return;
-        }
-        self.primary.peer.settling = Settling::Recording;
-        self.forget_doubt();
-        self.save_in_both_slots(cx, AfterSuper::Settled);
     }
 
     pub fn settled_recorded(&mut self, cx: &mut Cx) {
@@ -256,8 +149,8 @@ impl Group {
             // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
             return;
         }
-        self.open_exports(cx);
-        if core::mem::take(&mut self.primary.peer.full_sync_due) && self.full_is_wanted() {
+        self.primary.peer.open_exports(&mut self.common, cx);
+        if core::mem::take(&mut self.primary.peer.full_sync_due) && self.primary.peer.full_is_wanted(&self.common) {
             self.begin_full_sync(cx);
         } else {
             self.meet_if_apart(cx);
@@ -271,34 +164,13 @@ impl Group {
         }
     }
 
-    /// The operator chose this node's content: `sync` was typed.
-    pub fn settle_by_order(&mut self, cx: &mut Cx) {
-        if matches!(self.primary.peer.settling, Settling::Asking) && self.common.sb.current.is_unmet() {
-            self.nothing_in_doubt(cx);
-        } else if matches!(self.primary.peer.settling, Settling::Asking) && !self.is_in_doubt() {
-            self.primary.peer.settling = Settling::Done;
-        } else if matches!(self.primary.peer.settling, Settling::Asking) {
-            let note = "the operator chose this node's content over what only the peer may have confirmed";
-            cx.event(self.id(), Event::Note(note.into()));
-            self.nothing_in_doubt(cx);
-        }
-    }
-
-    /// This node's content is to overwrite the peer's: nothing is asked of it.
-    pub fn ask_nothing(&mut self, cx: &mut Cx) {
-        if !matches!(self.primary.peer.settling, Settling::Done | Settling::Draining | Settling::Recording) {
-            self.primary.peer.settling = Settling::Asking;
-            self.settle_by_order(cx);
-        }
-    }
-
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
         if !matches!(self.common.phase, Phase::Running) || matches!(self.common.state, State::Failed(_)) {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => self.bits_asked(header.seq),
+            (Kind::BitsAsk, FramePayload::None) => self.common.bits_asked(header.seq),
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
             (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
@@ -306,13 +178,16 @@ impl Group {
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 // One that was promoted meanwhile has nothing to tell.
-                self.secondary.tail_asked = Some((points, header.seq)).filter(|_| self.role() == Role::Secondary);
-                self.answer_tail(cx);
+                self.secondary.tail_asked =
+                    Some((points, header.seq)).filter(|_| self.common.role() == Role::Secondary);
+                self.secondary.answer_tail(&mut self.common, cx);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
             (Kind::Tail, FramePayload::None) => self.tail_arrived(cx, header, Vec::new())?,
-            (Kind::Pull, FramePayload::None) => self.pull_asked(cx, header)?,
-            (Kind::Pulled, FramePayload::Data(buf)) => self.pulled(cx, header, buf.clone())?,
+            (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
+            (Kind::Pulled, FramePayload::Data(buf)) => {
+                self.primary.peer.pulled(&mut self.common, cx, header, buf.clone())?
+            }
             _ => return None,
         }
         Some(())
@@ -380,27 +255,19 @@ impl Group {
             self.ask_about_unknown(cx);
         } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
-            self.nothing_in_doubt(cx);
-        } else if self.is_written_since() {
+            self.primary.peer.nothing_in_doubt(&mut self.common, cx);
+        } else if self.primary.peer.is_written_since(&self.common) {
             self.ask_operator(cx, &ranges);
         } else {
             for range in &ranges {
                 let (first, last) = region_span(range.offset, range.length);
-                let dirty = &mut self.volume(range.volume).dirty;
+                let dirty = &mut self.common.volume(range.volume).dirty;
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
             self.primary.peer.settling = Settling::StoringRanges { ranges };
             self.save_bits(cx, AfterBits::Pull { question: self.primary.peer.questions });
         }
         Some(())
-    }
-
-    /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
-    fn is_written_since(&self) -> bool {
-        let sb = &self.common.sb.current;
-        // That it serves without the peer may be on its way to the record: then it opens in this very moment.
-        let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
-        sb.served_in_doubt || changed || !self.primary.peer.withheld
     }
 
     fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
@@ -421,7 +288,7 @@ impl Group {
             ranges.len(),
             self.keeps_this_nodes_content()
         );
-        self.fall_to_logging(cx, &why);
+        self.primary.fall_to_logging(&mut self.common, cx, &why);
     }
 
     /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
@@ -436,7 +303,7 @@ impl Group {
     /// known to nobody any more.
     fn went_back_in_doubt(&mut self, cx: &mut Cx) {
         let Some(Decision::NeedsFullSync(why)) =
-            self.decision().filter(|_| self.is_in_doubt() && self.primary.peer.withheld)
+            self.decision().filter(|_| self.common.is_in_doubt() && self.primary.peer.withheld)
         else {
             return;
         };
@@ -453,7 +320,7 @@ impl Group {
 
     fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
         self.stays_closed(cx, Some(why.clone()));
-        self.fall_to_logging(cx, &why);
+        self.primary.fall_to_logging(&mut self.common, cx, &why);
         self.common.reason = why;
     }
 
@@ -468,7 +335,7 @@ impl Group {
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
                  holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
             );
-            return self.fall_to_logging(cx, &why);
+            return self.primary.fall_to_logging(&mut self.common, cx, &why);
         }
         let why = format!(
             "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
@@ -490,51 +357,14 @@ impl Group {
             return self.after_super(cx, then);
         }
         self.common.sb.current.given_up = Seq(u64::MAX);
-        self.never_served();
+        self.primary.peer.never_served(&mut self.common);
         self.common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
-        self.save_in_both_slots(cx, then);
-    }
-
-    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
-    pub fn has_chosen(&mut self) {
-        if self.common.sb.current.is_closed_until_chosen() {
-            self.common.sb.current.given_up = Seq::NONE;
-        }
-    }
-
-    /// The export waits for its operator, and for nothing else.
-    pub fn waits_for_choice(&self) -> bool {
-        let closed = self.primary.peer.withheld
-            && self.common.sb.current.is_closed_until_chosen()
-            && !matches!(self.common.state, State::Failed(_));
-        closed && self.common.settings.start_alone != StartAlone::Serve
-    }
-
-    /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
-    pub fn shown_reason(&self) -> String {
-        if !self.waits_for_choice() || matches!(self.primary.peer.settling, Settling::Asking) {
-            return self.common.reason.clone();
-        }
-        format!("{}; {}", self.common.reason, self.closed_words())
-    }
-
-    /// Why the export is closed, and how it opens.
-    pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.common.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
-        match (self.common.sb.current.is_unmet(), peer_has_lived) {
-            (false, _) => CLOSED_UNTIL_CHOSEN,
-            (true, false) => CLOSED_UNTIL_MET,
-            (true, true) => CLOSED_AS_PEER_LIVED,
-        }
-    }
-
-    fn range_is_ours(&self, range: &VolumeRange) -> bool {
-        fits(&self.common.volumes, range)
+        self.common.save_in_both_slots(cx, then);
     }
 
     /// What will be pulled is marked durably: fetch it.
     pub fn begin_pull(&mut self, cx: &mut Cx) {
-        let is_written_since = self.is_written_since();
+        let is_written_since = self.primary.peer.is_written_since(&self.common);
         let Settling::StoringRanges { ranges } = &mut self.primary.peer.settling else { return };
         if is_written_since {
             let ranges = core::mem::take(ranges);
@@ -543,48 +373,7 @@ impl Group {
         let left = core::mem::take(ranges).into();
         self.primary.peer.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
         self.primary.peer.pulling.moved_at = cx.now.mono;
-        self.pump_pull(cx);
-    }
-
-    fn pump_pull(&mut self, cx: &mut Cx) {
-        let question = self.question(cx, Kind::Pull);
-        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
-        let Settling::Pulling(pull) = &mut self.primary.peer.settling else { return };
-        let Some(link) = cx.peer.link else { return };
-        while pull.asked.len() + self.primary.peer.pulling.writing < limits::PULLS_IN_FLIGHT
-            && let Some(range) = pull.next(longest)
-        {
-            pull.asked.push(range);
-            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
-            cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
-        }
-        if pull.left.is_empty() && pull.asked.is_empty() && self.primary.peer.pulling.writing == 0 {
-            cx.marks.hit(Mark::TailPulled);
-            let bytes = pull.bytes;
-            self.common.counters.pulled_bytes += bytes;
-            cx.event(self.id(), Event::Pulled { bytes });
-            self.nothing_in_doubt(cx);
-        }
-    }
-
-    fn pulled(&mut self, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
-        let Settling::Pulling(pull) = &mut self.primary.peer.settling else { return Some(()) };
-        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
-        // The peer's disks answer in any order.
-        let at = pull.asked.iter().position(|asked| *asked == range)?;
-        let asked = pull.asked.swap_remove(at);
-        self.primary.peer.pulling.moved_at = cx.now.mono;
-        self.primary.peer.pulling.writing += 1;
-        let token = self.start_op(Op::PullWrite { bytes: asked.length });
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Volume(self.id(), asked.volume),
-            offset: asked.offset,
-            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
-            durable: false,
-            waits_for_peer: false,
-        });
-        Some(())
+        self.primary.peer.pump_pull(&mut self.common, cx);
     }
 
     pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
@@ -597,8 +386,8 @@ impl Group {
         if let Settling::Pulling(pull) = &mut self.primary.peer.settling {
             pull.bytes += bytes;
         }
-        self.pump_pull(cx);
-        self.pull_rests(cx);
+        self.primary.peer.pump_pull(&mut self.common, cx);
+        self.primary.peer.pull_rests(&mut self.common, cx);
     }
 
     pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
@@ -606,66 +395,400 @@ impl Group {
         if !ok {
             return self.fail(cx, Broken::VolumeFlush);
         }
-        self.pull_rests(cx);
+        self.primary.peer.pull_rests(&mut self.common, cx);
+    }
+
+    /// It is on record that this node serves what the peer may know better.
+    pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
+        if matches!(self.common.state, State::Failed(_)) || self.primary.peer.waits_for_choice(&self.common) {
+            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
+            self.primary.peer.never_served(&mut self.common);
+            return self.common.save(cx, None);
+        }
+        self.primary.peer.open_exports(&mut self.common, cx);
+        if matches!(self.primary.peer.settling, Settling::Asking) {
+            // What the operator was told is true of an export that is closed.
+            self.primary.peer.settling = Settling::NotYet;
+        }
+        // One that stood still is asked anew: from now on the operator has the choice.
+        self.meet_if_apart(cx);
+    }
+
+    pub fn generation_recorded(&mut self, cx: &mut Cx) {
+        self.primary.peer.generation_due = false;
+        let generation = self.common.sb.current.identity.generation;
+        cx.event(self.common.id(), Event::WritesAlone { generation });
+        self.primary.pump_activity(&mut self.common, cx);
+        self.say_hello(cx, Kind::GroupState);
+        self.meet_if_apart(cx);
+    }
+}
+
+impl Peer {
+    /// The peer may have confirmed what this node lost with its power.
+    fn settle_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return };
+        if !common.is_in_doubt() {
+            self.settling = Settling::Done;
+            return;
+        }
+        if !common.followed_in_doubt(&hello.identity) {
+            // It has nothing of that run.
+            return self.nothing_in_doubt(common, cx);
+        }
+        let sb = &common.sb.current;
+        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
+        self.questions += 1;
+        cx.send(link, self.question(common, cx, Kind::TailAsk), SendPayload::Control(points.encode()));
+        self.settling = Settling::AskedTail { ranges: Vec::new() };
+        common.reason = "asking the peer what it confirmed before this node lost power".into();
+    }
+
+    /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
+    /// apart.
+    fn question(&self, common: &Common, cx: &Cx, kind: Kind) -> Header {
+        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, common.id()) }
+    }
+
+    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
+    pub fn never_served(&mut self, common: &mut Common) {
+        if self.withheld {
+            common.sb.current.served_in_doubt = false;
+        }
+    }
+
+    /// The export closes for a demotion: should this node be promoted again, it asks again.
+    pub fn stop_settling(&mut self, common: &mut Common) {
+        self.never_served(common);
+        self.settling = Settling::NotYet;
+        (self.withheld, self.full_sync_due) = (false, false);
+    }
+
+    /// The peer has failed, or was promoted: it answers nothing any more.
+    pub fn stop_asking(&mut self) {
+        let asks = matches!(self.settling, Settling::AskedBits | Settling::AskedTail { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::StoringBits | Settling::StoringRanges { .. }) {
+            self.settling = Settling::NotYet;
+        }
+    }
+
+    fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.state, State::Failed(_)) {
+            // What was fetched may be lost again: the next start asks again.
+            return;
+        }
+        self.settling = Settling::Draining;
+        if !self.pulled_is_durable(common, cx) {
+            return;
+        }
+        self.settling = Settling::Recording;
+        common.forget_doubt();
+        common.save_in_both_slots(cx, AfterSuper::Settled);
+    }
+
+    /// The operator chose this node's content: `sync` was typed.
+    pub fn settle_by_order(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(self.settling, Settling::Asking) && common.sb.current.is_unmet() {
+            self.nothing_in_doubt(common, cx);
+        } else if matches!(self.settling, Settling::Asking) && !common.is_in_doubt() {
+            self.settling = Settling::Done;
+        } else if matches!(self.settling, Settling::Asking) {
+            let note = "the operator chose this node's content over what only the peer may have confirmed";
+            cx.event(common.id(), Event::Note(note.into()));
+            self.nothing_in_doubt(common, cx);
+        }
+    }
+
+    /// This node's content is to overwrite the peer's: nothing is asked of it.
+    pub fn ask_nothing(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !matches!(self.settling, Settling::Done | Settling::Draining | Settling::Recording) {
+            self.settling = Settling::Asking;
+            self.settle_by_order(common, cx);
+        }
+    }
+
+    /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
+    fn is_written_since(&self, common: &Common) -> bool {
+        let sb = &common.sb.current;
+        // That it serves without the peer may be on its way to the record: then it opens in this very moment.
+        let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
+        sb.served_in_doubt || changed || !self.withheld
+    }
+
+    /// The export waits for its operator, and for nothing else.
+    pub fn waits_for_choice(&self, common: &Common) -> bool {
+        let closed =
+            self.withheld && common.sb.current.is_closed_until_chosen() && !matches!(common.state, State::Failed(_));
+        closed && common.settings.start_alone != StartAlone::Serve
+    }
+
+    /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
+    pub fn shown_reason(&self, common: &Common) -> String {
+        if !self.waits_for_choice(common) || matches!(self.settling, Settling::Asking) {
+            return common.reason.clone();
+        }
+        format!("{}; {}", common.reason, common.closed_words())
+    }
+
+    fn pump_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+        let question = self.question(common, cx, Kind::Pull);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
+        let Settling::Pulling(pull) = &mut self.settling else { return };
+        let Some(link) = cx.peer.link else { return };
+        while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
+            && let Some(range) = pull.next(longest)
+        {
+            pull.asked.push(range);
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
+            cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
+        }
+        if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
+            cx.marks.hit(Mark::TailPulled);
+            let bytes = pull.bytes;
+            common.counters.pulled_bytes += bytes;
+            cx.event(common.id(), Event::Pulled { bytes });
+            self.nothing_in_doubt(common, cx);
+        }
+    }
+
+    fn pulled(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
+        let Settling::Pulling(pull) = &mut self.settling else { return Some(()) };
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        // The peer's disks answer in any order.
+        let at = pull.asked.iter().position(|asked| *asked == range)?;
+        let asked = pull.asked.swap_remove(at);
+        self.pulling.moved_at = cx.now.mono;
+        self.pulling.writing += 1;
+        let token = common.start_op(Op::PullWrite { bytes: asked.length });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Volume(common.id(), asked.volume),
+            offset: asked.offset,
+            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
+            durable: false,
+            waits_for_peer: false,
+        });
+        Some(())
     }
 
     /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
     /// power loss would take back what they have read.
-    pub fn pulled_is_durable(&mut self, cx: &mut Cx) -> bool {
-        if self.primary.peer.pulling.writing > 0 || self.primary.peer.pulling.flushes > 0 {
+    pub fn pulled_is_durable(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return false;
         }
-        if !core::mem::take(&mut self.primary.peer.pulling.unflushed) {
+        if !core::mem::take(&mut self.pulling.unflushed) {
             return true;
         }
-        self.primary.peer.pulling.flushes = self.common.volumes.len();
-        for index in 0..self.common.volumes.len() {
-            let token = self.start_op(Op::PullFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
+        self.pulling.flushes = common.volumes.len();
+        for index in 0..common.volumes.len() {
+            let token = common.start_op(Op::PullFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
         false
     }
 
     /// Who waited for that goes on.
-    fn pull_rests(&mut self, cx: &mut Cx) {
-        if matches!(self.common.state, State::Failed(_))
-            || self.primary.peer.pulling.writing > 0
-            || self.primary.peer.pulling.flushes > 0
+    fn pull_rests(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.state, State::Failed(_)) || self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return;
+        }
+        if matches!(self.settling, Settling::Draining) {
+            self.nothing_in_doubt(common, cx);
+        }
+        self.start_alone(common, cx);
+    }
+
+    // ---- a lone primary ---------------------------------------------------------------------------------------------
+
+    /// Whether this primary may open its exports now, and when it may if not (rule 24).
+    pub fn open_or_withhold(&mut self, common: &mut Common, cx: &mut Cx) {
+        let serves = !common.is_in_doubt() || common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
+        if serves && !common.sb.current.is_unmet() {
+            return cx.out.push_back(Output::Serve { group: common.id(), open: true });
+        }
+        self.withheld = true;
+        self.withheld_since = cx.now.mono;
+        if common.sb.current.is_unmet() && self.waits_for_choice(common) {
+            cx.event(common.id(), Event::Note(common.closed_words().into()));
+        }
+        self.start_alone(common, cx);
+    }
+
+    /// The time to wait for the peer is over, or the operator changed it.
+    pub fn start_alone(&mut self, common: &mut Common, cx: &mut Cx) {
+        let broken = matches!(common.state, State::Failed(_));
+        if broken || !self.withheld || common.role() != Role::Primary || !matches!(common.phase, Phase::Running) {
+            return;
+        }
+        let wait = match common.settings.start_alone {
+            StartAlone::Serve => core::time::Duration::ZERO,
+            StartAlone::Wait(wait) => wait,
+        };
+        if self.waits_for_choice(common) {
+            // The operator was asked, and waiting answers nothing.
+            return;
+        }
+        if common.sb.current.is_unmet() {
+            return self.nothing_in_doubt(common, cx);
+        }
+        let waited = cx.now.mono.since(self.withheld_since);
+        if waited < wait {
+            common.reason = format!(
+                "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
+                 ('start_alone')",
+                wait.as_secs()
+            );
+            let at = self.withheld_since.plus(wait);
+            return cx.timers.set(crate::context::TimerKey::Group(common.id(), GroupTimer::StartAlone), at);
+        }
+        let fetches = matches!(self.settling, Settling::Pulling(_)) && self.pulling.writing == 0;
+        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
+            let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
+            cx.event(common.id(), Event::Note(note.into()));
+            self.stop_asking();
+        }
+        let asks = matches!(self.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
+        if asks || matches!(self.settling, Settling::Draining | Settling::Recording) {
+            // It comes back right now.
+            return common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
+        if self.pulled_is_durable(common, cx) && !common.sb.current.served_in_doubt {
+            cx.marks.hit(Mark::ServedAloneInDoubt);
+            common.sb.current.served_in_doubt = true;
+            // By 'start_alone' the operator may just have chosen.
+            common.has_chosen();
+            common.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
+        }
+    }
+
+    pub fn open_exports(&mut self, common: &mut Common, cx: &mut Cx) {
+        if core::mem::take(&mut self.withheld) && matches!(common.phase, Phase::Running) {
+            cx.out.push_back(Output::Serve { group: common.id(), open: true });
+        }
+    }
+
+    // ---- a history that goes on alone -------------------------------------------------------------------------------
+
+    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
+    /// histories can be told apart (rule 5).
+    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) {
+        let sb = &mut common.sb.current;
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
         {
             return;
         }
-        if matches!(self.primary.peer.settling, Settling::Draining) {
-            self.nothing_in_doubt(cx);
-        }
-        self.start_alone(cx);
+        cx.marks.hit(Mark::GenerationContinued);
+        let old = sb.identity;
+        sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
+        let number = old.generation.number_after(0);
+        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.continued = true;
+        sb.alone = true;
+        self.generation_due = true;
+        common.save_in_both_slots(cx, AfterSuper::NewGeneration);
     }
+}
 
+impl Secondary {
     // ---- the secondary answers --------------------------------------------------------------------------------------
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
-    pub fn answer_tail(&mut self, cx: &mut Cx) {
-        if self.secondary.tail_asked.is_none() || self.role() != Role::Secondary {
+    pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.tail_asked.is_none() || common.role() != Role::Secondary {
             return;
         }
-        self.give_up_unlanded(cx);
-        if !self.replica_at_rest(cx) {
+        self.give_up_unlanded(common, cx);
+        if !self.replica_at_rest(common, cx) {
             return;
         }
-        let Some((points, question)) = self.secondary.tail_asked.take() else { return };
-        let same_run = points.incarnation == self.secondary.position().incarnation;
-        let mut ranges = if same_run { merged(self.secondary.kept.beyond(&points).collect()) } else { Vec::new() };
+        let Some((points, question)) = self.tail_asked.take() else { return };
+        let same_run = points.incarnation == self.position().incarnation;
+        let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
         let recorded = points.volumes.iter().min().copied().unwrap_or_default();
-        let given_up = self.common.sb.current.given_up;
+        let given_up = common.sb.current.given_up;
         // Of what was given up whole nobody knows which run it was of.
-        let given_up =
-            given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.secondary.kept.primary_flushed());
+        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
         // A journal that was read back may hold more than an answer does.
         let too_many = ranges.len() > limits::KEPT_MAX;
         if too_many {
             ranges.clear();
         }
         let unknown = given_up || too_many;
-        self.common.answers.tail(question, ranges, unknown);
+        common.answers.tail(question, ranges, unknown);
+    }
+}
+
+impl Common {
+    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
+    /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
+    /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
+    fn followed_in_doubt(&self, theirs: &Identity) -> bool {
+        let (sb, place) = (&self.sb.current, theirs.position);
+        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
+        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
+        let has_run =
+            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
+        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
+        let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
+        self.is_in_doubt() && (is_there || follows && !is_later)
+    }
+
+    /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
+    pub fn is_in_doubt(&self) -> bool {
+        self.sb.current.in_doubt != Incarnation(0)
+    }
+
+    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
+    pub fn forget_doubt(&mut self) {
+        self.sb.current.in_doubt = Incarnation(0);
+        self.has_chosen();
+        self.sb.current.doubt_generations = [Generation::BLANK; 2];
+        self.sb.current.served_in_doubt = false;
+        self.begin_flush_points();
+    }
+
+    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
+    pub fn begin_flush_points(&mut self) {
+        if !self.is_in_doubt() {
+            self.sb.current.flushed = vec![Seq::NONE; self.volumes.len()];
+        }
+    }
+
+    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
+    /// and so has nothing to give.
+    pub fn take_doubt_along(&mut self) {
+        // One that failed may not know where it stands.
+        let hello = self.hello.as_ref().filter(|hello| !hello.failed);
+        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
+            self.forget_doubt();
+        }
+        self.begin_flush_points();
+    }
+
+    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
+    pub fn has_chosen(&mut self) {
+        if self.sb.current.is_closed_until_chosen() {
+            self.sb.current.given_up = Seq::NONE;
+        }
+    }
+
+    /// Why the export is closed, and how it opens.
+    pub fn closed_words(&self) -> &'static str {
+        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
+        match (self.sb.current.is_unmet(), peer_has_lived) {
+            (false, _) => CLOSED_UNTIL_CHOSEN,
+            (true, false) => CLOSED_UNTIL_MET,
+            (true, true) => CLOSED_AS_PEER_LIVED,
+        }
+    }
+
+    fn range_is_ours(&self, range: &VolumeRange) -> bool {
+        fits(&self.volumes, range)
     }
 
     fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
@@ -677,131 +800,6 @@ impl Group {
             self.protocol_error(cx, "a question for more ranges at once than may be asked for");
         }
         Some(())
-    }
-
-    // ---- a lone primary ---------------------------------------------------------------------------------------------
-
-    /// Whether this primary may open its exports now, and when it may if not (rule 24).
-    pub fn open_or_withhold(&mut self, cx: &mut Cx) {
-        let serves = !self.is_in_doubt() || self.common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
-        if serves && !self.common.sb.current.is_unmet() {
-            return cx.out.push_back(Output::Serve { group: self.id(), open: true });
-        }
-        self.primary.peer.withheld = true;
-        self.primary.peer.withheld_since = cx.now.mono;
-        if self.common.sb.current.is_unmet() && self.waits_for_choice() {
-            cx.event(self.id(), Event::Note(self.closed_words().into()));
-        }
-        self.start_alone(cx);
-    }
-
-    /// The time to wait for the peer is over, or the operator changed it.
-    pub fn start_alone(&mut self, cx: &mut Cx) {
-        let broken = matches!(self.common.state, State::Failed(_));
-        if broken
-            || !self.primary.peer.withheld
-            || self.role() != Role::Primary
-            || !matches!(self.common.phase, Phase::Running)
-        {
-            return;
-        }
-        let wait = match self.common.settings.start_alone {
-            StartAlone::Serve => core::time::Duration::ZERO,
-            StartAlone::Wait(wait) => wait,
-        };
-        if self.waits_for_choice() {
-            // The operator was asked, and waiting answers nothing.
-            return;
-        }
-        if self.common.sb.current.is_unmet() {
-            return self.nothing_in_doubt(cx);
-        }
-        let waited = cx.now.mono.since(self.primary.peer.withheld_since);
-        if waited < wait {
-            self.common.reason = format!(
-                "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
-                 ('start_alone')",
-                wait.as_secs()
-            );
-            let at = self.primary.peer.withheld_since.plus(wait);
-            return cx.timers.set(crate::context::TimerKey::Group(self.id(), GroupTimer::StartAlone), at);
-        }
-        let fetches =
-            matches!(self.primary.peer.settling, Settling::Pulling(_)) && self.primary.peer.pulling.writing == 0;
-        if fetches && cx.now.mono.since(self.primary.peer.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
-            let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
-            cx.event(self.id(), Event::Note(note.into()));
-            self.stop_asking();
-        }
-        let asks = matches!(self.primary.peer.settling, Settling::StoringRanges { .. } | Settling::Pulling(_));
-        if asks || matches!(self.primary.peer.settling, Settling::Draining | Settling::Recording) {
-            // It comes back right now.
-            return self.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
-        }
-        if self.pulled_is_durable(cx) && !self.common.sb.current.served_in_doubt {
-            cx.marks.hit(Mark::ServedAloneInDoubt);
-            self.common.sb.current.served_in_doubt = true;
-            // By 'start_alone' the operator may just have chosen.
-            self.has_chosen();
-            self.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
-        }
-    }
-
-    /// It is on record that this node serves what the peer may know better.
-    pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.common.state, State::Failed(_)) || self.waits_for_choice() {
-            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
-            self.never_served();
-            return self.save(cx, None);
-        }
-        self.open_exports(cx);
-        if matches!(self.primary.peer.settling, Settling::Asking) {
-            // What the operator was told is true of an export that is closed.
-            self.primary.peer.settling = Settling::NotYet;
-        }
-        // One that stood still is asked anew: from now on the operator has the choice.
-        self.meet_if_apart(cx);
-    }
-
-    pub fn open_exports(&mut self, cx: &mut Cx) {
-        if core::mem::take(&mut self.primary.peer.withheld) && matches!(self.common.phase, Phase::Running) {
-            cx.out.push_back(Output::Serve { group: self.id(), open: true });
-        }
-    }
-
-    // ---- a history that goes on alone -------------------------------------------------------------------------------
-
-    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
-    /// histories can be told apart (rule 5).
-    pub fn want_generation(&mut self, cx: &mut Cx) {
-        let sb = &mut self.common.sb.current;
-        if self.primary.peer.stream.is_some()
-            || self.primary.peer.cut.is_some()
-            || sb.alone
-            || self.primary.peer.generation_due
-            || sb.identity.generation.is_blank()
-        {
-            return;
-        }
-        cx.marks.hit(Mark::GenerationContinued);
-        let old = sb.identity;
-        sb.identity.parent =
-            Position { generation: old.generation, incarnation: old.incarnation, seq: self.primary.peer.last_seq };
-        let number = old.generation.number_after(0);
-        sb.identity.generation = Generation { number, tag: crate::node::mix(self.primary.peer.entropy, number) };
-        sb.identity.continued = true;
-        sb.alone = true;
-        self.primary.peer.generation_due = true;
-        self.save_in_both_slots(cx, AfterSuper::NewGeneration);
-    }
-
-    pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.generation_due = false;
-        let generation = self.common.sb.current.identity.generation;
-        cx.event(self.id(), Event::WritesAlone { generation });
-        self.pump_activity(cx);
-        self.say_hello(cx, Kind::GroupState);
-        self.meet_if_apart(cx);
     }
 }
 

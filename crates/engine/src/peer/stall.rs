@@ -16,10 +16,12 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::group::Group;
 use crate::ids::VolumeId;
 use crate::limits;
+use crate::peer::Peer;
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::State;
@@ -123,32 +125,32 @@ pub(crate) fn unreadable(volume: VolumeId, offset: u64) -> String {
     )
 }
 
-impl Group {
+impl Primary {
     /// The peer is connected but of no use: fall to logging and leave it alone for a while.
-    pub fn give_up_session(&mut self, cx: &mut Cx, why: &str) {
-        let hold_off = Stall::hold_off(self.primary.peer.stall.times);
-        if self.primary.peer.stall.times > 0 {
+    pub fn give_up_session(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let hold_off = Stall::hold_off(self.peer.stall.times);
+        if self.peer.stall.times > 0 {
             cx.marks.hit(Mark::StalledAgain);
         }
-        self.primary.peer.stall.times = self.primary.peer.stall.times.saturating_add(1);
-        (self.primary.peer.stall.unanswered, self.primary.peer.stall.pause_cause) = (true, PauseCause::PeerStoodStill);
-        self.primary.peer.stall.left_alone_until = cx.now.mono.plus(hold_off);
-        self.fall_to_logging(cx, why);
-        self.set_timer(cx, GroupTimer::Autosync, hold_off);
+        self.peer.stall.times = self.peer.stall.times.saturating_add(1);
+        (self.peer.stall.unanswered, self.peer.stall.pause_cause) = (true, PauseCause::PeerStoodStill);
+        self.peer.stall.left_alone_until = cx.now.mono.plus(hold_off);
+        self.fall_to_logging(common, cx, why);
+        common.set_timer(cx, GroupTimer::Autosync, hold_off);
     }
 
     /// A read or a write that a sync needs failed on this node: it begins again after a pause, and clients are served meanwhile.
-    pub fn pause_for_own_store(&mut self, cx: &mut Cx, why: &str) {
-        self.give_up_session(cx, why);
-        self.primary.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
+    pub fn pause_for_own_store(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.give_up_session(common, cx, why);
+        self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
     }
 
     /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
-    pub fn end_long_wait(&mut self, cx: &mut Cx) {
-        if self.peer_kept_us(cx.now.mono) {
-            return self.give_up_session(cx, "a write waited longer than wait_limit");
+    pub fn end_long_wait(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.peer_kept_us(common, cx.now.mono) {
+            return self.give_up_session(common, cx, "a write waited longer than wait_limit");
         }
-        let (cause, why) = if self.primary.peer.queue.waits_for_read() {
+        let (cause, why) = if self.peer.queue.waits_for_read() {
             let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
             (PauseCause::OwnStoreFailed, why)
         } else {
@@ -158,107 +160,99 @@ impl Group {
                 "a write waited longer than wait_limit: more is written than the link has room for",
             )
         };
-        self.fall_to_logging(cx, why);
+        self.fall_to_logging(common, cx, why);
         // The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
-        self.primary.peer.stall.pause_cause = cause;
-        self.primary.peer.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
-        self.keep_from_stream(cx.now.mono);
-        self.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+        self.peer.stall.pause_cause = cause;
+        self.peer.stall.left_alone_until = cx.now.mono.plus(limits::RESYNC_HOLD_OFF);
+        self.peer.keep_from_stream(cx.now.mono);
+        common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
+    pub fn check_stall(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.state, State::Paused(_)) && self.peer.syncs() {
+            // Its time begins when it goes on.
+            return common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+        }
+        if common.state != State::Syncing || cx.peer.link.is_none() {
+            return;
+        }
+        if !self.peer.peer_owes() {
+            // It is we who are slow.
+            self.peer.stall.moved(cx.now.mono);
+        }
+        let still = cx.now.mono.since(self.peer.stall.moved_at);
+        if still >= limits::SYNC_STALLED_AFTER {
+            cx.marks.hit(Mark::SyncStalled);
+            return self.give_up_session(
+                common,
+                cx,
+                "the peer is connected, but showed no progress with the sync for 60 s",
+            );
+        }
+        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+    }
+
+    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
+    pub fn look_for_room(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(resync) = self.peer.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
+        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let moves = self.peer.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
+        if long && moves && common.state == State::Syncing {
+            self.turn_to_cuts(common, cx);
+            self.release_blocked(common, cx);
+        }
+    }
+}
+
+impl Peer {
     /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
-    fn peer_kept_us(&self, now: Mono) -> bool {
-        let Some(stream) = self.primary.peer.stream.filter(|stream| stream.open) else { return true };
-        if self
-            .primary
-            .peer
-            .queue
-            .next_ready()
-            .is_some_and(|item| stream.sent_bytes + item.cost_bytes > stream.granted_bytes)
-        {
+    fn peer_kept_us(&self, common: &Common, now: Mono) -> bool {
+        let Some(stream) = self.stream.filter(|stream| stream.open) else { return true };
+        if self.queue.next_ready().is_some_and(|item| stream.sent_bytes + item.cost_bytes > stream.granted_bytes) {
             return true;
         }
-        self.primary
-            .peer
-            .queue
-            .oldest_sent()
-            .is_some_and(|since| now.since(since) >= self.common.settings.wait_limit / 2)
+        self.queue.oldest_sent().is_some_and(|since| now.since(since) >= common.settings.wait_limit / 2)
     }
 
     /// Whether writers would wait for a peer that was given up and gave no sign since.
-    pub fn waits_in_vain(&self) -> bool {
-        self.primary.peer.stall.unanswered
-            && self.common.state == State::Syncing
-            && self.primary.peer.stream.is_some_and(|s| !s.open)
+    pub fn waits_in_vain(&self, common: &Common) -> bool {
+        self.stall.unanswered && common.state == State::Syncing && self.stream.is_some_and(|s| !s.open)
     }
 
     /// Begins to watch a sync.
-    pub fn watch_sync(&mut self, cx: &mut Cx) {
-        self.primary.peer.stall.moved(cx.now.mono);
-        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+    pub fn watch_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.stall.moved(cx.now.mono);
+        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
     }
 
     /// Something was sent that the peer has not dealt with.
     fn peer_owes(&self) -> bool {
-        if let Some(cut) = &self.primary.peer.cut {
+        if let Some(cut) = &self.cut {
             return cut.peer_owes();
         }
-        let told = self.primary.peer.resync.as_ref().is_none_or(|r| r.begun);
+        let told = self.resync.as_ref().is_none_or(|r| r.begun);
         told && self.stream_owes()
     }
 
     pub fn stream_owes(&self) -> bool {
-        self.primary.peer.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
-    }
-
-    pub fn check_stall(&mut self, cx: &mut Cx) {
-        if matches!(self.common.state, State::Paused(_)) && self.syncs() {
-            // Its time begins when it goes on.
-            return self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
-        }
-        if self.common.state != State::Syncing || cx.peer.link.is_none() {
-            return;
-        }
-        if !self.peer_owes() {
-            // It is we who are slow.
-            self.primary.peer.stall.moved(cx.now.mono);
-        }
-        let still = cx.now.mono.since(self.primary.peer.stall.moved_at);
-        if still >= limits::SYNC_STALLED_AFTER {
-            cx.marks.hit(Mark::SyncStalled);
-            return self.give_up_session(cx, "the peer is connected, but showed no progress with the sync for 60 s");
-        }
-        self.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+        self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
     }
 
     /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
     /// memory is.
-    pub fn has_room_for_sync(&self, cx: &Cx, bytes: u64) -> bool {
-        let queued = self.primary.peer.queue.bytes() + self.sync_waiting_bytes();
-        let fits = queued == 0 || bytes <= self.sync_memory_bytes(cx);
-        queued < self.common.settings.queue_bytes / 2
-            && fits
-            && self.primary.peer.queue.len() < self.common.settings.queue_items / 2
+    pub fn has_room_for_sync(&self, common: &Common, cx: &Cx, bytes: u64) -> bool {
+        let queued = self.queue.bytes() + self.sync_waiting_bytes();
+        let fits = queued == 0 || bytes <= self.sync_memory_bytes(common, cx);
+        queued < common.settings.queue_bytes / 2 && fits && self.queue.len() < common.settings.queue_items / 2
     }
 
     /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
     /// live writes, and beside some of them half.
-    pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
-        let free = cx.allowance.saturating_sub(self.outgoing_bytes() + cx.allowance / 8);
-        let of_sync = self.primary.peer.queue.sync_bytes() + self.sync_waiting_bytes();
-        let beside_writers = self.primary.peer.queue.bytes() > self.primary.peer.queue.sync_bytes();
+    pub fn sync_memory_bytes(&self, common: &Common, cx: &Cx) -> u64 {
+        let free = cx.allowance.saturating_sub(self.outgoing_bytes(common) + cx.allowance / 8);
+        let of_sync = self.queue.sync_bytes() + self.sync_waiting_bytes();
+        let beside_writers = self.queue.bytes() > self.queue.sync_bytes();
         if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
-    }
-
-    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
-    pub fn look_for_room(&mut self, cx: &mut Cx) {
-        let Some(resync) = self.primary.peer.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return };
-        let long = cx.now.mono.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
-        let moves = self.primary.peer.stall.still_for(cx.now.mono) < limits::SYNC_STARVED_AFTER;
-        if long && moves && self.common.state == State::Syncing {
-            self.turn_to_cuts(cx);
-            self.release_blocked(cx);
-        }
     }
 }
 

@@ -5,10 +5,11 @@
 
 use core::time::Duration;
 
+use crate::common::Common;
 use crate::context::Cx;
-use crate::group::Group;
 use crate::limits;
 use crate::peer::stall::PauseCause;
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
@@ -59,48 +60,52 @@ fn bears_it(settings: &Settings) -> bool {
     promises(settings) && settings.policy == Policy::Strict
 }
 
-impl Group {
+impl Primary {
     /// Since when the first writer in line waits for room.
-    fn waits_since(&self) -> Option<Mono> {
-        self.primary.blocked.front().map(|&slot| self.common.slots.write_ref(slot).since)
+    fn waits_since(&self, common: &Common) -> Option<Mono> {
+        self.blocked.front().map(|&slot| common.slots.write_ref(slot).since)
     }
 
     /// The clock, and what it may show before the policy acts: for status.
-    pub fn held_up(&self, now: Mono) -> (Duration, Option<Duration>) {
-        let shows = self.primary.held_up.at(now, self.waits_since(), &self.common.settings);
-        (shows, (!bears_it(&self.common.settings)).then(|| limit(&self.common.settings)))
+    pub fn held_up(&self, common: &Common, now: Mono) -> (Duration, Option<Duration>) {
+        let shows = self.held_up.at(now, self.waits_since(common), &common.settings);
+        (shows, (!bears_it(&common.settings)).then(|| limit(&common.settings)))
     }
 
     /// Looks at the clock, says what it shows, and lets the policy act.
-    pub fn check_held_up(&mut self, cx: &mut Cx) {
-        let (now, oldest, settings) = (cx.now.mono, self.waits_since(), self.common.settings);
-        self.primary.held_up.note(now, oldest, &settings);
-        let HeldUp { shows, told, .. } = self.primary.held_up;
+    pub fn check_held_up(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (now, oldest, settings) = (cx.now.mono, self.waits_since(common), common.settings);
+        self.held_up.note(now, oldest, &settings);
+        let HeldUp { shows, told, .. } = self.held_up;
         if told && shows.is_zero() {
-            self.primary.held_up.told = false;
-            return cx.event(self.id(), Event::WritersGoOn);
+            self.held_up.told = false;
+            return cx.event(common.id(), Event::WritersGoOn);
         }
         let is_held = oldest.is_some_and(|since| now.since(since) > bearable(&settings));
         if !is_held || shows < limit(&settings) / 2 {
             return;
         }
         if !told {
-            self.primary.held_up.told = true;
+            self.held_up.told = true;
             let left = limit(&settings) - shows;
-            cx.event(self.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
+            cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
         }
         // A peer window that is open ends by itself.
-        if shows >= limit(&settings) && !bears_it(&settings) && self.common.state != State::Holding {
+        if shows >= limit(&settings) && !bears_it(&settings) && common.state != State::Holding {
             cx.marks.hit(Mark::HeldUpTooLong);
-            self.give_up_session(cx, "writers were held up for too long: more is written than the link carries");
+            self.give_up_session(
+                common,
+                cx,
+                "writers were held up for too long: more is written than the link carries",
+            );
             // It stood still for nobody.
-            self.primary.peer.stall.not_the_peers(PauseCause::LinkWasFull);
+            self.peer.stall.not_the_peers(PauseCause::LinkWasFull);
         }
     }
 
     /// People were told so, and not yet that it is over.
     pub fn was_held_up(&self) -> bool {
-        self.primary.held_up.told
+        self.held_up.told
     }
 }
 

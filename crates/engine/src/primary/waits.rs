@@ -5,132 +5,143 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::group::Group;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
 use crate::{IoError, Output};
 
-impl Group {
+impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
-    pub fn check_waits(&mut self, cx: &mut Cx) {
-        self.check_blocked(cx);
-        self.check_held_up(cx);
-        self.check_unacked(cx);
-        if !self.primary.blocked.is_empty() || !self.primary.waiting_ack.is_empty() || self.was_held_up() {
-            self.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+    pub fn check_waits(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.check_blocked(common, cx);
+        self.check_held_up(common, cx);
+        self.check_unacked(common, cx);
+        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() || self.was_held_up() {
+            common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
         }
     }
 
-    fn check_blocked(&mut self, cx: &mut Cx) {
-        let Some(&slot) = self.primary.blocked.front() else { return };
-        let since = self.common.slots.write(slot).since;
-        if self.common.state == State::Queuing {
+    fn check_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(&slot) = self.blocked.front() else { return };
+        let since = common.slots.write(slot).since;
+        if common.state == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
-            return self.fall_to_logging(cx, &self.what_is_full("and the link is down"));
+            return self.fall_to_logging(common, cx, &common.what_is_full("and the link is down"));
         }
-        if self.waits_in_vain() {
-            return self.give_up_session(cx, &self.what_is_full("and the peer has not answered since it stalled"));
+        if self.peer.waits_in_vain(common) {
+            return self.give_up_session(
+                common,
+                cx,
+                &common.what_is_full("and the peer has not answered since it stalled"),
+            );
         }
         let silent = cx.peer.silent_for(cx.now.mono);
-        if self.common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+        if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
             cx.marks.hit(Mark::QueueFullPeerSilent);
-            return self.give_up_session(cx, &self.what_is_full("and the peer is silent"));
+            return self.give_up_session(common, cx, &common.what_is_full("and the peer is silent"));
         }
-        self.wait_limit_reached(cx, since);
+        self.wait_limit_reached(common, cx, since);
     }
+}
 
+impl Common {
     fn what_is_full(&self, and: &str) -> String {
-        let short = self.common.wants_memory || self.common.waits_for_memory;
+        let short = self.wants_memory || self.waits_for_memory;
         format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
     }
+}
 
-    fn check_unacked(&mut self, cx: &mut Cx) {
-        if let Some(&(_, slot)) = self.primary.waiting_ack.front() {
-            let since = self.common.slots.write(slot).since;
-            self.wait_limit_reached(cx, since);
+impl Primary {
+    fn check_unacked(&mut self, common: &mut Common, cx: &mut Cx) {
+        if let Some(&(_, slot)) = self.waiting_ack.front() {
+            let since = common.slots.write(slot).since;
+            self.wait_limit_reached(common, cx, since);
         }
     }
 
-    fn wait_limit_reached(&mut self, cx: &mut Cx, since: Mono) {
-        if cx.now.mono.since(since) < self.common.settings.wait_limit {
+    fn wait_limit_reached(&mut self, common: &mut Common, cx: &mut Cx, since: Mono) {
+        if cx.now.mono.since(since) < common.settings.wait_limit {
             return;
         }
         cx.marks.hit(Mark::WaitLimitTripped);
-        let promises = matches!(self.common.settings.mode, Mode::Sync | Mode::Nearsync);
-        match self.common.settings.policy {
-            Policy::Strict if promises => self.fail_overdue(cx),
-            Policy::Hold(_) if promises && self.common.state == State::Holding => {}
+        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        match common.settings.policy {
+            Policy::Strict if promises => self.fail_overdue(common, cx),
+            Policy::Hold(_) if promises && common.state == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
-            Policy::Hold(window) if promises && cx.now.mono < self.window_end(since, window) => {}
-            _ => self.end_long_wait(cx),
+            Policy::Hold(window) if promises && cx.now.mono < self.window_end(common, since, window) => {}
+            _ => self.end_long_wait(common, cx),
         }
     }
 
     /// Until when a writer who came at `since` waits under `hold`.
-    fn window_end(&self, since: Mono, window: Duration) -> Mono {
-        self.primary.hold_until.unwrap_or(since.plus(window)).plus(self.common.settings.wait_limit)
+    fn window_end(&self, common: &Common, since: Mono, window: Duration) -> Mono {
+        self.hold_until.unwrap_or(since.plus(window)).plus(common.settings.wait_limit)
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
-    fn fail_overdue(&mut self, cx: &mut Cx) {
+    fn fail_overdue(&mut self, common: &mut Common, cx: &mut Cx) {
         let now = cx.now.mono;
-        let limit = self.common.settings.wait_limit;
-        while let Some(&(_, slot)) = self.primary.waiting_ack.front() {
-            if now.since(self.common.slots.write(slot).since) < limit {
+        let limit = common.settings.wait_limit;
+        while let Some(&(_, slot)) = self.waiting_ack.front() {
+            if now.since(common.slots.write(slot).since) < limit {
                 break;
             }
-            self.primary.waiting_ack.pop_front();
+            self.waiting_ack.pop_front();
             cx.marks.hit(Mark::StrictFailedWrite);
-            self.fail_write(cx, slot);
+            common.fail_write(cx, slot);
         }
         // Those behind them may have what they wait for.
-        self.release_acked(cx);
-        while let Some(&slot) = self.primary.blocked.front() {
-            if now.since(self.common.slots.write(slot).since) < limit {
+        self.release_acked(common, cx);
+        while let Some(&slot) = self.blocked.front() {
+            if now.since(common.slots.write(slot).since) < limit {
                 break;
             }
-            self.primary.blocked.pop_front();
-            self.was_blocked(cx, slot);
-            self.fail_unnumbered(cx, slot);
+            self.blocked.pop_front();
+            self.was_blocked(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
         }
     }
 
     /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
-    pub fn fail_held(&mut self, cx: &mut Cx) {
+    pub fn fail_held(&mut self, common: &mut Common, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
-        let promised = self.primary.peer.stream.is_some_and(|stream| stream.promise_from.is_some());
-        let held = promised || !self.primary.waiting_ack.is_empty() || self.common.state == State::Holding;
-        if held && self.common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
-            self.fail_waiting(cx);
+        let promised = self.peer.stream.is_some_and(|stream| stream.promise_from.is_some());
+        let held = promised || !self.waiting_ack.is_empty() || common.state == State::Holding;
+        if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
+            self.fail_waiting(common, cx);
         }
     }
 
     /// Everyone who waits is told that the outcome is unknown.
-    pub fn fail_waiting(&mut self, cx: &mut Cx) {
-        self.fail_cold(cx);
-        while let Some((_, slot)) = self.primary.waiting_ack.pop_front() {
-            self.fail_write(cx, slot);
+    pub fn fail_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.fail_cold(common, cx);
+        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+            common.fail_write(cx, slot);
         }
-        while let Some(slot) = self.primary.blocked.pop_front() {
-            self.was_blocked(cx, slot);
-            self.fail_unnumbered(cx, slot);
+        while let Some(slot) = self.blocked.pop_front() {
+            self.was_blocked(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
         }
     }
+}
 
+impl Common {
     /// A write that has neither a number nor a range.
     pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
-        if let Some(Op::Write(op)) = self.common.slots.take(slot) {
+        if let Some(Op::Write(op)) = self.slots.take(slot) {
             cx.reply(op.id, Err(IoError::Io));
         }
     }
 
     pub fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.common.slots.write(slot);
+        let op = self.slots.write(slot);
         op.remote_done = true;
         if !core::mem::replace(&mut op.answered, true) {
             cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });

@@ -19,6 +19,7 @@ use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::primary::write::WriteOp;
 use crate::records::activity::{Extent, Pins};
 use crate::shared::marks::Mark;
@@ -179,19 +180,6 @@ impl BitmapWriter {
 }
 
 impl Group {
-    // ---- the bitmap's cells -----------------------------------------------------------------------------------------
-
-    fn cell_head(&self) -> Head {
-        Head { node: self.common.node, peer: self.common.config.peer, tag: self.common.config.tag, ..Head::default() }
-    }
-
-    /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
-    pub fn store_device_sizes(&mut self, cx: &mut Cx) {
-        let devices = self.device_sizes();
-        self.common.bitmap.sizes_recorded(devices);
-        self.pump_cells(cx);
-    }
-
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |common: &Common, index: usize| {
@@ -230,40 +218,8 @@ impl Group {
             self.common.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
         }
         self.common.bitmap.waiting.push(Waiting { left, then });
-        self.pump_cells(cx);
+        self.common.pump_cells(cx);
         self.bits_saved(cx);
-    }
-
-    fn pump_cells(&mut self, cx: &mut Cx) {
-        while self.common.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
-            let Some(index) = self.common.bitmap.next_wanted() else { return };
-            self.write_cell(cx, index);
-        }
-    }
-
-    fn write_cell(&mut self, cx: &mut Cx, index: usize) {
-        // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
-        let confirmed = self.common.sb.current.confirmed;
-        let (id, cell) = self.common.bitmap.place(index);
-        let volume = &mut self.common.volumes[usize::from(id.0)];
-        let mut words = volume.dirty.cell(cell).to_vec();
-        announce(&mut words, &volume.announced, cell);
-        // Until the write is done either content may be found: only what both hold counts as stored.
-        volume.stored.mask_cell(cell, &words);
-        let state = &mut self.common.bitmap.cells[index];
-        state.update += 1;
-        state.writing = true;
-        // Where the cells stand follows from the devices, whatever the group uses of them.
-        let size = self.common.bitmap.device_bytes[usize::from(id.0)];
-        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
-        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
-        let image = cell::encode(bitmap::KIND, &head, &body);
-        self.common.bitmap.in_flight += 1;
-        let token = self.start_op(Op::BitmapCell { index, words });
-        let store = Store::Bitmap(self.id());
-        let parts = vec![Bytes::Meta(image)];
-        let offset = head.slot_offset();
-        cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
     }
 
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
@@ -273,40 +229,225 @@ impl Group {
             // As with the superblock: the slot that may be torn is the next one as well.
             self.common.bitmap.cells[index].update += 1;
             self.fail(cx, Broken::Bits);
-            return self.refuse_waiting(cx);
+            return self.common.refuse_waiting(cx);
         }
         let update = self.common.bitmap.cells[index].update;
         if update < cell::RELIED_ON_FROM {
             self.common.bitmap.wanted.insert(index);
-            return self.pump_cells(cx);
+            return self.common.pump_cells(cx);
         }
         if let Some(at) = self.common.bitmap.cells[index].found_at.take() {
             self.common.bitmap.moving.remove(&at);
         }
         let (id, cell) = self.common.bitmap.place(index);
-        self.volume(id).stored.set_cell(cell, words);
+        self.common.volume(id).stored.set_cell(cell, words);
         for waiting in &mut self.common.bitmap.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }
-        self.pump_cells(cx);
+        self.common.pump_cells(cx);
         self.bits_saved(cx);
-        self.pump_activity(cx);
-    }
-
-    /// The bits cannot be stored: whoever ordered what waits for them is told.
-    fn refuse_waiting(&mut self, cx: &mut Cx) {
-        for waiting in core::mem::take(&mut self.common.bitmap.waiting) {
-            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
-                self.common.phase = Phase::Running;
-                cx.refuse(id, Broken::Bits.words());
-            }
-        }
+        self.primary.pump_activity(&mut self.common, cx);
     }
 
     fn bits_saved(&mut self, cx: &mut Cx) {
         while let Some(at) = self.common.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
             let Waiting { then, .. } = self.common.bitmap.waiting.remove(at);
             self.after_bits(cx, then);
+        }
+    }
+
+    pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
+        let whole = self.common.activity.written(ok);
+        if !ok {
+            return self.fail(cx, Broken::Bits);
+        }
+        if whole && !self.secondary.start_activity_reset(&mut self.common, cx) {
+            self.primary.pump_activity(&mut self.common, cx);
+        }
+    }
+}
+
+impl Primary {
+    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
+    pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        if matches!(common.state, State::Failed(_)) {
+            // It waited for another write when the group failed.
+            common.volume(id).let_go(slot);
+            return common.fail_unnumbered(cx, slot);
+        }
+        common.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
+        self.peer.want_generation(common, cx);
+        if !self.peer.generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
+            return self.go_hot_in_its_room(common, cx, slot);
+        }
+        cx.marks.hit(Mark::WaitedForActivityLog);
+        self.peer.reserve(common, slot);
+        common.activity.cold.push_back(slot);
+        self.pump_activity(common, cx);
+    }
+
+    /// A stream may have begun since it was let in without one, when there was room for everybody.
+    fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        if !self.peer.has_room(common, cx, slot) {
+            if !self.peer.syncs() {
+                return self.wait_for_room_again(common, cx, slot);
+            }
+            self.turn_to_cuts(common, cx);
+        }
+        self.go_hot(common, cx, slot);
+    }
+
+    fn wait_for_room_again(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let volume = common.slots.write(slot).volume;
+        common.give_back_range(slot);
+        // Before those who came after it.
+        let came = common.slots.write(slot).came;
+        let at = self.blocked.partition_point(|&other| common.slots.write_ref(other).came < came);
+        self.blocked.insert(at, slot);
+        self.check_waits(common, cx);
+        self.wake_range_waiters(common, cx, volume);
+    }
+
+    fn go_hot(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let mut pins = Pins::default();
+        for extent in common.config.activity.extents_of(id, offset, length) {
+            common.activity.pin(extent, &mut pins);
+        }
+        common.slots.write(slot).pins = pins;
+        self.admit_write(common, cx, slot);
+    }
+
+    /// Gives cold writes their place in the log, and lets those go on that have it.
+    pub fn pump_activity(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.release_cold(common, cx);
+        if common.activity.is_writing() || common.activity.cold.is_empty() {
+            return;
+        }
+        let config = common.config.activity;
+        let cold = common.activity.cold.clone();
+        for slot in &cold {
+            let op = common.slots.write_ref(*slot);
+            if is_very_long(config, op) {
+                let (id, offset, length) = (op.volume, op.offset, op.length);
+                common.announce_write(*slot, id, offset, length);
+            }
+        }
+        let volumes = &common.volumes;
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
+        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
+        let crowded = !common.activity.admit_line(line, may_leave);
+        common.activity.crowded = crowded;
+        common.store_ahead(crowded);
+        common.pump_cells(cx);
+        let cells = common.activity.begin_update(
+            common.cell_head(),
+            common.sb.current.identity.incarnation,
+            common.sb.current.confirmed,
+        );
+        common.write_activity(cx, cells);
+    }
+
+    fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+        let mut at = 0;
+        while let Some(&slot) = common.activity.cold.get(at) {
+            // The stream may have ended since it took its range, or just now for the one before it.
+            if !planted(Fault::GenerationForgotten) {
+                self.peer.want_generation(common, cx);
+            }
+            if self.peer.generation_due {
+                return;
+            }
+            let op = common.slots.write(slot);
+            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let announced = common.volume(id).announced.iter().any(|a| a.slot == slot);
+            let stored = announced && common.is_stored(id, offset, length);
+            if !stored && !common.is_covered(id, offset, length) {
+                if at == 0 && common.starves(cx) {
+                    return;
+                }
+                at += 1;
+                continue;
+            }
+            common.activity.cold.remove(at);
+            common.volume(id).announced.retain(|a| a.slot != slot);
+            self.peer.unreserve(common, slot);
+            self.go_hot_in_its_room(common, cx, slot);
+        }
+    }
+
+    /// The group failed: whoever waits for the log is told.
+    pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+        while let Some(slot) = common.activity.cold.pop_front() {
+            self.peer.unreserve(common, slot);
+            let id = common.slots.write(slot).volume;
+            common.volume(id).announced.retain(|a| a.slot != slot);
+            common.volume(id).release(slot);
+            if let Some(Op::Write(op)) = common.slots.take(slot) {
+                cx.reply(op.id, Err(crate::IoError::Io));
+            }
+            self.wake_range_waiters(common, cx, id);
+        }
+    }
+}
+
+impl Common {
+    // ---- the bitmap's cells -----------------------------------------------------------------------------------------
+
+    fn cell_head(&self) -> Head {
+        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
+    pub fn store_device_sizes(&mut self, cx: &mut Cx) {
+        let devices = self.device_sizes();
+        self.bitmap.sizes_recorded(devices);
+        self.pump_cells(cx);
+    }
+
+    fn pump_cells(&mut self, cx: &mut Cx) {
+        while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
+            let Some(index) = self.bitmap.next_wanted() else { return };
+            self.write_cell(cx, index);
+        }
+    }
+
+    fn write_cell(&mut self, cx: &mut Cx, index: usize) {
+        // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
+        let confirmed = self.sb.current.confirmed;
+        let (id, cell) = self.bitmap.place(index);
+        let volume = &mut self.volumes[usize::from(id.0)];
+        let mut words = volume.dirty.cell(cell).to_vec();
+        announce(&mut words, &volume.announced, cell);
+        // Until the write is done either content may be found: only what both hold counts as stored.
+        volume.stored.mask_cell(cell, &words);
+        let state = &mut self.bitmap.cells[index];
+        state.update += 1;
+        state.writing = true;
+        // Where the cells stand follows from the devices, whatever the group uses of them.
+        let size = self.bitmap.device_bytes[usize::from(id.0)];
+        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
+        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
+        let image = cell::encode(bitmap::KIND, &head, &body);
+        self.bitmap.in_flight += 1;
+        let token = self.start_op(Op::BitmapCell { index, words });
+        let store = Store::Bitmap(self.id());
+        let parts = vec![Bytes::Meta(image)];
+        let offset = head.slot_offset();
+        cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+    }
+
+    /// The bits cannot be stored: whoever ordered what waits for them is told.
+    fn refuse_waiting(&mut self, cx: &mut Cx) {
+        for waiting in core::mem::take(&mut self.bitmap.waiting) {
+            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
+                self.phase = Phase::Running;
+                cx.refuse(id, Broken::Bits.words());
+            }
         }
     }
 
@@ -318,11 +459,11 @@ impl Group {
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
-        let mut found = (0..self.common.bitmap.count()).filter(|index| stale(&self.common, *index));
+        let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
         let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
         let cells: Vec<usize> = found.by_ref().take(most).collect();
         let more = found.next().is_some();
-        self.common.bitmap.wanted.extend(cells);
+        self.bitmap.wanted.extend(cells);
         self.pump_cells(cx);
         if more {
             self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
@@ -333,121 +474,32 @@ impl Group {
 
     /// A crash from now on finds this range: by the log, or by its stored bits.
     fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
-        self.common
-            .config
-            .activity
-            .extents_of(id, offset, length)
-            .all(|extent| self.extent_covered(extent, offset, length))
+        self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
     }
 
     fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
-        if self.common.activity.is_hot(extent) {
+        if self.activity.is_hot(extent) {
             return true;
         }
-        let volume = &self.common.volumes[usize::from(extent.volume.0)];
-        let Some((start, bytes)) = self.common.activity.range(extent, volume.config.size_bytes) else { return true };
+        let volume = &self.volumes[usize::from(extent.volume.0)];
+        let Some((start, bytes)) = self.activity.range(extent, volume.config.size_bytes) else { return true };
         let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
         (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
     }
 
-    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
-    pub fn take_range(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
-        if matches!(self.common.state, State::Failed(_)) {
-            // It waited for another write when the group failed.
-            self.volume(id).let_go(slot);
-            return self.fail_unnumbered(cx, slot);
-        }
-        self.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        self.want_generation(cx);
-        if !self.primary.peer.generation_due && self.is_covered(id, offset, length) && !self.starves(cx) {
-            return self.go_hot_in_its_room(cx, slot);
-        }
-        cx.marks.hit(Mark::WaitedForActivityLog);
-        self.reserve(slot);
-        self.common.activity.cold.push_back(slot);
-        self.pump_activity(cx);
-    }
-
-    /// A stream may have begun since it was let in without one, when there was room for everybody.
-    fn go_hot_in_its_room(&mut self, cx: &mut Cx, slot: u32) {
-        if !self.has_room(cx, slot) {
-            if !self.syncs() {
-                return self.wait_for_room_again(cx, slot);
-            }
-            self.turn_to_cuts(cx);
-        }
-        self.go_hot(cx, slot);
-    }
-
-    fn wait_for_room_again(&mut self, cx: &mut Cx, slot: u32) {
-        let volume = self.common.slots.write(slot).volume;
-        self.give_back_range(slot);
-        // Before those who came after it.
-        let came = self.common.slots.write(slot).came;
-        let at = self.primary.blocked.partition_point(|&other| self.common.slots.write_ref(other).came < came);
-        self.primary.blocked.insert(at, slot);
-        self.check_waits(cx);
-        self.wake_range_waiters(cx, volume);
-    }
-
-    fn go_hot(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
-        let mut pins = Pins::default();
-        for extent in self.common.config.activity.extents_of(id, offset, length) {
-            self.common.activity.pin(extent, &mut pins);
-        }
-        self.common.slots.write(slot).pins = pins;
-        self.admit_write(cx, slot);
-    }
-
-    /// Gives cold writes their place in the log, and lets those go on that have it.
-    pub fn pump_activity(&mut self, cx: &mut Cx) {
-        self.release_cold(cx);
-        if self.common.activity.is_writing() || self.common.activity.cold.is_empty() {
-            return;
-        }
-        let config = self.common.config.activity;
-        let cold = self.common.activity.cold.clone();
-        for slot in &cold {
-            let op = self.common.slots.write_ref(*slot);
-            if is_very_long(config, op) {
-                let (id, offset, length) = (op.volume, op.offset, op.length);
-                self.announce_write(*slot, id, offset, length);
-            }
-        }
-        let volumes = &self.common.volumes;
-        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
-        let writes = cold.iter().map(|slot| self.common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
-        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
-        let crowded = !self.common.activity.admit_line(line, may_leave);
-        self.common.activity.crowded = crowded;
-        self.store_ahead(crowded);
-        self.pump_cells(cx);
-        let cells = self.common.activity.begin_update(
-            self.cell_head(),
-            self.common.sb.current.identity.incarnation,
-            self.common.sb.current.confirmed,
-        );
-        self.write_activity(cx, cells);
-    }
-
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
     fn store_ahead(&mut self, crowded: bool) {
-        let wanted = self.common.config.activity.extents as usize / if crowded { 2 } else { 8 };
-        let bytes = self.common.config.activity.extent_bytes;
-        let coldest: Vec<Extent> = self.common.activity.coldest(wanted.max(1)).collect();
+        let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
+        let bytes = self.config.activity.extent_bytes;
+        let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
         for extent in coldest {
-            if !stored_through(&self.common.volumes, bytes, extent) {
+            if !stored_through(&self.volumes, bytes, extent) {
                 // It may lie in two cells.
-                let size = self.common.volumes[usize::from(extent.volume.0)].config.size_bytes;
-                let Some((start, bytes)) = self.common.activity.range(extent, size) else { continue };
+                let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
+                let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
                 let (first, last) = region_span(start, bytes);
-                let cells =
-                    self.common.bitmap.index(extent.volume, first)..=self.common.bitmap.index(extent.volume, last);
-                self.common.bitmap.wanted.extend(cells);
+                let cells = self.bitmap.index(extent.volume, first)..=self.bitmap.index(extent.volume, last);
+                self.bitmap.wanted.extend(cells);
             }
         }
     }
@@ -460,50 +512,22 @@ impl Group {
             return;
         }
         volume.announced.push(Announced { slot, first, last });
-        let cells = self.common.bitmap.index(id, first)..=self.common.bitmap.index(id, last);
-        self.common.bitmap.wanted.extend(cells);
-    }
-
-    fn release_cold(&mut self, cx: &mut Cx) {
-        let mut at = 0;
-        while let Some(&slot) = self.common.activity.cold.get(at) {
-            // The stream may have ended since it took its range, or just now for the one before it.
-            if !planted(Fault::GenerationForgotten) {
-                self.want_generation(cx);
-            }
-            if self.primary.peer.generation_due {
-                return;
-            }
-            let op = self.common.slots.write(slot);
-            let (id, offset, length) = (op.volume, op.offset, op.length);
-            let announced = self.volume(id).announced.iter().any(|a| a.slot == slot);
-            let stored = announced && self.is_stored(id, offset, length);
-            if !stored && !self.is_covered(id, offset, length) {
-                if at == 0 && self.starves(cx) {
-                    return;
-                }
-                at += 1;
-                continue;
-            }
-            self.common.activity.cold.remove(at);
-            self.volume(id).announced.retain(|a| a.slot != slot);
-            self.unreserve(slot);
-            self.go_hot_in_its_room(cx, slot);
-        }
+        let cells = self.bitmap.index(id, first)..=self.bitmap.index(id, last);
+        self.bitmap.wanted.extend(cells);
     }
 
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
     fn starves(&mut self, cx: &Cx) -> bool {
-        let Some(&slot) = self.common.activity.cold.front().filter(|_| self.common.activity.crowded) else {
+        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else {
             return false;
         };
-        cx.now.mono.since(self.common.slots.write(slot).since) >= limits::STARVES_AFTER
+        cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
     }
 
     fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
-        let stored = &self.common.volumes[usize::from(id.0)].stored;
+        let stored = &self.volumes[usize::from(id.0)].stored;
         (first..=last).all(|region| stored.get(region))
     }
 
@@ -515,36 +539,12 @@ impl Group {
         }
     }
 
-    pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
-        let whole = self.common.activity.written(ok);
-        if !ok {
-            return self.fail(cx, Broken::Bits);
-        }
-        if whole && !self.start_activity_reset(cx) {
-            self.pump_activity(cx);
-        }
-    }
-
     /// Empties the log on disk: everything it named is in the stored bitmap.
     pub fn reset_activity(&mut self, cx: &mut Cx) {
         // The run that begins: its incarnation is recorded next.
-        let run = Incarnation(self.common.sb.current.identity.incarnation.0 + 1);
-        let cells = self.common.activity.begin_reset(self.cell_head(), run, self.common.sb.current.confirmed);
+        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        let cells = self.activity.begin_reset(self.cell_head(), run, self.sb.current.confirmed);
         self.write_activity(cx, cells);
-    }
-
-    /// The group failed: whoever waits for the log is told.
-    pub fn fail_cold(&mut self, cx: &mut Cx) {
-        while let Some(slot) = self.common.activity.cold.pop_front() {
-            self.unreserve(slot);
-            let id = self.common.slots.write(slot).volume;
-            self.volume(id).announced.retain(|a| a.slot != slot);
-            self.volume(id).release(slot);
-            if let Some(Op::Write(op)) = self.common.slots.take(slot) {
-                cx.reply(op.id, Err(crate::IoError::Io));
-            }
-            self.wake_range_waiters(cx, id);
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::RELIED_ON_FROM;
@@ -16,6 +17,7 @@ use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
@@ -98,81 +100,11 @@ impl SuperWriter {
 }
 
 impl Group {
-    /// Writes the superblock as it is now; `then` follows once it is durable.
-    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
-        if let Some(then) = then {
-            // An update in flight carries the older content: this one lands with the next.
-            self.common.sb.after.push((self.common.sb.next_relied_on(), then));
-        }
-        if self.common.sb.in_flight {
-            self.common.sb.dirty = true;
-        } else {
-            self.write_superblock(cx);
-        }
-    }
-
-    /// As [`Group::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
-    /// update which the device confirmed and never wrote takes nothing back (P9).
-    pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
-        self.common.sb.after.push((self.common.sb.next_relied_on() + 1, then));
-        self.save(cx, None);
-    }
-
-    /// `then` follows once the next update is durable; the caller saves.
-    pub fn after_next_save(&mut self, then: AfterSuper) {
-        self.common.sb.after.push((self.common.sb.next_relied_on(), then));
-    }
-
     /// A fault on purpose: goes on before what was to be recorded first is durable.
     pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
         while planted(Fault::RecordNotAwaited) && !self.common.sb.after.is_empty() {
             let then = core::mem::take(&mut self.common.sb.after);
             then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
-        }
-    }
-
-    pub fn write_superblock(&mut self, cx: &mut Cx) {
-        self.note_rollback_point();
-        self.common.sb.counted = self.durable_batches();
-        self.common.sb.writing = self.common.sb.current.identity;
-        self.common.sb.current.update += 1;
-        self.common.sb.in_flight = true;
-        self.common.sb.dirty = false;
-        let token = self.start_op(Op::Superblock);
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Superblock(self.id()),
-            offset: self.common.sb.current.slot_offset(),
-            parts: alloc::vec![Bytes::Meta(self.common.sb.current.encode())],
-            durable: true,
-            waits_for_peer: false,
-        });
-    }
-
-    /// Of the journal and of the undo store, as the next update will count them.
-    fn durable_batches(&self) -> (u64, u64) {
-        let point = self.common.sb.current.rollback_point.id;
-        let saves = point != 0 && self.common.saver.store.mark() == Some(point);
-        (self.common.sb.current.confirmed_ordinal, if saves { self.common.saver.store.durable_batches() } else { 0 })
-    }
-
-    pub fn counts_too_few(&self) -> bool {
-        self.common.sb.counted != self.durable_batches()
-    }
-
-    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
-    pub fn count_batches(&mut self, cx: &mut Cx) {
-        let due = match (&self.common.phase, self.common.state) {
-            // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => self.common.may_count && broken != Broken::Superblock,
-            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.secondary.cycle.is_none(),
-            // It stands still for want of space, or failed, and has overwritten what it saved.
-            (Phase::Starting(StartStage::Replay(_)), _) => true,
-            _ => false,
-        };
-        if due && self.counts_too_few() {
-            cx.marks.hit(Mark::CountedWithoutCycle);
-            self.save(cx, None);
         }
     }
 
@@ -182,15 +114,15 @@ impl Group {
             // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
             self.common.sb.current.update += 1;
             self.fail(cx, Broken::Superblock);
-            self.after_super_failed(cx);
+            self.common.after_super_failed(cx);
             if self.common.sb.lost_caches {
-                self.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
+                self.common.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
             }
             return;
         }
         self.common.sb.lost_caches &= self.common.sb.dirty;
         let told = self.common.sb.durable;
-        if !self.waits_for_the_other_slot() {
+        if !self.common.waits_for_the_other_slot() {
             self.common.sb.durable = self.common.sb.writing;
         }
         if told.role != self.common.sb.durable.role && matches!(self.common.state, State::Failed(_)) {
@@ -201,7 +133,7 @@ impl Group {
         let (now, later) = core::mem::take(&mut self.common.sb.after).into_iter().partition(|(at, _)| *at <= durable);
         self.common.sb.after = later;
         if self.common.sb.dirty || durable < RELIED_ON_FROM || !self.common.sb.after.is_empty() {
-            self.write_superblock(cx);
+            self.common.write_superblock(cx);
         }
         let now: Vec<(u64, AfterSuper)> = now;
         for (_, then) in now {
@@ -209,34 +141,29 @@ impl Group {
         }
     }
 
-    /// A role that stands in one slot may still be taken back.
-    fn waits_for_the_other_slot(&self) -> bool {
-        let durable = self.common.sb.current.update;
-        let takes_role = |then: &AfterSuper| matches!(then, AfterSuper::Demoted { .. } | AfterSuper::Promoted { .. });
-        self.common.sb.after.iter().any(|(at, then)| *at > durable && takes_role(then))
-    }
-
     pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
         match then {
             AfterSuper::Ready => self.ready(cx),
-            AfterSuper::SyncReady { number } => self.sync_ready(cx, number),
+            AfterSuper::SyncReady { number } => self.secondary.sync_ready(&mut self.common, cx, number),
             AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
             AfterSuper::Promoted { id, answer } => self.promoted(cx, id, answer),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, result } => cx.answer(id, result),
-            AfterSuper::PointGone { answer } => self.point_gone(cx, answer),
-            AfterSuper::PointDamaged => self.damage_recorded(cx),
-            AfterSuper::RollingBack => self.write_back(cx),
+            AfterSuper::PointGone { answer } => self.secondary.point_gone(&mut self.common, cx, answer),
+            AfterSuper::PointDamaged => self.secondary.damage_recorded(&mut self.common, cx),
+            AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),
             AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
-            AfterSuper::FlushRecorded { volume, through, waiters } => self.flush_recorded(cx, volume, through, waiters),
-            AfterSuper::FlushFailed { waiters } => self.flush_failed(cx, waiters),
+            AfterSuper::FlushRecorded { volume, through, waiters } => {
+                self.common.flush_recorded(cx, volume, through, waiters)
+            }
+            AfterSuper::FlushFailed { waiters } => self.common.flush_failed(cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
-            AfterSuper::ReplayCounted => self.replay_counted(cx),
+            AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Settled => self.settled_recorded(cx),
             AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
             AfterSuper::StaysClosed { told } => {
                 if let Some(told) = told {
-                    cx.event(self.id(), Event::Note(told));
+                    cx.event(self.common.id(), Event::Note(told));
                 }
             }
             AfterSuper::Stopped => {
@@ -244,25 +171,106 @@ impl Group {
             }
         }
     }
+}
+
+impl Secondary {
+    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
+    pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
+        let due = match (&common.phase, common.state) {
+            // However long it stands failed until somebody looks.
+            (Phase::Running, State::Failed(broken)) => common.may_count && broken != Broken::Superblock,
+            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.cycle.is_none(),
+            // It stands still for want of space, or failed, and has overwritten what it saved.
+            (Phase::Starting(StartStage::Replay(_)), _) => true,
+            _ => false,
+        };
+        if due && common.counts_too_few() {
+            cx.marks.hit(Mark::CountedWithoutCycle);
+            common.save(cx, None);
+        }
+    }
+}
+
+impl Common {
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
+        if let Some(then) = then {
+            // An update in flight carries the older content: this one lands with the next.
+            self.sb.after.push((self.sb.next_relied_on(), then));
+        }
+        if self.sb.in_flight {
+            self.sb.dirty = true;
+        } else {
+            self.write_superblock(cx);
+        }
+    }
+
+    /// As [`Group::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
+    /// update which the device confirmed and never wrote takes nothing back (P9).
+    pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
+        self.sb.after.push((self.sb.next_relied_on() + 1, then));
+        self.save(cx, None);
+    }
+
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.sb.after.push((self.sb.next_relied_on(), then));
+    }
+
+    pub fn write_superblock(&mut self, cx: &mut Cx) {
+        self.note_rollback_point();
+        self.sb.counted = self.durable_batches();
+        self.sb.writing = self.sb.current.identity;
+        self.sb.current.update += 1;
+        self.sb.in_flight = true;
+        self.sb.dirty = false;
+        let token = self.start_op(Op::Superblock);
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Superblock(self.id()),
+            offset: self.sb.current.slot_offset(),
+            parts: alloc::vec![Bytes::Meta(self.sb.current.encode())],
+            durable: true,
+            waits_for_peer: false,
+        });
+    }
+
+    /// Of the journal and of the undo store, as the next update will count them.
+    fn durable_batches(&self) -> (u64, u64) {
+        let point = self.sb.current.rollback_point.id;
+        let saves = point != 0 && self.saver.store.mark() == Some(point);
+        (self.sb.current.confirmed_ordinal, if saves { self.saver.store.durable_batches() } else { 0 })
+    }
+
+    pub fn counts_too_few(&self) -> bool {
+        self.sb.counted != self.durable_batches()
+    }
+
+    /// A role that stands in one slot may still be taken back.
+    fn waits_for_the_other_slot(&self) -> bool {
+        let durable = self.sb.current.update;
+        let takes_role = |then: &AfterSuper| matches!(then, AfterSuper::Demoted { .. } | AfterSuper::Promoted { .. });
+        self.sb.after.iter().any(|(at, then)| *at > durable && takes_role(then))
+    }
 
     /// What the caches held may be lost, as after a power loss: the next start treats it so.
     pub fn caches_lost(&mut self) {
-        if self.role() == Role::Primary && self.common.sb.current.boot != 0 {
-            self.common.sb.current.boot = 0;
-            self.common.sb.lost_caches = true;
+        if self.role() == Role::Primary && self.sb.current.boot != 0 {
+            self.sb.current.boot = 0;
+            self.sb.lost_caches = true;
         }
     }
 
     /// The group has failed, but what its caches lost is the one thing that the next start has to know.
     pub fn record_again(&mut self, cx: &mut Cx) {
-        if self.common.sb.lost_caches && !self.common.sb.in_flight && !matches!(self.common.phase, Phase::Stopped) {
+        if self.sb.lost_caches && !self.sb.in_flight && !matches!(self.phase, Phase::Stopped) {
             self.save(cx, None);
         }
     }
 
     /// The superblock could not be written: whoever waits for it is told.
     pub fn after_super_failed(&mut self, cx: &mut Cx) {
-        for (_, then) in core::mem::take(&mut self.common.sb.after) {
+        for (_, then) in core::mem::take(&mut self.sb.after) {
             match then {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
                     self.flush_failed(cx, waiters);
@@ -271,7 +279,7 @@ impl Group {
                     cx.refuse(id, Broken::Superblock.words());
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
-                    self.common.phase = Phase::Running;
+                    self.phase = Phase::Running;
                     // One of its slots may say it.
                     let why = format!(
                         "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \

@@ -10,6 +10,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
@@ -100,17 +101,17 @@ impl Answers {
     }
 }
 
-impl Group {
+impl Common {
     pub fn bits_asked(&mut self, question: Seq) {
         if self.role() == Role::Secondary {
-            self.common.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
+            self.answers.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
         }
     }
 
     /// A range is asked for. False: it is one more than may be.
     #[must_use]
     pub fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
-        let answers = &mut self.common.answers;
+        let answers = &mut self.answers;
         if question != answers.pull_question {
             answers.pull_question = question;
             (answers.pulls_owed, answers.read_bytes) = (0, 0);
@@ -124,10 +125,12 @@ impl Group {
         answers.to_read.push_back(range);
         true
     }
+}
 
+impl Group {
     /// The next frame of an answer, now that the link has credit for one.
     pub fn next_answer(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let answers = self.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
+        let answers = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
         if !answers || matches!(self.common.state, State::Failed(_)) {
             self.common.answers.forget();
             return None;
@@ -145,13 +148,15 @@ impl Group {
         if let Some((kind, question, flags, payload)) = self.common.answers.next_tail() {
             return Some((Header { flags, ..blank(kind, question) }, payload));
         }
-        self.next_bits(cx)
+        self.common.next_bits(cx)
     }
+}
 
+impl Common {
     fn next_bits(&mut self, cx: &Cx) -> Option<(Header, SendPayload)> {
-        let bits = self.common.answers.bits.as_mut()?;
-        let header = Header { seq: bits.question, ..Header::new(Kind::Bits, cx.peer.session, self.common.config.id) };
-        while let Some(volume) = self.common.volumes.get(bits.volume) {
+        let bits = self.answers.bits.as_mut()?;
+        let header = Header { seq: bits.question, ..Header::new(Kind::Bits, cx.peer.session, self.config.id) };
+        while let Some(volume) = self.volumes.get(bits.volume) {
             let Some(region) = volume.dirty.next_set(bits.region) else {
                 (bits.volume, bits.region) = (bits.volume + 1, 0);
                 continue;
@@ -165,10 +170,12 @@ impl Group {
             let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
             return Some((header, SendPayload::Control(bytes)));
         }
-        self.common.answers.bits = None;
+        self.answers.bits = None;
         Some((Header { flags: flags::LAST, ..header }, SendPayload::None))
     }
+}
 
+impl Group {
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
     fn read_for_pulls(&mut self, cx: &mut Cx) {
         while cx.now.mono >= self.common.answers.reads_again_at
@@ -184,8 +191,9 @@ impl Group {
             self.common.answers.reads += 1;
             self.common.answers.reading_bytes += range.length;
             let (session, question) = (cx.peer.session, self.common.answers.pull_question);
-            let token = self.start_op(Op::PullRead { range, session, question });
-            let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
+            let token = self.common.start_op(Op::PullRead { range, session, question });
+            let (store, offset, length) =
+                (Store::Volume(self.common.id(), range.volume), range.offset, range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }
     }
@@ -203,7 +211,7 @@ impl Group {
         let asked = session == cx.peer.session
             && question == self.common.answers.pull_question
             && self.common.answers.pulls_owed > 0;
-        if !asked || self.role() != Role::Secondary {
+        if !asked || self.common.role() != Role::Secondary {
             return;
         }
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
@@ -224,7 +232,7 @@ impl Group {
             return self.fail(cx, Broken::VolumeRead);
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
-        let key = TimerKey::Group(self.id(), GroupTimer::ApplyRetry);
+        let key = TimerKey::Group(self.common.id(), GroupTimer::ApplyRetry);
         cx.timers.set_sooner(key, self.common.answers.reads_again_at);
     }
 }

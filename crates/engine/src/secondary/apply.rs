@@ -4,6 +4,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::undo::BLOCK_BYTES;
@@ -13,6 +14,7 @@ use crate::ids::*;
 use crate::limits;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::secondary::receive::*;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
@@ -21,62 +23,331 @@ use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 
 impl Group {
-    /// Writes durable records to the volumes, in order where they overlap.
-    pub fn apply(&mut self, cx: &mut Cx) {
-        if matches!(self.common.phase, Phase::RollingBack(_)) {
-            // Nothing new begins.
-            return self.collect_applied(cx);
+    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
+        let Some(at) = self.secondary.applying.iter().position(|a| a.record.seq == seq) else {
+            unreachable!("an apply completes once")
+        };
+        if matches!(self.common.state, State::Failed(_)) {
+            return self.secondary.let_go_of_applying(at);
         }
-        while self.apply_some(cx) {}
+        let record = self.secondary.applying[at].record.clone();
+        match (result, &record.content) {
+            (Err(IoError::NoSpace), _) => return self.secondary.pause_apply(&mut self.common, cx, Pause::PeerFull),
+            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
+            // What cannot be read here is not known to be equal: it is sent, and written over.
+            (Err(_), Content::Probe(_)) => self.secondary.answer_probe(&mut self.common, cx, seq, false),
+            (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
+            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => {
+                self.secondary.answer_probe(&mut self.common, cx, seq, ours == *theirs)
+            }
+            (Ok(_), _) => {
+                let secondary = &mut self.secondary;
+                secondary.unflushed_bytes += record.length;
+                if !secondary.unflushed_volumes.contains(&record.volume) {
+                    secondary.unflushed_volumes.push(record.volume);
+                }
+            }
+        }
+        self.secondary.applying[at].done = true;
+        self.secondary.collect_applied(&mut self.common, cx);
+        self.secondary.apply(&mut self.common, cx);
+        self.secondary.replay_goes_on(&mut self.common, cx);
+    }
+
+    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
+        let Some(cycle) = self.secondary.cycle.as_mut() else { return };
+        cycle.flushes -= 1;
+        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
+        if cycle.failed {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        if cycle.flushes == 0 {
+            self.secondary.cycle_flushed(&mut self.common, cx);
+        }
+    }
+
+    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
+    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
+        let Some(cycle) = self.secondary.cycle.take() else { return };
+        let secondary = &mut self.secondary;
+        secondary.noted = secondary.ring.trim(cycle.head).unwrap_or(secondary.noted);
+        secondary.applied = upto;
+        secondary.applied_wall = wall;
+        secondary.ack_due = true;
+        let tidy = core::mem::take(&mut secondary.bits_forgotten);
+        if let Some(cut) = secondary.cut
+            && !self.common.sb.current.identity.inconsistent
+        {
+            cx.event(self.common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
+        if tidy {
+            // Killed before that, this node would hold them against what it goes on with.
+            self.common.tidy_bits(cx);
+        }
+        if self.secondary.beginning.is_some() {
+            // No acknowledgements before the new stream: this says that what was before it gets on.
+            self.say_hello(cx, Kind::GroupState);
+        }
+        self.secondary.land(&mut self.common, cx);
+        if self.secondary.written > self.secondary.applied || self.common.counts_too_few() {
+            self.common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// Memory of this node came free: room for writers who wait, for a larger window.
+    pub fn memory_freed(&mut self, cx: &mut Cx) {
+        self.primary.release_blocked(&mut self.common, cx);
+        self.secondary.ack_due |= self.secondary.streaming && self.secondary.window.could_grow(cx.allowance);
+    }
+}
+
+impl Secondary {
+    /// Writes durable records to the volumes, in order where they overlap.
+    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.phase, Phase::RollingBack(_)) {
+            // Nothing new begins.
+            return self.collect_applied(common, cx);
+        }
+        while self.apply_some(common, cx) {}
     }
 
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
-    fn apply_some(&mut self, cx: &mut Cx) -> bool {
-        self.save_ahead(cx);
-        while self.secondary.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.secondary.stands_still() {
-            let Some((record, ticket)) = self.secondary.saving.front() else { break };
-            if !self.common.saver.is_good(*ticket) {
+    fn apply_some(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.save_ahead(common, cx);
+        while self.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.stands_still() {
+            let Some((record, ticket)) = self.saving.front() else { break };
+            if !common.saver.is_good(*ticket) {
                 break;
             }
-            let block = self.common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
+            let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
-            if self.secondary.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
+            if self.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let (record, _) = self.secondary.saving.pop_front().expect("front was there");
+            let (record, _) = self.saving.pop_front().expect("front was there");
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
-            self.secondary.applying.push_back(Applying { record: record.clone(), done: no_io });
+            self.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
-                self.apply_record(cx, &record);
+                common.apply_record(cx, &record);
             }
         }
-        let under_way = self.secondary.applying.len();
-        self.collect_applied(cx);
-        under_way == limits::APPLY_IN_FLIGHT_MAX && self.secondary.applying.len() < under_way
+        let under_way = self.applying.len();
+        self.collect_applied(common, cx);
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.applying.len() < under_way
     }
 
     /// What the next records overwrite goes into the undo store, many records at a time.
-    pub fn save_ahead(&mut self, cx: &mut Cx) {
-        if self.secondary.stands_still() || self.secondary.to_apply.is_empty() {
+    pub fn save_ahead(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.stands_still() || self.to_apply.is_empty() {
             return;
         }
-        if self.common.saver.store.is_short() {
-            return self.pause_apply(cx, Pause::HistoryFull);
+        if common.saver.store.is_short() {
+            return self.pause_apply(common, cx, Pause::HistoryFull);
         }
-        while self.secondary.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.common.saver.has_room() {
-            let Some(record) = self.secondary.to_apply.pop_front() else { break };
+        while self.saving.len() < limits::APPLY_IN_FLIGHT_MAX && common.saver.has_room() {
+            let Some(record) = self.to_apply.pop_front() else { break };
             // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
             let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
             let ticket =
-                if record.overwrites() { self.save_range(record.volume, range, unit, record.resync) } else { 0 };
-            self.secondary.saving.push_back((record, ticket));
+                if record.overwrites() { common.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            self.saving.push_back((record, ticket));
         }
-        self.pump_saves(cx);
+        self.pump_saves(common, cx);
     }
 
+    pub fn answer_probe(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, equal: bool) {
+        if let Some(link) = cx.peer.link.filter(|_| self.streaming) {
+            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, common.id());
+            header.seq = seq;
+            header.flags = if equal { flags::EQUAL } else { 0 };
+            cx.send(link, header, SendPayload::None);
+        }
+    }
+
+    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
+    pub fn pause_apply(&mut self, common: &mut Common, cx: &mut Cx, why: Pause) {
+        if self.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(common.id(), Event::Note(note.into()));
+        }
+        self.retrying = false;
+        self.ack_due = true;
+        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
+    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.phase, Phase::RollingBack(_)) {
+            return common.retry_write_back(cx);
+        }
+        if !matches!(common.state, State::Failed(_)) {
+            self.retry_reads(common, cx);
+        }
+        if self.paused.is_none() {
+            return;
+        }
+        self.retrying = true;
+        self.retry_saves(common, cx);
+        let again: Vec<Record> = self
+            .applying
+            .iter()
+            .filter(|a| !a.done && !common.slots.applies(a.record.seq))
+            .map(|a| a.record.clone())
+            .collect();
+        again.iter().for_each(|record| common.apply_record(cx, record));
+        self.apply(common, cx);
+    }
+
+    pub fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        let mut any = false;
+        while self.applying.front().is_some_and(|a| a.done) {
+            let Applying { record, .. } = self.applying.pop_front().expect("front was there");
+            self.written = record.seq;
+            self.written_wall = record.wall;
+            self.window.release(record.cost);
+            any = true;
+            if matches!(record.content, Content::SyncEnd) {
+                self.sync_end = Some(record.seq);
+            }
+            if cx.trace && self.cut.is_none() {
+                cx.event(common.id(), Event::AppliedWrite { seq: record.seq });
+            }
+        }
+        if !any {
+            return;
+        }
+        if core::mem::take(&mut self.retrying) {
+            self.paused = None;
+        }
+        self.ack_due = true;
+        let hurry = self.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.sync_end.is_some();
+        if hurry {
+            self.flush_replica(common, cx);
+        } else {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    // ---- flushing, recording, trimming -------------------------------------------------------------------------------
+
+    /// Begins a cycle unless one is under way or nothing was written since.
+    pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
+        // A stopped one may have been stopped in the middle of its start.
+        let is_still = matches!(common.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        if is_still
+            || self.cycle.is_some()
+            || (self.written == self.applied && !self.can_trim())
+            || matches!(common.state, State::Failed(_))
+        {
+            return;
+        }
+        let mut volumes = core::mem::take(&mut self.unflushed_volumes);
+        if planted(Fault::TrimBeforeFlush) {
+            volumes.clear();
+        }
+        self.unflushed_bytes = 0;
+        // The index of what the primary has not flushed stays (P1).
+        let done = self.written.min(self.kept.floor());
+        let head = self.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
+        let cycle = Cycle { upto: self.written, wall: self.written_wall, head, flushes: volumes.len(), failed: false };
+        self.cycle = Some(cycle);
+        for volume in &volumes {
+            let token = common.start_op(Op::ReplicaFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), *volume) });
+        }
+        if volumes.is_empty() {
+            self.cycle_flushed(common, cx);
+        }
+    }
+
+    pub fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(cycle) = self.cycle else { return };
+        let identity = &mut common.sb.current.identity;
+        if self.cut.is_none() {
+            identity.position.seq = cycle.upto;
+        }
+        if self.sync_end.is_some_and(|end| end <= cycle.upto) {
+            // One update: the whole sync counts, or nothing of it.
+            identity.inconsistent = false;
+            self.sync_end = None;
+            common.drop_rollback_point(None);
+            self.forget_bits(common);
+            common.forget_doubt();
+            self.follow_sizes(common, cx, true);
+        }
+        if !common.sb.current.identity.inconsistent {
+            common.sb.current.applied_wall = cycle.wall;
+        }
+        if self.kept.primary_flushed() >= common.sb.current.given_up {
+            common.sb.current.given_up = Seq::NONE;
+        }
+        common.sb.current.journal = cycle.head;
+        let wall = common.sb.current.applied_wall;
+        common.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
+    fn forget_bits(&mut self, common: &mut Common) {
+        for volume in common.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
+            volume.dirty = crate::formats::bitmap::Bitmap::new(volume.config.size_bytes);
+            volume.doubt = None;
+        }
+        self.bits_forgotten = true;
+    }
+
+    /// The primary's flush point freed journal space that is wanted.
+    pub fn trim_if_pressed(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.is_pressed() && self.can_trim() {
+            self.flush_replica(common, cx);
+        }
+    }
+
+    /// One acknowledgement per turn, if anything moved.
+    pub fn send_due_ack(&mut self, common: &mut Common, cx: &mut Cx) {
+        if cx.peer.is_clogged {
+            // The newest will say all of it.
+            return;
+        }
+        let says = self.streaming || (self.beginning.is_some() && self.paused.is_some());
+        if !core::mem::take(&mut self.ack_due) || !says {
+            return;
+        }
+        let Some(link) = cx.peer.link else { return };
+        let window_bytes = self.window.size_bytes();
+        let granted_bytes = self.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if self.window.size_bytes() > window_bytes {
+            cx.marks.hit(Mark::WindowGrew);
+        }
+        let ack = Ack {
+            received: self.received,
+            durable: self.durable,
+            applied: self.applied,
+            granted_bytes,
+            applied_wall: self.applied_wall,
+            paused: self.paused,
+            noted: self.noted,
+            wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.written,
+        };
+        let recalls = self.window.recalls();
+        common.wants_memory |= self.window.is_short(cx.allowance);
+        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
+        cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+}
+
+impl Common {
     pub fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
         let token = self.start_op(Op::Apply { seq: record.seq });
         let store = Store::Volume(self.id(), record.volume);
@@ -100,278 +371,5 @@ impl Group {
             Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
             Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
         });
-    }
-
-    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
-        let Some(at) = self.secondary.applying.iter().position(|a| a.record.seq == seq) else {
-            unreachable!("an apply completes once")
-        };
-        if matches!(self.common.state, State::Failed(_)) {
-            return self.secondary.let_go_of_applying(at);
-        }
-        let record = self.secondary.applying[at].record.clone();
-        match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.pause_apply(cx, Pause::PeerFull),
-            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
-            // What cannot be read here is not known to be equal: it is sent, and written over.
-            (Err(_), Content::Probe(_)) => self.answer_probe(cx, seq, false),
-            (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
-            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(cx, seq, ours == *theirs),
-            (Ok(_), _) => {
-                let secondary = &mut self.secondary;
-                secondary.unflushed_bytes += record.length;
-                if !secondary.unflushed_volumes.contains(&record.volume) {
-                    secondary.unflushed_volumes.push(record.volume);
-                }
-            }
-        }
-        self.secondary.applying[at].done = true;
-        self.collect_applied(cx);
-        self.apply(cx);
-        self.replay_goes_on(cx);
-    }
-
-    pub fn answer_probe(&mut self, cx: &mut Cx, seq: Seq, equal: bool) {
-        if let Some(link) = cx.peer.link.filter(|_| self.secondary.streaming) {
-            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, self.id());
-            header.seq = seq;
-            header.flags = if equal { flags::EQUAL } else { 0 };
-            cx.send(link, header, SendPayload::None);
-        }
-    }
-
-    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    pub fn pause_apply(&mut self, cx: &mut Cx, why: Pause) {
-        if self.secondary.paused.replace(why) != Some(why) {
-            let (mark, note) = match why {
-                Pause::PeerFull => {
-                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
-                }
-                Pause::HistoryFull => {
-                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
-                }
-            };
-            cx.marks.hit(mark);
-            cx.event(self.id(), Event::Note(note.into()));
-        }
-        self.secondary.retrying = false;
-        self.secondary.ack_due = true;
-        self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-    }
-
-    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
-    pub fn retry_apply(&mut self, cx: &mut Cx) {
-        if matches!(self.common.phase, Phase::RollingBack(_)) {
-            return self.retry_write_back(cx);
-        }
-        if !matches!(self.common.state, State::Failed(_)) {
-            self.retry_reads(cx);
-        }
-        if self.secondary.paused.is_none() {
-            return;
-        }
-        self.secondary.retrying = true;
-        self.retry_saves(cx);
-        let again: Vec<Record> = self
-            .secondary
-            .applying
-            .iter()
-            .filter(|a| !a.done && !self.common.slots.applies(a.record.seq))
-            .map(|a| a.record.clone())
-            .collect();
-        again.iter().for_each(|record| self.apply_record(cx, record));
-        self.apply(cx);
-    }
-
-    pub fn collect_applied(&mut self, cx: &mut Cx) {
-        let mut any = false;
-        while self.secondary.applying.front().is_some_and(|a| a.done) {
-            let Applying { record, .. } = self.secondary.applying.pop_front().expect("front was there");
-            let secondary = &mut self.secondary;
-            secondary.written = record.seq;
-            secondary.written_wall = record.wall;
-            secondary.window.release(record.cost);
-            any = true;
-            if matches!(record.content, Content::SyncEnd) {
-                secondary.sync_end = Some(record.seq);
-            }
-            if cx.trace && self.secondary.cut.is_none() {
-                cx.event(self.id(), Event::AppliedWrite { seq: record.seq });
-            }
-        }
-        if !any {
-            return;
-        }
-        if core::mem::take(&mut self.secondary.retrying) {
-            self.secondary.paused = None;
-        }
-        self.secondary.ack_due = true;
-        let hurry = self.secondary.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.secondary.sync_end.is_some();
-        if hurry {
-            self.flush_replica(cx);
-        } else {
-            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        }
-    }
-
-    // ---- flushing, recording, trimming -------------------------------------------------------------------------------
-
-    /// Begins a cycle unless one is under way or nothing was written since.
-    pub fn flush_replica(&mut self, cx: &mut Cx) {
-        let secondary = &mut self.secondary;
-        // A stopped one may have been stopped in the middle of its start.
-        let is_still = matches!(self.common.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
-        if is_still
-            || secondary.cycle.is_some()
-            || (secondary.written == secondary.applied && !secondary.can_trim())
-            || matches!(self.common.state, State::Failed(_))
-        {
-            return;
-        }
-        let mut volumes = core::mem::take(&mut secondary.unflushed_volumes);
-        if planted(Fault::TrimBeforeFlush) {
-            volumes.clear();
-        }
-        secondary.unflushed_bytes = 0;
-        // The index of what the primary has not flushed stays (P1).
-        let done = secondary.written.min(secondary.kept.floor());
-        let head = secondary.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
-        let cycle = Cycle {
-            upto: secondary.written,
-            wall: secondary.written_wall,
-            head,
-            flushes: volumes.len(),
-            failed: false,
-        };
-        secondary.cycle = Some(cycle);
-        for volume in &volumes {
-            let token = self.start_op(Op::ReplicaFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), *volume) });
-        }
-        if volumes.is_empty() {
-            self.cycle_flushed(cx);
-        }
-    }
-
-    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
-        let Some(cycle) = self.secondary.cycle.as_mut() else { return };
-        cycle.flushes -= 1;
-        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
-        if cycle.failed {
-            cx.marks.hit(Mark::FlushFailedLatched);
-            return self.fail(cx, Broken::VolumeFlush);
-        }
-        if cycle.flushes == 0 {
-            self.cycle_flushed(cx);
-        }
-    }
-
-    pub fn cycle_flushed(&mut self, cx: &mut Cx) {
-        let Some(cycle) = self.secondary.cycle else { return };
-        let identity = &mut self.common.sb.current.identity;
-        if self.secondary.cut.is_none() {
-            identity.position.seq = cycle.upto;
-        }
-        if self.secondary.sync_end.is_some_and(|end| end <= cycle.upto) {
-            // One update: the whole sync counts, or nothing of it.
-            identity.inconsistent = false;
-            self.secondary.sync_end = None;
-            self.drop_rollback_point(None);
-            self.forget_bits();
-            self.forget_doubt();
-            self.follow_sizes(cx, true);
-        }
-        if !self.common.sb.current.identity.inconsistent {
-            self.common.sb.current.applied_wall = cycle.wall;
-        }
-        if self.secondary.kept.primary_flushed() >= self.common.sb.current.given_up {
-            self.common.sb.current.given_up = Seq::NONE;
-        }
-        self.common.sb.current.journal = cycle.head;
-        let wall = self.common.sb.current.applied_wall;
-        self.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
-    }
-
-    /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
-    fn forget_bits(&mut self) {
-        for volume in self.common.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
-            volume.dirty = crate::formats::bitmap::Bitmap::new(volume.config.size_bytes);
-            volume.doubt = None;
-        }
-        self.secondary.bits_forgotten = true;
-    }
-
-    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
-    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        let Some(cycle) = self.secondary.cycle.take() else { return };
-        let secondary = &mut self.secondary;
-        secondary.noted = secondary.ring.trim(cycle.head).unwrap_or(secondary.noted);
-        secondary.applied = upto;
-        secondary.applied_wall = wall;
-        secondary.ack_due = true;
-        let tidy = core::mem::take(&mut secondary.bits_forgotten);
-        if let Some(cut) = secondary.cut
-            && !self.common.sb.current.identity.inconsistent
-        {
-            cx.event(self.common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
-        }
-        if tidy {
-            // Killed before that, this node would hold them against what it goes on with.
-            self.tidy_bits(cx);
-        }
-        if self.secondary.beginning.is_some() {
-            // No acknowledgements before the new stream: this says that what was before it gets on.
-            self.say_hello(cx, Kind::GroupState);
-        }
-        self.land(cx);
-        if self.secondary.written > self.secondary.applied || self.counts_too_few() {
-            self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        }
-    }
-
-    /// The primary's flush point freed journal space that is wanted.
-    pub fn trim_if_pressed(&mut self, cx: &mut Cx) {
-        if self.secondary.is_pressed() && self.secondary.can_trim() {
-            self.flush_replica(cx);
-        }
-    }
-
-    /// One acknowledgement per turn, if anything moved.
-    pub fn send_due_ack(&mut self, cx: &mut Cx) {
-        if cx.peer.is_clogged {
-            // The newest will say all of it.
-            return;
-        }
-        let secondary = &mut self.secondary;
-        let says = secondary.streaming || (secondary.beginning.is_some() && secondary.paused.is_some());
-        if !core::mem::take(&mut secondary.ack_due) || !says {
-            return;
-        }
-        let Some(link) = cx.peer.link else { return };
-        let window_bytes = secondary.window.size_bytes();
-        let granted_bytes = secondary.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
-        if secondary.window.size_bytes() > window_bytes {
-            cx.marks.hit(Mark::WindowGrew);
-        }
-        let ack = Ack {
-            received: secondary.received,
-            durable: secondary.durable,
-            applied: secondary.applied,
-            granted_bytes,
-            applied_wall: secondary.applied_wall,
-            paused: secondary.paused,
-            noted: secondary.noted,
-            wants_flush: secondary.wants_flush() && secondary.kept.primary_flushed() < secondary.written,
-        };
-        let recalls = secondary.window.recalls();
-        self.common.wants_memory |= secondary.window.is_short(cx.allowance);
-        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, self.id()) };
-        cx.send(link, header, SendPayload::Control(ack.encode()));
-    }
-
-    /// Memory of this node came free: room for writers who wait, for a larger window.
-    pub fn memory_freed(&mut self, cx: &mut Cx) {
-        self.release_blocked(cx);
-        self.secondary.ack_due |= self.secondary.streaming && self.secondary.window.could_grow(cx.allowance);
     }
 }

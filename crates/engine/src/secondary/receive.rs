@@ -11,6 +11,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
@@ -23,6 +24,7 @@ use crate::limits;
 use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
@@ -110,206 +112,6 @@ pub(crate) struct Beginning {
 }
 
 impl Group {
-    // ---- receiving -------------------------------------------------------------------------------------------------
-
-    pub fn receive(&mut self, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        let receives = self.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
-        if matches!(self.common.state, State::Failed(_)) || !receives {
-            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
-            return;
-        }
-        if self.role() == Role::Primary {
-            // Promoted while it was on its way; the peer was told.
-            return;
-        }
-        let expected = self.secondary.received.next();
-        let ours =
-            header.incarnation == self.secondary.incarnation && header.generation_tag == self.secondary.generation.tag;
-        if !ours && self.secondary.beginning.is_none() {
-            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
-            return;
-        }
-        if self.secondary.beginning.is_some() {
-            let what = format!("number {} before this node was ready for its sync", header.seq.0);
-            return self.protocol_error(cx, &what);
-        }
-        if header.seq != expected {
-            return self.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
-        }
-        if !self.range_fits(header) {
-            return self.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
-        }
-        let Some(content) = content_of(header, payload) else {
-            return self.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
-        };
-        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
-        // What says nothing of a range may still name one.
-        let (volume, offset, length) = match content {
-            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
-            _ => (header.volume, header.offset, header.length),
-        };
-        let record = Record {
-            seq: header.seq,
-            volume,
-            offset,
-            length,
-            wall: header.wall,
-            crc: header.payload_crc,
-            content,
-            cost: cost(payload_bytes),
-            resync: header.flags & flags::RESYNC != 0,
-        };
-        let secondary = &mut self.secondary;
-        if !secondary.window.receive(record.cost) {
-            return self.protocol_error(cx, "more than the window allows");
-        }
-        (secondary.received, secondary.received_wall) = (header.seq, header.wall);
-        secondary.streaming = true;
-        secondary.landing.push_back(record);
-        secondary.kept.flushed_by_primary(header.flushed.min(header.seq));
-        self.trim_if_pressed(cx);
-        let secondary = &mut self.secondary;
-        if header.flags & flags::WANT_RECEIVED != 0 {
-            secondary.want_received = true;
-            secondary.ack_due = true;
-        }
-    }
-
-    fn range_fits(&self, header: &Header) -> bool {
-        if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
-            return true;
-        }
-        let Some(volume) = self.common.volumes.get(usize::from(header.volume.0)) else { return false };
-        let aligned =
-            header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
-        // A comparison is read into memory: its length is bounded like a payload's (P10).
-        let longest = match header.kind {
-            Kind::Probe => limits::PROBE_BYTES,
-            Kind::Zero => limits::ZERO_PART_BYTES_MAX,
-            _ => limits::PART_BYTES_MAX,
-        };
-        let end = header.offset.checked_add(header.length);
-        aligned && (1..=longest).contains(&header.length) && end.is_some_and(|end| end <= volume.config.size_bytes)
-    }
-
-    // ---- landing ---------------------------------------------------------------------------------------------------
-
-    /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
-    /// lands together.
-    pub fn land(&mut self, cx: &mut Cx) {
-        while !self.secondary.landing.is_empty() && self.secondary.batches.len() < limits::BATCHES_IN_FLIGHT_MAX {
-            // With batches under way a small one waits for company: group commit.
-            let gathered: u64 = self.secondary.landing.iter().map(Record::payload_bytes).sum();
-            if self.secondary.batches.len() > 1 && gathered < limits::BATCH_BYTES_MAX / 4 {
-                return;
-            }
-            if !self.land_batch(cx) {
-                return;
-            }
-        }
-    }
-
-    fn land_batch(&mut self, cx: &mut Cx) -> bool {
-        let secondary = &mut self.secondary;
-        let batch_max = limits::BATCH_BYTES_MAX.min(secondary.ring.bytes() / 4);
-        let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
-        for record in secondary.landing.iter().take(ENTRIES_MAX) {
-            if count > 0 && bytes + record.payload_bytes() > batch_max {
-                break;
-            }
-            bytes += record.payload_bytes();
-            count += 1;
-        }
-        let bytes = bytes.next_multiple_of(limits::META_BLOCK_BYTES);
-        let last = secondary.landing[count - 1].seq;
-        let tail_before = secondary.ring.head_after(Seq(u64::MAX)).offset;
-        let remembers = secondary.kept.len() + count <= limits::KEPT_MAX;
-        let Some((offset, ordinal)) = remembers.then(|| secondary.ring.place(bytes, last)).flatten() else {
-            cx.marks.hit(Mark::JournalFullWaited);
-            self.secondary.ack_due = true;
-            self.flush_replica(cx);
-            return false;
-        };
-        if offset < tail_before {
-            cx.marks.hit(Mark::JournalWrapped);
-        }
-        let records: Vec<Record> = secondary.landing.drain(..count).collect();
-        let (index, parts) = self.batch_parts(&records, offset, ordinal, bytes as u32);
-        debug_assert_eq!(index.last(), last);
-        let mut all = vec![Bytes::Meta(index.encode())];
-        all.extend(parts);
-        if planted(Fault::ApplyBeforeJournal) {
-            self.secondary.to_apply.extend(records.iter().cloned());
-        }
-        self.secondary.batches.push_back(Batch { ordinal, last, records, done: false });
-        if planted(Fault::AckBeforeJournal) {
-            (self.secondary.durable, self.secondary.ack_due) = (last, true);
-        }
-        let token = self.start_op(Op::JournalBatch { ordinal });
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Journal(self.id()),
-            offset,
-            parts: all,
-            durable: true,
-            waits_for_peer: true,
-        });
-        true
-    }
-
-    fn batch_parts(&self, records: &[Record], ring_offset: u64, ordinal: u64, bytes: u32) -> (Index, Vec<Bytes>) {
-        let identity = &self.common.sb.current.identity;
-        let mut at = INDEX_BYTES as u32;
-        let mut entries = Vec::with_capacity(records.len());
-        let mut parts = Vec::new();
-        for record in records {
-            let payload_bytes = record.payload_bytes() as u32;
-            if let Content::Data(buf) = &record.content {
-                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
-            }
-            entries.push(Entry {
-                seq: record.seq,
-                kind: self.kind_in_journal(record),
-                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
-                resync: record.resync,
-                volume: record.volume,
-                offset: record.offset,
-                length: record.length,
-                wall: record.wall,
-                payload_at: if payload_bytes > 0 { at } else { 0 },
-                payload_bytes,
-                payload_crc: if payload_bytes > 0 { record.crc } else { 0 },
-            });
-            at += payload_bytes;
-        }
-        let padding = bytes - at;
-        if padding > 0 {
-            parts.push(Bytes::Meta(vec![0; padding as usize]));
-        }
-        let index = Index {
-            tag: self.common.config.tag,
-            ring_offset,
-            ordinal,
-            boot: identity.incarnation,
-            origin: self.common.config.peer,
-            generation: self.secondary.generation,
-            incarnation: self.secondary.incarnation,
-            cut: self.secondary.cut.map_or(0, |cut| cut.name),
-            bytes,
-            entries,
-        };
-        (index, parts)
-    }
-
-    /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
-    /// begins anew then, as the primary was not told that it had ended.
-    fn kind_in_journal(&self, record: &Record) -> RecordKind {
-        match record.kind() {
-            RecordKind::SyncEnd if self.shrinks_when_whole() => RecordKind::Void,
-            kind => kind,
-        }
-    }
-
     pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64, ok: bool) {
         if !ok {
             self.fail(cx, Broken::Journal);
@@ -340,24 +142,24 @@ impl Group {
                 secondary.to_apply.extend(batch.records);
             }
         }
-        self.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        self.apply(cx);
+        self.common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        self.secondary.apply(&mut self.common, cx);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------
 
     pub fn sync_begin(&mut self, cx: &mut Cx, begin: SyncBegin) {
         if begin.from.generation.is_blank() {
-            return self.protocol_error(cx, "a sync of a blank history");
+            return self.common.protocol_error(cx, "a sync of a blank history");
         }
-        let welcome = self.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
+        let welcome = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
         let same_run = begin.to == self.common.sb.current.identity.incarnation;
         if !welcome || !same_run || matches!(self.common.state, State::Failed(_)) {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);
         }
-        if !self.is_of_the_peer(begin.from, begin.parent) {
-            return self.protocol_error(cx, "a sync of another run or history than its own");
+        if !self.common.is_of_the_peer(begin.from, begin.parent) {
+            return self.common.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.secondary.streaming = false;
         // Another stream begins only when its primary has flushed what it sent before.
@@ -365,121 +167,324 @@ impl Group {
         self.secondary.begins += 1;
         self.secondary.beginning = Some(Beginning { begin, number: self.secondary.begins, recording: false });
         self.secondary.ack_due = true;
-        self.proceed_sync_begin(cx);
+        self.secondary.proceed_sync_begin(&mut self.common, cx);
+    }
+}
+
+impl Secondary {
+    // ---- receiving -------------------------------------------------------------------------------------------------
+
+    pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
+        let receives = common.role() == Role::Secondary && matches!(common.phase, Phase::Running);
+        if matches!(common.state, State::Failed(_)) || !receives {
+            // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
+            return;
+        }
+        if common.role() == Role::Primary {
+            // Promoted while it was on its way; the peer was told.
+            return;
+        }
+        let expected = self.received.next();
+        let ours = header.incarnation == self.incarnation && header.generation_tag == self.generation.tag;
+        if !ours && self.beginning.is_none() {
+            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
+            return;
+        }
+        if self.beginning.is_some() {
+            let what = format!("number {} before this node was ready for its sync", header.seq.0);
+            return common.protocol_error(cx, &what);
+        }
+        if header.seq != expected {
+            return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
+        }
+        if !common.range_fits(header) {
+            return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
+        }
+        let Some(content) = content_of(header, payload) else {
+            return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
+        };
+        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        // What says nothing of a range may still name one.
+        let (volume, offset, length) = match content {
+            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
+            _ => (header.volume, header.offset, header.length),
+        };
+        let record = Record {
+            seq: header.seq,
+            volume,
+            offset,
+            length,
+            wall: header.wall,
+            crc: header.payload_crc,
+            content,
+            cost: cost(payload_bytes),
+            resync: header.flags & flags::RESYNC != 0,
+        };
+        if !self.window.receive(record.cost) {
+            return common.protocol_error(cx, "more than the window allows");
+        }
+        (self.received, self.received_wall) = (header.seq, header.wall);
+        self.streaming = true;
+        self.landing.push_back(record);
+        self.kept.flushed_by_primary(header.flushed.min(header.seq));
+        self.trim_if_pressed(common, cx);
+        if header.flags & flags::WANT_RECEIVED != 0 {
+            self.want_received = true;
+            self.ack_due = true;
+        }
+    }
+
+    // ---- landing ---------------------------------------------------------------------------------------------------
+
+    /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
+    /// lands together.
+    pub fn land(&mut self, common: &mut Common, cx: &mut Cx) {
+        while !self.landing.is_empty() && self.batches.len() < limits::BATCHES_IN_FLIGHT_MAX {
+            // With batches under way a small one waits for company: group commit.
+            let gathered: u64 = self.landing.iter().map(Record::payload_bytes).sum();
+            if self.batches.len() > 1 && gathered < limits::BATCH_BYTES_MAX / 4 {
+                return;
+            }
+            if !self.land_batch(common, cx) {
+                return;
+            }
+        }
+    }
+
+    fn land_batch(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let batch_max = limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4);
+        let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
+        for record in self.landing.iter().take(ENTRIES_MAX) {
+            if count > 0 && bytes + record.payload_bytes() > batch_max {
+                break;
+            }
+            bytes += record.payload_bytes();
+            count += 1;
+        }
+        let bytes = bytes.next_multiple_of(limits::META_BLOCK_BYTES);
+        let last = self.landing[count - 1].seq;
+        let tail_before = self.ring.head_after(Seq(u64::MAX)).offset;
+        let remembers = self.kept.len() + count <= limits::KEPT_MAX;
+        let Some((offset, ordinal)) = remembers.then(|| self.ring.place(bytes, last)).flatten() else {
+            cx.marks.hit(Mark::JournalFullWaited);
+            self.ack_due = true;
+            self.flush_replica(common, cx);
+            return false;
+        };
+        if offset < tail_before {
+            cx.marks.hit(Mark::JournalWrapped);
+        }
+        let records: Vec<Record> = self.landing.drain(..count).collect();
+        let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
+        debug_assert_eq!(index.last(), last);
+        let mut all = vec![Bytes::Meta(index.encode())];
+        all.extend(parts);
+        if planted(Fault::ApplyBeforeJournal) {
+            self.to_apply.extend(records.iter().cloned());
+        }
+        self.batches.push_back(Batch { ordinal, last, records, done: false });
+        if planted(Fault::AckBeforeJournal) {
+            (self.durable, self.ack_due) = (last, true);
+        }
+        let token = common.start_op(Op::JournalBatch { ordinal });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Journal(common.id()),
+            offset,
+            parts: all,
+            durable: true,
+            waits_for_peer: true,
+        });
+        true
+    }
+
+    fn batch_parts(
+        &self,
+        common: &Common,
+        records: &[Record],
+        ring_offset: u64,
+        ordinal: u64,
+        bytes: u32,
+    ) -> (Index, Vec<Bytes>) {
+        let identity = &common.sb.current.identity;
+        let mut at = INDEX_BYTES as u32;
+        let mut entries = Vec::with_capacity(records.len());
+        let mut parts = Vec::new();
+        for record in records {
+            let payload_bytes = record.payload_bytes() as u32;
+            if let Content::Data(buf) = &record.content {
+                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
+            }
+            entries.push(Entry {
+                seq: record.seq,
+                kind: self.kind_in_journal(common, record),
+                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                resync: record.resync,
+                volume: record.volume,
+                offset: record.offset,
+                length: record.length,
+                wall: record.wall,
+                payload_at: if payload_bytes > 0 { at } else { 0 },
+                payload_bytes,
+                payload_crc: if payload_bytes > 0 { record.crc } else { 0 },
+            });
+            at += payload_bytes;
+        }
+        let padding = bytes - at;
+        if padding > 0 {
+            parts.push(Bytes::Meta(vec![0; padding as usize]));
+        }
+        let index = Index {
+            tag: common.config.tag,
+            ring_offset,
+            ordinal,
+            boot: identity.incarnation,
+            origin: common.config.peer,
+            generation: self.generation,
+            incarnation: self.incarnation,
+            cut: self.cut.map_or(0, |cut| cut.name),
+            bytes,
+            entries,
+        };
+        (index, parts)
+    }
+
+    /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
+    /// begins anew then, as the primary was not told that it had ended.
+    fn kind_in_journal(&self, common: &Common, record: &Record) -> RecordKind {
+        match record.kind() {
+            RecordKind::SyncEnd if self.shrinks_when_whole(common) => RecordKind::Void,
+            kind => kind,
+        }
     }
 
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
     /// before anything of it is accepted.
-    pub fn proceed_sync_begin(&mut self, cx: &mut Cx) {
-        let Some(Beginning { begin, number, recording: false }) = self.secondary.beginning else { return };
+    pub fn proceed_sync_begin(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
-        let records = self.common.sb.after.iter().any(|(_, then)| matches!(then, AfterSuper::SyncReady { .. }));
-        if records || !self.replica_at_rest(cx) {
+        let records = common.sb.after.iter().any(|(_, then)| matches!(then, AfterSuper::SyncReady { .. }));
+        if records || !self.replica_at_rest(common, cx) {
             return;
         }
-        self.secondary.beginning = Some(Beginning { begin, number, recording: true });
-        self.take_rollback_point(cx, &begin);
-        self.begin_sizes(cx);
-        self.reserve_for_sync(&begin);
-        let identity = &mut self.common.sb.current.identity;
+        self.beginning = Some(Beginning { begin, number, recording: true });
+        self.take_rollback_point(common, cx, &begin);
+        self.begin_sizes(common, cx);
+        common.reserve_for_sync(&begin);
+        let identity = &mut common.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
         identity.position = begin.from;
         identity.inconsistent |= !begin.nothing_dirty && !planted(Fault::SyncNotMarked);
         identity.handed_over = false;
         identity.continued = false;
-        (self.common.sb.current.given_up, self.common.sb.current.changed_outside) = (Seq::NONE, false);
-        self.common.sb.current.journal = self.secondary.ring.head_after(Seq(u64::MAX));
-        _ = self.secondary.ring.trim(self.common.sb.current.journal);
-        let wall = self.secondary.applied_wall;
-        self.secondary.begin_stream(&begin, wall);
-        self.save_in_both_slots(cx, AfterSuper::SyncReady { number });
+        (common.sb.current.given_up, common.sb.current.changed_outside) = (Seq::NONE, false);
+        common.sb.current.journal = self.ring.head_after(Seq(u64::MAX));
+        _ = self.ring.trim(common.sb.current.journal);
+        let wall = self.applied_wall;
+        self.begin_stream(&begin, wall);
+        common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 
-    pub fn sync_ready(&mut self, cx: &mut Cx, number: u64) {
-        let Some(Beginning { begin, .. }) = self.secondary.beginning.filter(|b| b.number == number) else { return };
-        self.secondary.beginning = None;
-        self.secondary.streaming = true;
-        self.secondary.ack_due = true;
+    pub fn sync_ready(&mut self, common: &mut Common, cx: &mut Cx, number: u64) {
+        let Some(Beginning { begin, .. }) = self.beginning.filter(|b| b.number == number) else { return };
+        self.beginning = None;
+        self.streaming = true;
+        self.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
-        self.secondary.window.restart();
+        self.window.restart();
         if let Some(link) = cx.peer.link {
-            let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, self.id()) };
+            let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, common.id()) };
             cx.send(link, header, SendPayload::None);
         }
     }
 
     /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
     /// never confirmed as durable, and a primary that is still there sends it again.
-    pub fn give_up_unlanded(&mut self, cx: &mut Cx) {
-        self.land(cx);
-        if !self.secondary.waits_for_primary() {
+    pub fn give_up_unlanded(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.land(common, cx);
+        if !self.waits_for_primary() {
             return;
         }
-        let dropped = self.secondary.drop_unlanded();
+        let dropped = self.drop_unlanded();
         let note = format!(
             "{dropped} writes that were received and not yet durable are dropped: the journal is full of what the primary \
              may not have flushed ('journal' makes it larger)"
         );
-        cx.event(self.id(), crate::Event::Note(note));
+        cx.event(common.id(), crate::Event::Note(note));
     }
 
     /// Nothing that landed is kept for the primary any more, though it may have lost it: that goes on record with the next update,
     /// which is also the first to use the journal's space.
-    pub fn give_up_kept(&mut self, given_up: Seq) {
-        if self.secondary.kept.give_up(self.secondary.durable) && !planted(Fault::GivenUpForgotten) {
-            self.common.sb.current.given_up = self.common.sb.current.given_up.max(given_up);
+    pub fn give_up_kept(&mut self, common: &mut Common, given_up: Seq) {
+        if self.kept.give_up(self.durable) && !planted(Fault::GivenUpForgotten) {
+            common.sb.current.given_up = common.sb.current.given_up.max(given_up);
         }
     }
 
     /// Everything received is applied, flushed and recorded.
-    pub fn replica_at_rest(&mut self, cx: &mut Cx) -> bool {
-        self.land(cx);
-        if self.secondary.applied < self.secondary.written {
-            self.flush_replica(cx);
+    pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.land(common, cx);
+        if self.applied < self.written {
+            self.flush_replica(common, cx);
         }
-        self.secondary.is_idle()
-            && self.common.saver.is_idle()
-            && self.secondary.applied == self.secondary.received
-            && !self.common.slots.saves()
+        self.is_idle() && common.saver.is_idle() && self.applied == self.received && !common.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
-    pub fn primary_tick(&mut self, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
+    pub fn primary_tick(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let tick = Tick::decode(payload)?;
-        if self.role() != Role::Secondary || !matches!(self.common.phase, Phase::Running) {
+        if common.role() != Role::Secondary || !matches!(common.phase, Phase::Running) {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
         let state = tick.state;
-        self.hear_primary(cx, header, tick);
-        let secondary = &mut self.secondary;
-        if header.incarnation == secondary.incarnation {
-            secondary.kept.flushed_by_primary(header.flushed.min(secondary.durable));
+        self.hear_primary(common, cx, header, tick);
+        if header.incarnation == self.incarnation {
+            self.kept.flushed_by_primary(header.flushed.min(self.durable));
         }
         match state {
             // Nothing comes before a new stream begins.
-            State::Logging | State::Failed(_) => secondary.window.restart(),
-            _ => secondary.window.seen(header.offset),
+            State::Logging | State::Failed(_) => self.window.restart(),
+            _ => self.window.seen(header.offset),
         }
         // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
-        let in_order = secondary.streaming && secondary.cut.is_none() && header.incarnation == secondary.incarnation;
-        if in_order && header.seq == secondary.applied && secondary.applied == secondary.received {
-            let recalls = secondary.window.recalls();
-            secondary.window.recall();
-            if secondary.window.recalls() > recalls {
+        let in_order = self.streaming && self.cut.is_none() && header.incarnation == self.incarnation;
+        if in_order && header.seq == self.applied && self.applied == self.received {
+            let recalls = self.window.recalls();
+            self.window.recall();
+            if self.window.recalls() > recalls {
                 cx.marks.hit(Mark::WindowTakenBack);
             }
-            secondary.applied_wall = secondary.applied_wall.max(header.wall);
-            secondary.ack_due = true;
+            self.applied_wall = self.applied_wall.max(header.wall);
+            self.ack_due = true;
         }
         // After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
-        if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && secondary.beginning.is_none() {
-            secondary.ack_due |= !core::mem::replace(&mut secondary.streaming, true);
+        if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && self.beginning.is_none() {
+            self.ack_due |= !core::mem::replace(&mut self.streaming, true);
         }
-        self.trim_if_pressed(cx);
+        self.trim_if_pressed(common, cx);
         Some(())
+    }
+}
+
+impl Common {
+    fn range_fits(&self, header: &Header) -> bool {
+        if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
+            return true;
+        }
+        let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
+        let aligned =
+            header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
+        // A comparison is read into memory: its length is bounded like a payload's (P10).
+        let longest = match header.kind {
+            Kind::Probe => limits::PROBE_BYTES,
+            Kind::Zero => limits::ZERO_PART_BYTES_MAX,
+            _ => limits::PART_BYTES_MAX,
+        };
+        let end = header.offset.checked_add(header.length);
+        aligned && (1..=longest).contains(&header.length) && end.is_some_and(|end| end <= volume.config.size_bytes)
     }
 }
 

@@ -4,6 +4,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
@@ -13,6 +14,7 @@ use crate::group::start::{StartStage, other_version};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::secondary::receive::{Content, Record};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
@@ -41,54 +43,8 @@ pub(crate) struct Replay {
 }
 
 impl Group {
-    pub fn begin_replay(&mut self, cx: &mut Cx) {
-        let position = self.common.sb.current.identity.position;
-        self.secondary.stand_at(position, self.common.sb.current.applied_wall);
-        self.common.may_count = true;
-        self.common.phase = Phase::Starting(StartStage::Replay(Replay {
-            next: self.common.sb.current.journal,
-            tried_start: false,
-            last: position.seq,
-            applied: position.seq,
-            head: self.common.sb.current.journal,
-            live: Vec::new(),
-            batch: None,
-            payloads: Vec::new(),
-            damaged: false,
-            applying: false,
-            records: 0,
-        }));
-        self.read_next_batch(cx);
-    }
-
-    fn replay_mut(&mut self) -> &mut Replay {
-        match &mut self.common.phase {
-            Phase::Starting(StartStage::Replay(replay)) => replay,
-            other => unreachable!("replay is under way, not {other:?}"),
-        }
-    }
-
-    fn read_next_batch(&mut self, cx: &mut Cx) {
-        let offset = self.replay_mut().next.offset;
-        if offset + INDEX_BYTES as u64 > self.common.config.journal_bytes {
-            return self.no_batch_here(cx);
-        }
-        self.read_meta(cx, Store::Journal(self.id()), offset, INDEX_BYTES as u32);
-    }
-
-    fn no_batch_here(&mut self, cx: &mut Cx) {
-        let replay = self.replay_mut();
-        if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
-            // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
-            replay.tried_start = true;
-            self.read_meta(cx, Store::Journal(self.common.config.id), 0, INDEX_BYTES as u32);
-        } else {
-            self.replay_ended(cx);
-        }
-    }
-
     pub fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        if self.replay_mut().batch.is_none() {
+        if self.common.replay_mut().batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
                 _ => self.start_failed(
@@ -98,7 +54,7 @@ impl Group {
                 ),
             };
         }
-        let replay = self.replay_mut();
+        let replay = self.common.replay_mut();
         match result {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
@@ -110,43 +66,16 @@ impl Group {
                 );
             }
         }
-        self.read_next_payload(cx);
-    }
-
-    /// Whether the block is the batch that follows.
-    fn follows(&mut self, index: &Index, offset: u64) -> bool {
-        let identity = self.common.sb.current.identity;
-        let (tag, ring_bytes, own_from) =
-            (self.common.config.tag, self.common.config.journal_bytes, self.common.sb.current.own_from_ordinal);
-        let replay = self.replay_mut();
-        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
-        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
-        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
-        let in_order = if replay.live.is_empty() { first <= replay.last.next() } else { first == replay.last.next() };
-        let own = index.boot == identity.incarnation;
-        index.tag == tag
-            && index.ring_offset == offset
-            && index.ordinal == replay.next.ordinal
-            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
-            // another is a left-over behind an earlier torn tail.
-            && (own
-                || (index.boot < identity.incarnation && index.ordinal < own_from))
-            && index.generation == identity.position.generation
-            && index.incarnation == identity.position.incarnation
-            // A cut is one step, or none: what of it had landed is not replayed.
-            && index.cut == 0
-            && offset + u64::from(index.bytes) <= ring_bytes
-            && consecutive
-            && in_order
+        self.secondary.read_next_payload(&mut self.common, cx);
     }
 
     fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
-        let replay = self.replay_mut();
+        let replay = self.common.replay_mut();
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
         match Index::decode(block) {
-            Some(index) if self.follows(&index, offset) => {
-                let sizes_fit = index.entries.iter().all(|e| self.entry_fits(e));
-                let replay = self.replay_mut();
+            Some(index) if self.common.follows(&index, offset) => {
+                let sizes_fit = index.entries.iter().all(|e| self.common.entry_fits(e));
+                let replay = self.common.replay_mut();
                 if !sizes_fit {
                     return self.start_failed(
                         cx,
@@ -157,7 +86,7 @@ impl Group {
                 replay.payloads.clear();
                 replay.damaged = false;
                 replay.batch = Some(index);
-                self.read_next_payload(cx);
+                self.secondary.read_next_payload(&mut self.common, cx);
             }
             other => self.not_the_next_batch(cx, other.as_ref(), block),
         }
@@ -176,23 +105,58 @@ impl Group {
                 let why = other_version("journal", version, journal::VERSION);
                 self.start_failed(cx, Broken::Journal, &why);
             }
-            None => self.no_batch_here(cx),
+            None => self.secondary.no_batch_here(&mut self.common, cx),
+        }
+    }
+}
+
+impl Secondary {
+    pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
+        let position = common.sb.current.identity.position;
+        self.stand_at(position, common.sb.current.applied_wall);
+        common.may_count = true;
+        common.phase = Phase::Starting(StartStage::Replay(Replay {
+            next: common.sb.current.journal,
+            tried_start: false,
+            last: position.seq,
+            applied: position.seq,
+            head: common.sb.current.journal,
+            live: Vec::new(),
+            batch: None,
+            payloads: Vec::new(),
+            damaged: false,
+            applying: false,
+            records: 0,
+        }));
+        self.read_next_batch(common, cx);
+    }
+
+    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+        let offset = common.replay_mut().next.offset;
+        if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
+            return self.no_batch_here(common, cx);
+        }
+        common.read_meta(cx, Store::Journal(common.id()), offset, INDEX_BYTES as u32);
+    }
+
+    fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) {
+        let replay = common.replay_mut();
+        if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
+            // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
+            replay.tried_start = true;
+            common.read_meta(cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
+        } else {
+            self.replay_ended(common, cx);
         }
     }
 
-    fn entry_fits(&self, entry: &Entry) -> bool {
-        let size = self.common.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
-        matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
-            || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
-    }
-
-    fn read_next_payload(&mut self, cx: &mut Cx) {
-        let replay = self.replay_mut();
+    fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) {
+        let replay = common.replay_mut();
         let Some(index) = &replay.batch else { return };
         if replay.damaged {
             // Torn: the crash came while it was written, it was never confirmed.
             cx.marks.hit(Mark::JournalTornTail);
-            return self.replay_ended(cx);
+            return self.replay_ended(common, cx);
         }
         // What is on the volumes already is not read: if it is rotten, nothing is missing.
         let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > replay.applied);
@@ -200,21 +164,21 @@ impl Group {
         let base = index.ring_offset;
         match next {
             Some(entry) => {
-                let token = self.start_op(Op::StartRead);
+                let token = common.start_op(Op::StartRead);
                 cx.out.push_back(Output::Read {
                     token,
-                    store: Store::Journal(self.id()),
+                    store: Store::Journal(common.id()),
                     offset: base + u64::from(entry.payload_at),
                     length: entry.payload_bytes,
                     crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
                 });
             }
-            None => self.apply_batch(cx),
+            None => self.apply_batch(common, cx),
         }
     }
 
-    fn apply_batch(&mut self, cx: &mut Cx) {
-        let replay = self.replay_mut();
+    fn apply_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+        let replay = common.replay_mut();
         let Some(index) = &replay.batch else { return };
         let applied = replay.applied;
         let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
@@ -247,90 +211,132 @@ impl Group {
         replay.tried_start = false;
         replay.applying = true;
         // What was on the volumes before is only remembered, for a primary that may have lost it.
-        self.secondary.remember(&records);
-        self.secondary.replay(records.into_iter().filter(|record| record.seq > applied).collect());
-        self.apply(cx);
-        self.replay_goes_on(cx);
+        self.remember(&records);
+        self.replay(records.into_iter().filter(|record| record.seq > applied).collect());
+        self.apply(common, cx);
+        self.replay_goes_on(common, cx);
     }
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
-    pub fn replay_goes_on(&mut self, cx: &mut Cx) {
-        let applying = matches!(&self.common.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
+    pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
+        let applying = matches!(&common.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
         // Of one that has failed nothing is left to apply either.
-        if !applying || !self.secondary.replayed() || matches!(self.common.state, State::Failed(_)) {
+        if !applying || !self.replayed() || matches!(common.state, State::Failed(_)) {
             return;
         }
-        let replay = self.replay_mut();
+        let replay = common.replay_mut();
         replay.applying = false;
         replay.batch = None;
-        self.read_next_batch(cx);
+        self.read_next_batch(common, cx);
     }
 
-    fn replay_ended(&mut self, cx: &mut Cx) {
-        if self.counts_too_few() {
+    fn replay_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.counts_too_few() {
             // Should this start fail from here on, what it has saved and overwritten is on record.
-            return self.save(cx, Some(AfterSuper::ReplayCounted));
+            return common.save(cx, Some(AfterSuper::ReplayCounted));
         }
-        self.replay_counted(cx);
+        self.replay_counted(common, cx);
     }
 
-    pub fn replay_counted(&mut self, cx: &mut Cx) {
-        let failed = matches!(self.common.state, State::Failed(_));
-        if failed || !matches!(self.common.phase, Phase::Starting(StartStage::Replay(_))) {
+    pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
+        let failed = matches!(common.state, State::Failed(_));
+        if failed || !matches!(common.phase, Phase::Starting(StartStage::Replay(_))) {
             // Stopped while starting, or failed.
             return;
         }
-        self.common.may_count = false;
-        let replay = self.replay_mut();
+        common.may_count = false;
+        let replay = common.replay_mut();
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
-        let position = Position { seq: last, ..self.common.sb.current.identity.position };
-        let wall = self.secondary.written_wall();
-        let sync_ended = self.secondary.take_sync_end();
-        let damaged = next.ordinal < self.common.sb.current.confirmed_ordinal;
+        let position = Position { seq: last, ..common.sb.current.identity.position };
+        let wall = self.written_wall();
+        let sync_ended = self.take_sync_end();
+        let damaged = next.ordinal < common.sb.current.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
-            self.journal_damaged(cx, next, last);
+            common.journal_damaged(cx, next, last);
         } else if sync_ended {
-            self.common.sb.current.identity.inconsistent = false;
-            self.common.sb.current.rollback_point = RollbackPoint::default();
-            self.forget_doubt();
+            common.sb.current.identity.inconsistent = false;
+            common.sb.current.rollback_point = RollbackPoint::default();
+            common.forget_doubt();
         }
-        self.secondary.stand_at(position, wall);
-        self.secondary.kept_from_journal(self.common.sb.current.given_up);
-        self.gives_nothing_it_does_not_hold(damaged);
-        self.secondary.ring = Ring::with(self.common.config.journal_bytes, next, live);
-        self.common.sb.current.identity.position = position;
-        self.common.sb.current.journal = if self.secondary.kept.is_empty() { next } else { head };
-        self.common.sb.current.own_from_ordinal = next.ordinal;
-        self.common.sb.current.confirmed_ordinal = next.ordinal;
-        if self.secondary.kept.is_empty() {
-            _ = self.secondary.ring.trim(next);
+        self.stand_at(position, wall);
+        self.kept_from_journal(common.sb.current.given_up);
+        self.gives_nothing_it_does_not_hold(common, damaged);
+        self.ring = Ring::with(common.config.journal_bytes, next, live);
+        common.sb.current.identity.position = position;
+        common.sb.current.journal = if self.kept.is_empty() { next } else { head };
+        common.sb.current.own_from_ordinal = next.ordinal;
+        common.sb.current.confirmed_ordinal = next.ordinal;
+        if self.kept.is_empty() {
+            _ = self.ring.trim(next);
         }
-        self.common.sb.current.applied_wall = wall;
-        cx.event(self.id(), Event::Replayed { to: position, records });
-        self.flush_then_record(cx);
+        common.sb.current.applied_wall = wall;
+        cx.event(common.id(), Event::Replayed { to: position, records });
+        common.flush_then_record(cx);
     }
 
     /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
     /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
-    fn gives_nothing_it_does_not_hold(&mut self, damaged: bool) {
+    fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
         if damaged {
-            _ = self.secondary.kept.give_up(self.secondary.durable);
-            self.common.sb.current.given_up = Seq(u64::MAX);
-        } else if self.common.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(self.secondary.durable);
+            _ = self.kept.give_up(self.durable);
+            common.sb.current.given_up = Seq(u64::MAX);
+        } else if common.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(common, self.durable);
         }
+    }
+}
+
+impl Common {
+    fn replay_mut(&mut self) -> &mut Replay {
+        match &mut self.phase {
+            Phase::Starting(StartStage::Replay(replay)) => replay,
+            other => unreachable!("replay is under way, not {other:?}"),
+        }
+    }
+
+    /// Whether the block is the batch that follows.
+    fn follows(&mut self, index: &Index, offset: u64) -> bool {
+        let identity = self.sb.current.identity;
+        let (tag, ring_bytes, own_from) =
+            (self.config.tag, self.config.journal_bytes, self.sb.current.own_from_ordinal);
+        let replay = self.replay_mut();
+        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
+        let in_order = if replay.live.is_empty() { first <= replay.last.next() } else { first == replay.last.next() };
+        let own = index.boot == identity.incarnation;
+        index.tag == tag
+            && index.ring_offset == offset
+            && index.ordinal == replay.next.ordinal
+            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
+            // another is a left-over behind an earlier torn tail.
+            && (own
+                || (index.boot < identity.incarnation && index.ordinal < own_from))
+            && index.generation == identity.position.generation
+            && index.incarnation == identity.position.incarnation
+            // A cut is one step, or none: what of it had landed is not replayed.
+            && index.cut == 0
+            && offset + u64::from(index.bytes) <= ring_bytes
+            && consecutive
+            && in_order
+    }
+
+    fn entry_fits(&self, entry: &Entry) -> bool {
+        let size = self.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
+        matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
+            || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
     }
 
     /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
     /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
     fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
-        self.common.sb.current.identity.inconsistent = true;
+        self.sb.current.identity.inconsistent = true;
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
              up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",

@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Saver;
@@ -28,6 +29,7 @@ use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
@@ -103,132 +105,6 @@ pub(crate) fn name(point: u64) -> String {
 }
 
 impl Group {
-    // ---- the point -------------------------------------------------------------------------------------------------
-
-    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
-    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
-    /// is applied.
-    pub fn take_rollback_point(&mut self, cx: &mut Cx, begin: &SyncBegin) {
-        let identity = self.common.sb.current.identity;
-        let has_image = !identity.inconsistent && !identity.generation.is_blank();
-        let point = &mut self.common.sb.current.rollback_point;
-        if point.id == 0 && has_image && !begin.nothing_dirty {
-            *point = RollbackPoint {
-                id: self.common.sb.current.update + 1,
-                position: self.secondary.position(),
-                parent: identity.parent,
-                wall: self.secondary.applied_wall,
-                batches: 0,
-                reserved_bytes: 0,
-            };
-            cx.marks.hit(Mark::RollbackPointTaken);
-            assert!(self.common.saver.is_idle() && self.common.saver.store.mark().is_none(), "an older point is gone");
-            self.common.saver.store.begin_mark(point.id);
-            let (name, at) = (name(point.id), point.position);
-            cx.event(self.common.config.id, Event::RollbackPoint { name, at });
-        } else if point.id != 0 {
-            cx.marks.hit(Mark::RollbackPointKept);
-            if planted(Fault::PointMoves) {
-                point.position = self.secondary.position();
-            }
-        }
-    }
-
-    /// The volumes have the sizes that the sync needs.
-    pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
-        if self.common.saver.store.mark().is_some() {
-            // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
-            // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
-            let store = &mut self.common.saver.store;
-            let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
-            let unsaved = self.common.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
-            let most = space_for_regions(begin.dirty_bytes.min(unsaved));
-            let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
-            store.reserve(store.reserved_bytes().max(least).min(most));
-        }
-    }
-
-    /// What the superblock says of the undo store is brought up to date; called before each update is written.
-    pub fn note_rollback_point(&mut self) {
-        let point = &mut self.common.sb.current.rollback_point;
-        if point.id != 0 && self.common.saver.store.mark() == Some(point.id) {
-            point.batches = self.common.saver.store.durable_batches();
-            point.reserved_bytes = self.common.saver.store.reserved_bytes();
-        }
-    }
-
-    /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
-    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
-        if self.common.sb.current.rollback_point.id != 0 {
-            self.common.sb.current.rollback_point = RollbackPoint::default();
-            self.after_next_save(AfterSuper::PointGone { answer });
-        }
-    }
-
-    /// The superblock without the point is durable.
-    pub fn point_gone(&mut self, cx: &mut Cx, answer: Option<(CommandId, String)>) {
-        self.empty_undo();
-        if let Some((id, text)) = answer {
-            cx.marks.hit(Mark::RollbackPointDropped);
-            cx.answer(id, CommandResult::Done(text));
-        }
-        if self.secondary.paused == Some(Pause::HistoryFull) {
-            self.retry_apply(cx);
-        }
-        self.apply(cx);
-        self.replay_goes_on(cx);
-    }
-
-    /// What was saved is not needed any more.
-    pub fn empty_undo(&mut self) {
-        self.common.saver.forget();
-        self.secondary.undo_damaged = None;
-        if self.common.saver.store.mark().is_some() {
-            self.common.saver.store.drop_oldest();
-        }
-    }
-
-    /// An operator gives the rollback point up by its name.
-    pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
-        let point = self.common.sb.current.rollback_point;
-        if self.role() != Role::Secondary || point.id == 0 {
-            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
-        }
-        let name = name(point.id);
-        if wanted != name {
-            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
-        }
-        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
-        self.drop_rollback_point(Some((id, text)));
-        self.save(cx, None);
-    }
-
-    /// The image that a promotion would give: its place and the primary's time; `None`: none.
-    pub fn promotable(&self) -> Option<(Position, Wall)> {
-        let identity = self.common.sb.current.identity;
-        if identity.role == Role::Primary || identity.generation.is_blank() {
-            return None;
-        }
-        if identity.inconsistent || self.common.sb.current.rolling_back {
-            let point = self.common.sb.current.rollback_point;
-            return (point.id != 0 && self.secondary.undo_damaged.is_none()).then_some((point.position, point.wall));
-        }
-        Some((self.secondary.position(), self.secondary.newest_wall()))
-    }
-
-    /// Why there is nothing to promote.
-    pub fn no_image(&self) -> String {
-        match &self.secondary.undo_damaged {
-            Some(what) => format!(
-                "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
-            ),
-            None => "this copy is a mixture (a sync to this node has begun and not ended, or its journal was found damaged), and \
-                     there is no rollback point (this was the first sync, or the point was given up): no consistent image \
-                     exists yet, --force or not; let a sync end first"
-                .into(),
-        }
-    }
-
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
     pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
@@ -273,8 +149,8 @@ impl Group {
             // The sync ended meanwhile: its image is the newer one.
             self.common.phase = Phase::Promoting { id, force, entropy };
             // The time to look for space again may have come and gone on the way back.
-            self.retry_apply(cx);
-            return self.apply(cx);
+            self.secondary.retry_apply(&mut self.common, cx);
+            return self.secondary.apply(&mut self.common, cx);
         }
         let mut undone: Vec<(VolumeId, u64, u64)> =
             self.common.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
@@ -286,7 +162,7 @@ impl Group {
         self.common.saver.forget();
         for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
-                self.volume(volume).mark_undone(offset, length);
+                self.common.volume(volume).mark_undone(offset, length);
             }
         }
         if let Phase::RollingBack(rollback) = &mut self.common.phase {
@@ -295,39 +171,422 @@ impl Group {
         self.save_bits(cx, AfterBits::Rollback);
     }
 
+    pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
+        let store = Store::Volume(self.common.id(), saved.volume);
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => {
+                let token = self.common.start_op(Op::RestoreWrite(saved));
+                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let offset = saved.offset;
+                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
+            }
+            Err(IoError::Damaged) => {
+                let what = format!(
+                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
+                    saved.place.unwrap_or_default(),
+                    saved.volume.0 + 1,
+                    saved.offset
+                );
+                self.secondary.restored(&mut self.common, cx, |back| back.damaged = Some(what));
+            }
+            _ => self.fail(cx, Broken::Undo),
+        }
+    }
+
+    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
+        match result {
+            Ok(()) => self.secondary.restored(&mut self.common, cx, |back| back.waits = !back.again.is_empty()),
+            Err(IoError::NoSpace) => {
+                self.common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                if self.common.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                    cx.event(self.common.id(), Event::Note(NO_SPACE.into()));
+                }
+                self.secondary.restored(&mut self.common, cx, |back| back.again.push(saved));
+            }
+            Err(_) => self.fail(cx, Broken::VolumeApply),
+        }
+    }
+
+    pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
+        if !ok {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return self.fail(cx, Broken::VolumeFlush);
+        }
+        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.common.phase else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.rolled_back(cx);
+        }
+    }
+
+    /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
+    fn rolled_back(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then, .. }) = &self.common.phase else { return };
+        let (then, point) = (*then, self.common.sb.current.rollback_point);
+        cx.marks.hit(Mark::RolledBack);
+        cx.event(self.common.id(), Event::RolledBack { to: point.position });
+        self.secondary.stand_at(point.position, point.wall);
+        let sb = &mut self.common.sb.current;
+        let identity = &mut sb.identity;
+        // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
+        // what it lacks of it is marked.
+        identity.position = point.position;
+        (identity.inconsistent, identity.handed_over) = (false, false);
+        (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
+        match then {
+            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
+            Then::Start => self.common.record(cx),
+        }
+    }
+
+    pub fn rollback_given_up(&mut self, cx: &mut Cx) {
+        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
+            &self.common.phase
+        else {
+            return;
+        };
+        let (id, what) = (*id, what.clone());
+        self.common.phase = Phase::Running;
+        self.secondary.empty_undo(&mut self.common);
+        cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
+        if let Some(link) = cx.peer.link {
+            // The peer still thinks of the sync as running.
+            let reason = format!("group {}: this node gave the running sync up", self.common.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+        self.say_hello(cx, Kind::GroupState);
+    }
+
+    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+        match result {
+            Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
+            Ok(_) => {}
+            Err(IoError::Damaged) => scan.torn = true,
+            Err(_) => {
+                let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
+                return self.start_failed(cx, Broken::Undo, why);
+            }
+        }
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+        scan.left -= 1;
+        if scan.left == 0 {
+            self.secondary.undo_batch_checked(&mut self.common, cx);
+        }
+    }
+
+    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+        if let Some(version) = Index::other_version(&block) {
+            let why = other_version("undo store", version, undo::VERSION);
+            return self.start_failed(cx, Broken::Undo, &why);
+        }
+        let boot = self.common.sb.current.identity.incarnation;
+        let index =
+            Index::decode(&block).filter(|index| self.common.saver.store.follows(self.common.config.tag, boot, index));
+        let Some(index) = index else { return self.secondary.scan_ended(&mut self.common, cx) };
+        if !index.entries.iter().all(|e| self.common.saved_range_fits(e.volume, e.offset, e.length)) {
+            let why =
+                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
+            return self.start_failed(cx, Broken::Undo, why);
+        }
+        // What the superblock counts was durable; behind that a batch may be torn in its content.
+        let counted = index.ordinal <= self.common.sb.current.rollback_point.batches;
+        let base = index.ring_offset;
+        let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+        (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
+        if to_check.is_empty() {
+            return self.secondary.undo_batch_checked(&mut self.common, cx);
+        }
+        for entry in to_check {
+            let token = self.common.start_op(Op::StartRead);
+            cx.out.push_back(Output::Read {
+                token,
+                store: Store::Undo(self.common.id()),
+                offset: base + u64::from(entry.payload_at),
+                length: entry.length,
+                crc: Some(entry.payload_crc),
+            });
+        }
+    }
+}
+
+impl Secondary {
+    // ---- the point -------------------------------------------------------------------------------------------------
+
+    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
+    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
+    /// is applied.
+    pub fn take_rollback_point(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+        let identity = common.sb.current.identity;
+        let has_image = !identity.inconsistent && !identity.generation.is_blank();
+        let point = &mut common.sb.current.rollback_point;
+        if point.id == 0 && has_image && !begin.nothing_dirty {
+            *point = RollbackPoint {
+                id: common.sb.current.update + 1,
+                position: self.position(),
+                parent: identity.parent,
+                wall: self.applied_wall,
+                batches: 0,
+                reserved_bytes: 0,
+            };
+            cx.marks.hit(Mark::RollbackPointTaken);
+            assert!(common.saver.is_idle() && common.saver.store.mark().is_none(), "an older point is gone");
+            common.saver.store.begin_mark(point.id);
+            let (name, at) = (name(point.id), point.position);
+            cx.event(common.config.id, Event::RollbackPoint { name, at });
+        } else if point.id != 0 {
+            cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                point.position = self.position();
+            }
+        }
+    }
+
+    /// The superblock without the point is durable.
+    pub fn point_gone(&mut self, common: &mut Common, cx: &mut Cx, answer: Option<(CommandId, String)>) {
+        self.empty_undo(common);
+        if let Some((id, text)) = answer {
+            cx.marks.hit(Mark::RollbackPointDropped);
+            cx.answer(id, CommandResult::Done(text));
+        }
+        if self.paused == Some(Pause::HistoryFull) {
+            self.retry_apply(common, cx);
+        }
+        self.apply(common, cx);
+        self.replay_goes_on(common, cx);
+    }
+
+    /// What was saved is not needed any more.
+    pub fn empty_undo(&mut self, common: &mut Common) {
+        common.saver.forget();
+        self.undo_damaged = None;
+        if common.saver.store.mark().is_some() {
+            common.saver.store.drop_oldest();
+        }
+    }
+
+    /// The image that a promotion would give: its place and the primary's time; `None`: none.
+    pub fn promotable(&self, common: &Common) -> Option<(Position, Wall)> {
+        let identity = common.sb.current.identity;
+        if identity.role == Role::Primary || identity.generation.is_blank() {
+            return None;
+        }
+        if identity.inconsistent || common.sb.current.rolling_back {
+            let point = common.sb.current.rollback_point;
+            return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
+        }
+        Some((self.position(), self.newest_wall()))
+    }
+
+    /// Why there is nothing to promote.
+    pub fn no_image(&self) -> String {
+        match &self.undo_damaged {
+            Some(what) => format!(
+                "a sync to this node has begun and not ended, and the image before it cannot be had back: {what}; let the sync end first"
+            ),
+            None => "this copy is a mixture (a sync to this node has begun and not ended, or its journal was found damaged), and \
+                     there is no rollback point (this was the first sync, or the point was given up): no consistent image \
+                     exists yet, --force or not; let a sync end first"
+                .into(),
+        }
+    }
+
     /// The bits of all that is undone and dropped are durable.
-    pub fn record_rollback(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
+    pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut common.phase else { return };
         rollback.stage = Stage::Recording;
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.mid_start;
-        self.common.sb.current.identity.incarnation.0 += u64::from(mid_start);
-        self.common.sb.current.rolling_back = true;
-        self.empty_journal();
-        self.secondary.ring.trim(self.common.sb.current.journal);
+        common.sb.current.identity.incarnation.0 += u64::from(mid_start);
+        common.sb.current.rolling_back = true;
+        self.empty_journal(common);
+        self.ring.trim(common.sb.current.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
         if planted(Fault::WayBackForgotten) {
-            _ = self.secondary.kept.give_up(self.secondary.durable);
+            _ = self.kept.give_up(self.durable);
         } else {
-            self.give_up_kept(Seq(u64::MAX));
+            self.give_up_kept(common, Seq(u64::MAX));
         }
         if mid_start {
-            self.common.sb.current.given_up = Seq(u64::MAX);
+            common.sb.current.given_up = Seq(u64::MAX);
         }
-        self.save_in_both_slots(cx, AfterSuper::RollingBack);
+        common.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
-    pub fn write_back(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
+    pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &mut common.phase else { return };
         rollback.stage = Stage::WriteBack(WriteBack::default());
-        self.pump_write_back(cx);
+        self.pump_write_back(common, cx);
+    }
+
+    fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        while let Some(saved) = common.next_to_write_back() {
+            common.write_back_one(cx, saved);
+        }
+        let Some(back) = common.writing_back() else { return };
+        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
+            return;
+        }
+        match back.damaged.take() {
+            Some(what) => self.give_rollback_up(common, cx, what),
+            None => common.flush_restored(cx),
+        }
+    }
+
+    fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
+        let Some(back) = common.writing_back() else { return };
+        back.in_flight -= 1;
+        note(back);
+        self.pump_write_back(common, cx);
+    }
+
+    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
+    fn give_rollback_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) {
+        let Phase::RollingBack(rollback) = &mut common.phase else { return };
+        let then = rollback.then;
+        rollback.stage = Stage::GivenUp(what.clone());
+        cx.event(common.id(), Event::Note(what));
+        let sb = &mut common.sb.current;
+        (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
+        self.stand_at(sb.identity.position, sb.applied_wall);
+        match then {
+            Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            Then::Start => common.record(cx),
+        }
+    }
+
+    // ---- at a start ---------------------------------------------------------------------------------------------------
+
+    /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
+    pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
+        common.saver = Saver::new(common.config.history_bytes);
+        let point = common.sb.current.rollback_point;
+        if point.was_damaged() {
+            self.undo_damaged = Some("an earlier start found the undo store damaged".into());
+            return self.begin_replay(common, cx);
+        }
+        common.saver.store.begin_mark(point.id);
+        common.phase = Phase::Starting(StartStage::Undo(Scan::default()));
+        self.read_undo_index(common, cx);
+    }
+
+    fn read_undo_index(&mut self, common: &mut Common, cx: &mut Cx) {
+        let offset = common.saver.store.next_offset();
+        if offset + INDEX_BYTES as u64 > common.config.history_bytes {
+            return self.scan_ended(common, cx);
+        }
+        common.read_meta(cx, Store::Undo(common.id()), offset, INDEX_BYTES as u32);
+    }
+
+    fn undo_batch_checked(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return };
+        let Some((block, index)) = scan.batch.take() else { return };
+        if scan.torn {
+            cx.marks.hit(Mark::UndoTornTail);
+            return self.scan_ended(common, cx);
+        }
+        if index.ordinal > common.sb.current.rollback_point.batches {
+            scan.drawn_bytes += u64::from(index.bytes);
+        }
+        common.saver.store.found(&block, &index);
+        self.read_undo_index(common, cx);
+    }
+
+    fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = common.phase else { return };
+        let point = common.sb.current.rollback_point;
+        let (whole, at) = (common.saver.store.durable_batches(), common.saver.store.next_offset());
+        if whole < point.batches {
+            let what = format!(
+                "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
+                point.batches,
+                name(point.id)
+            );
+            cx.event(common.id(), Event::Note(what.clone()));
+            self.empty_undo(common);
+            self.undo_damaged = Some(what);
+        } else {
+            // What came after that record drew on it.
+            common.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
+        }
+        if !common.sb.current.rolling_back {
+            if self.undo_damaged.is_none() {
+                return self.begin_replay(common, cx);
+            }
+            // From here on it is overwritten unsaved.
+            common.sb.current.rollback_point.give_up();
+            return common.save(cx, Some(AfterSuper::PointDamaged));
+        }
+        cx.marks.hit(Mark::RollbackResumed);
+        common.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
+        match self.undo_damaged.take() {
+            Some(what) => self.give_rollback_up(common, cx, what),
+            None => self.write_back(common, cx),
+        }
+    }
+
+    /// It is on record that the point is no image, whatever a later start reads.
+    pub fn damage_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
+        // Unless the node was stopped while it started.
+        if matches!(common.phase, Phase::Starting(StartStage::Undo(_))) {
+            self.begin_replay(common, cx);
+        }
+    }
+}
+
+impl Common {
+    /// The volumes have the sizes that the sync needs.
+    pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
+        if self.saver.store.mark().is_some() {
+            // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
+            // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
+            let store = &mut self.saver.store;
+            let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
+            let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+            let most = space_for_regions(begin.dirty_bytes.min(unsaved));
+            let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
+            store.reserve(store.reserved_bytes().max(least).min(most));
+        }
+    }
+
+    /// What the superblock says of the undo store is brought up to date; called before each update is written.
+    pub fn note_rollback_point(&mut self) {
+        let point = &mut self.sb.current.rollback_point;
+        if point.id != 0 && self.saver.store.mark() == Some(point.id) {
+            point.batches = self.saver.store.durable_batches();
+            point.reserved_bytes = self.saver.store.reserved_bytes();
+        }
+    }
+
+    /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
+    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
+        if self.sb.current.rollback_point.id != 0 {
+            self.sb.current.rollback_point = RollbackPoint::default();
+            self.after_next_save(AfterSuper::PointGone { answer });
+        }
+    }
+
+    /// An operator gives the rollback point up by its name.
+    pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
+        let point = self.sb.current.rollback_point;
+        if self.role() != Role::Secondary || point.id == 0 {
+            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+        }
+        let name = name(point.id);
+        if wanted != name {
+            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+        }
+        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+        self.drop_rollback_point(Some((id, text)));
+        self.save(cx, None);
     }
 
     fn writing_back(&mut self) -> Option<&mut WriteBack> {
-        match &mut self.common.phase {
+        match &mut self.phase {
             Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
             _ => None,
         }
@@ -335,7 +594,7 @@ impl Group {
 
     /// The command that waits for a promotion, on its way back or after it.
     pub fn promotion_under_way(&self) -> Option<CommandId> {
-        match self.common.phase {
+        match self.phase {
             Phase::Promoting { id, .. } => Some(id),
             Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, .. }) => Some(id),
             _ => None,
@@ -344,29 +603,15 @@ impl Group {
 
     /// Volumes have no space for what is written back.
     pub fn restore_waits_for_space(&self) -> bool {
-        match &self.common.phase {
+        match &self.phase {
             Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => back.waits,
             _ => false,
         }
     }
 
-    fn pump_write_back(&mut self, cx: &mut Cx) {
-        while let Some(saved) = self.next_to_write_back() {
-            self.write_back_one(cx, saved);
-        }
-        let Some(back) = self.writing_back() else { return };
-        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
-            return;
-        }
-        match back.damaged.take() {
-            Some(what) => self.give_rollback_up(cx, what),
-            None => self.flush_restored(cx),
-        }
-    }
-
     fn next_to_write_back(&mut self) -> Option<Saved> {
-        let store = &self.common.saver.store;
-        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.common.phase else {
+        let store = &self.saver.store;
+        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else {
             return None;
         };
         if planted(Fault::RollbackHalf) && back.cursor.is_some() {
@@ -403,49 +648,6 @@ impl Group {
         }
     }
 
-    pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
-        let store = Store::Volume(self.id(), saved.volume);
-        match result {
-            Ok(IoDone::Payload { buf, .. }) => {
-                let token = self.start_op(Op::RestoreWrite(saved));
-                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
-                let offset = saved.offset;
-                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
-            }
-            Err(IoError::Damaged) => {
-                let what = format!(
-                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
-                    saved.place.unwrap_or_default(),
-                    saved.volume.0 + 1,
-                    saved.offset
-                );
-                self.restored(cx, |back| back.damaged = Some(what));
-            }
-            _ => self.fail(cx, Broken::Undo),
-        }
-    }
-
-    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
-        match result {
-            Ok(()) => self.restored(cx, |back| back.waits = !back.again.is_empty()),
-            Err(IoError::NoSpace) => {
-                self.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-                if self.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
-                    cx.event(self.id(), Event::Note(NO_SPACE.into()));
-                }
-                self.restored(cx, |back| back.again.push(saved));
-            }
-            Err(_) => self.fail(cx, Broken::VolumeApply),
-        }
-    }
-
-    fn restored(&mut self, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
-        let Some(back) = self.writing_back() else { return };
-        back.in_flight -= 1;
-        note(back);
-        self.pump_write_back(cx);
-    }
-
     /// There may be space by now.
     pub fn retry_write_back(&mut self, cx: &mut Cx) {
         let Some(back) = self.writing_back() else { return };
@@ -455,8 +657,8 @@ impl Group {
     }
 
     fn flush_restored(&mut self, cx: &mut Cx) {
-        let left = self.common.volumes.len();
-        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
+        let left = self.volumes.len();
+        let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Flush { left };
         for index in 0..left {
             let token = self.start_op(Op::RestoreFlush);
@@ -464,205 +666,8 @@ impl Group {
         }
     }
 
-    pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
-        if !ok {
-            cx.marks.hit(Mark::FlushFailedLatched);
-            return self.fail(cx, Broken::VolumeFlush);
-        }
-        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.common.phase else { return };
-        *left -= 1;
-        if *left == 0 {
-            self.rolled_back(cx);
-        }
-    }
-
-    /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
-    fn rolled_back(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(Rollback { then, .. }) = &self.common.phase else { return };
-        let (then, point) = (*then, self.common.sb.current.rollback_point);
-        cx.marks.hit(Mark::RolledBack);
-        cx.event(self.id(), Event::RolledBack { to: point.position });
-        self.secondary.stand_at(point.position, point.wall);
-        let sb = &mut self.common.sb.current;
-        let identity = &mut sb.identity;
-        // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
-        // what it lacks of it is marked.
-        identity.position = point.position;
-        (identity.inconsistent, identity.handed_over) = (false, false);
-        (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
-        match then {
-            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
-            Then::Start => self.record(cx),
-        }
-    }
-
-    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
-    fn give_rollback_up(&mut self, cx: &mut Cx, what: String) {
-        let Phase::RollingBack(rollback) = &mut self.common.phase else { return };
-        let then = rollback.then;
-        rollback.stage = Stage::GivenUp(what.clone());
-        cx.event(self.id(), Event::Note(what));
-        let sb = &mut self.common.sb.current;
-        (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
-        self.secondary.stand_at(sb.identity.position, sb.applied_wall);
-        match then {
-            Then::Promote { .. } => self.save(cx, Some(AfterSuper::RollbackGivenUp)),
-            Then::Start => self.record(cx),
-        }
-    }
-
-    pub fn rollback_given_up(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
-            &self.common.phase
-        else {
-            return;
-        };
-        let (id, what) = (*id, what.clone());
-        self.common.phase = Phase::Running;
-        self.empty_undo();
-        cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
-        if let Some(link) = cx.peer.link {
-            // The peer still thinks of the sync as running.
-            let reason = format!("group {}: this node gave the running sync up", self.id().0);
-            cx.out.push_back(Output::CloseLink { link, reason });
-        }
-        self.say_hello(cx, Kind::GroupState);
-    }
-
-    // ---- at a start ---------------------------------------------------------------------------------------------------
-
-    /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
-    pub fn begin_scan(&mut self, cx: &mut Cx) {
-        self.common.saver = Saver::new(self.common.config.history_bytes);
-        let point = self.common.sb.current.rollback_point;
-        if point.was_damaged() {
-            self.secondary.undo_damaged = Some("an earlier start found the undo store damaged".into());
-            return self.begin_replay(cx);
-        }
-        self.common.saver.store.begin_mark(point.id);
-        self.common.phase = Phase::Starting(StartStage::Undo(Scan::default()));
-        self.read_undo_index(cx);
-    }
-
-    fn read_undo_index(&mut self, cx: &mut Cx) {
-        let offset = self.common.saver.store.next_offset();
-        if offset + INDEX_BYTES as u64 > self.common.config.history_bytes {
-            return self.scan_ended(cx);
-        }
-        self.read_meta(cx, Store::Undo(self.id()), offset, INDEX_BYTES as u32);
-    }
-
-    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
-        match result {
-            Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
-            Ok(_) => {}
-            Err(IoError::Damaged) => scan.torn = true,
-            Err(_) => {
-                let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
-                return self.start_failed(cx, Broken::Undo, why);
-            }
-        }
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
-        scan.left -= 1;
-        if scan.left == 0 {
-            self.undo_batch_checked(cx);
-        }
-    }
-
-    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
-        if let Some(version) = Index::other_version(&block) {
-            let why = other_version("undo store", version, undo::VERSION);
-            return self.start_failed(cx, Broken::Undo, &why);
-        }
-        let boot = self.common.sb.current.identity.incarnation;
-        let index =
-            Index::decode(&block).filter(|index| self.common.saver.store.follows(self.common.config.tag, boot, index));
-        let Some(index) = index else { return self.scan_ended(cx) };
-        if !index.entries.iter().all(|e| self.saved_range_fits(e.volume, e.offset, e.length)) {
-            let why =
-                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
-            return self.start_failed(cx, Broken::Undo, why);
-        }
-        // What the superblock counts was durable; behind that a batch may be torn in its content.
-        let counted = index.ordinal <= self.common.sb.current.rollback_point.batches;
-        let base = index.ring_offset;
-        let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
-        (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
-        if to_check.is_empty() {
-            return self.undo_batch_checked(cx);
-        }
-        for entry in to_check {
-            let token = self.start_op(Op::StartRead);
-            cx.out.push_back(Output::Read {
-                token,
-                store: Store::Undo(self.id()),
-                offset: base + u64::from(entry.payload_at),
-                length: entry.length,
-                crc: Some(entry.payload_crc),
-            });
-        }
-    }
-
     fn saved_range_fits(&self, volume: VolumeId, offset: u64, length: u32) -> bool {
-        let size = self.common.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
+        let size = self.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
         size.is_some_and(|size| offset + u64::from(length) <= size)
-    }
-
-    fn undo_batch_checked(&mut self, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
-        let Some((block, index)) = scan.batch.take() else { return };
-        if scan.torn {
-            cx.marks.hit(Mark::UndoTornTail);
-            return self.scan_ended(cx);
-        }
-        if index.ordinal > self.common.sb.current.rollback_point.batches {
-            scan.drawn_bytes += u64::from(index.bytes);
-        }
-        self.common.saver.store.found(&block, &index);
-        self.read_undo_index(cx);
-    }
-
-    fn scan_ended(&mut self, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = self.common.phase else { return };
-        let point = self.common.sb.current.rollback_point;
-        let (whole, at) = (self.common.saver.store.durable_batches(), self.common.saver.store.next_offset());
-        if whole < point.batches {
-            let what = format!(
-                "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
-                point.batches,
-                name(point.id)
-            );
-            cx.event(self.id(), Event::Note(what.clone()));
-            self.empty_undo();
-            self.secondary.undo_damaged = Some(what);
-        } else {
-            // What came after that record drew on it.
-            self.common.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
-        }
-        if !self.common.sb.current.rolling_back {
-            if self.secondary.undo_damaged.is_none() {
-                return self.begin_replay(cx);
-            }
-            // From here on it is overwritten unsaved.
-            self.common.sb.current.rollback_point.give_up();
-            return self.save(cx, Some(AfterSuper::PointDamaged));
-        }
-        cx.marks.hit(Mark::RollbackResumed);
-        self.common.phase =
-            Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
-        match self.secondary.undo_damaged.take() {
-            Some(what) => self.give_rollback_up(cx, what),
-            None => self.write_back(cx),
-        }
-    }
-
-    /// It is on record that the point is no image, whatever a later start reads.
-    pub fn damage_recorded(&mut self, cx: &mut Cx) {
-        // Unless the node was stopped while it started.
-        if matches!(self.common.phase, Phase::Starting(StartStage::Undo(_))) {
-            self.begin_replay(cx);
-        }
     }
 }
