@@ -133,12 +133,10 @@ impl Group {
     // ---- the peer --------------------------------------------------------------------------------------------------
 
     pub fn identity(&self) -> Identity {
-        let mut identity = self.common.sb.current.identity;
-        identity.position = match identity.role {
-            Role::Primary => self.common.place(self.primary.peer.last_seq),
-            Role::Secondary => self.secondary.position(),
-        };
-        identity
+        match self.common.role() {
+            Role::Primary => self.primary.peer.identity_sent(&self.common),
+            Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.current.identity },
+        }
     }
 
     /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
@@ -266,7 +264,10 @@ impl Group {
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
-            GroupTimer::Autosync => self.try_autosync(cx),
+            GroupTimer::Autosync => {
+                self.try_autosync(cx);
+                self.bits_saved(cx);
+            }
             GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),
             GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
             GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
@@ -304,6 +305,7 @@ impl Group {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
             assert!(stream.received <= self.primary.peer.last_seq, "the peer is not ahead of us");
         }
+        assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
         self.secondary.kept.check_invariants(self.secondary.durable, self.secondary.noted);
         if self.common.state == State::Replicating {
             assert!(self.primary.peer.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));

@@ -11,6 +11,8 @@ pub mod settle;
 pub mod stall;
 pub mod stream;
 
+use crate::common::Common;
+use crate::formats::identity::Identity;
 use crate::ids::{Generation, Seq};
 use crate::peer::cuts::{CatchUp, Cut};
 use crate::peer::queue::Queue;
@@ -104,5 +106,10 @@ impl Peer {
             wanted_full: None,
             wanted_update: false,
         }
+    }
+
+    /// A primary stands at the last number it gave.
+    pub fn identity_sent(&self, common: &Common) -> Identity {
+        Identity { position: common.place(self.last_seq), ..common.sb.current.identity }
     }
 }

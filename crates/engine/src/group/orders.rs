@@ -59,6 +59,7 @@ impl Group {
         let before = core::mem::replace(&mut self.common.settings, settings);
         if self.common.role() == Role::Primary && before.mode != settings.mode {
             self.mode_changed(cx);
+            self.bits_saved(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
         if self.common.role() == Role::Primary && changed && self.common.state != State::Holding {
@@ -77,6 +78,7 @@ impl Group {
         }
         if settings.autosync && !before.autosync {
             self.try_autosync(cx);
+            self.bits_saved(cx);
         }
         if before != settings {
             // Each node shows what the other is set to.
@@ -245,6 +247,7 @@ impl Group {
         if drained {
             self.common.phase = Phase::StopRecording;
             self.save_bits_exactly(cx, AfterBits::Stopped);
+            self.bits_saved(cx);
         }
     }
 

@@ -60,6 +60,7 @@ impl Group {
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
         self.save_bits_exactly(cx, AfterBits::Demote { id });
+        self.bits_saved(cx);
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
@@ -161,6 +162,7 @@ impl Group {
         }
         self.common.use_what_both_hold();
         self.save_bits(cx, AfterBits::Promote { id, force, entropy });
+        self.bits_saved(cx);
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
@@ -247,7 +249,10 @@ impl Group {
             // As a primary it may be one that does not fit.
             None if self.common.hello.clone().is_some_and(|hello| !self.primary.fits(&mut self.common, cx, &hello)) => {
             }
-            None => self.meet_peer(cx),
+            None => {
+                self.meet_peer(cx);
+                self.bits_saved(cx);
+            }
         }
     }
 }

@@ -122,6 +122,7 @@ impl Group {
                 } else if done {
                     self.common.phase = Phase::Starting(StartStage::StoringBits);
                     self.save_all_bits(cx, AfterBits::Started);
+                    self.bits_saved(cx);
                 }
             }
             StartStage::Bitmap { .. } | StartStage::Activity => match result {
@@ -364,9 +365,11 @@ impl Group {
             self.common.store_device_sizes(cx);
         }
         if self.common.bitmap.has_moved() {
-            return self.save_all_bits(cx, AfterBits::Started);
+            self.save_all_bits(cx, AfterBits::Started);
+            return self.bits_saved(cx);
         }
         self.save_bits(cx, AfterBits::Started);
+        self.bits_saved(cx);
     }
 
     pub fn superblock_is_older(&mut self, cx: &mut Cx, than: &str, run: Incarnation) {

@@ -155,7 +155,9 @@ impl Group {
 
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
-        if !self.sync_in_turn(cx, full) {
+        let begins = self.sync_in_turn(cx, full);
+        self.bits_saved(cx);
+        if !begins {
             return "the sync begins by itself when it is its turn: other groups of this node are syncing";
         }
         if full || self.primary.peer.syncs() {
@@ -180,6 +182,7 @@ impl Group {
         } else if self.common.state == State::Logging {
             self.try_autosync(cx);
         }
+        self.bits_saved(cx);
     }
 }
 

@@ -23,6 +23,7 @@ impl Group {
         }
         self.secondary.take_peer_hello(&mut self.common, hello);
         self.meet_peer(cx);
+        self.bits_saved(cx);
         self.primary.peer.tell_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
     }
@@ -54,6 +55,7 @@ impl Group {
         }
         if self.common.state == State::Logging || promoted {
             self.meet_peer(cx);
+            self.bits_saved(cx);
         }
     }
 }
@@ -103,10 +105,10 @@ impl Group {
         self.decided().map(|(_, decision)| decision)
     }
 
-    /// The decision, and the row of the table it comes from.
+    /// On a primary: the decision, and the row of the table it comes from.
     fn decided(&self) -> Option<(Row, Decision)> {
-        let hello = self.common.hello.as_ref()?;
-        let (ours, theirs) = (self.identity(), &hello.identity);
+        let hello = self.common.hello.as_ref().filter(|_| self.common.role() == Role::Primary)?;
+        let (ours, theirs) = (self.primary.peer.identity_sent(&self.common), &hello.identity);
         let earliest = self.common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));

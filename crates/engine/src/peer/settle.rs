@@ -173,8 +173,14 @@ impl Group {
             (Kind::BitsAsk, FramePayload::None) => self.common.bits_asked(header.seq),
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
-            (Kind::Bits, FramePayload::Control(words)) => self.bits_arrived(cx, header, words)?,
-            (Kind::Bits, FramePayload::None) => self.bits_arrived(cx, header, &[])?,
+            (Kind::Bits, FramePayload::Control(words)) => {
+                self.bits_arrived(cx, header, words)?;
+                self.bits_saved(cx);
+            }
+            (Kind::Bits, FramePayload::None) => {
+                self.bits_arrived(cx, header, &[])?;
+                self.bits_saved(cx);
+            }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 // One that was promoted meanwhile has nothing to tell.
@@ -182,8 +188,14 @@ impl Group {
                     Some((points, header.seq)).filter(|_| self.common.role() == Role::Secondary);
                 self.secondary.answer_tail(&mut self.common, cx);
             }
-            (Kind::Tail, FramePayload::Control(bytes)) => self.tail_arrived(cx, header, decode_ranges(bytes)?)?,
-            (Kind::Tail, FramePayload::None) => self.tail_arrived(cx, header, Vec::new())?,
+            (Kind::Tail, FramePayload::Control(bytes)) => {
+                self.tail_arrived(cx, header, decode_ranges(bytes)?)?;
+                self.bits_saved(cx);
+            }
+            (Kind::Tail, FramePayload::None) => {
+                self.tail_arrived(cx, header, Vec::new())?;
+                self.bits_saved(cx);
+            }
             (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.pulled(&mut self.common, cx, header, buf.clone())?
@@ -352,10 +364,10 @@ impl Group {
         if !self.primary.peer.withheld || self.common.sb.current.is_closed_until_chosen() || may_open {
             return;
         }
-        let then = AfterSuper::StaysClosed { told };
         if planted(Fault::ChoiceForgotten) {
-            return self.after_super(cx, then);
+            return told.into_iter().for_each(|told| cx.event(self.common.id(), Event::Note(told)));
         }
+        let then = AfterSuper::StaysClosed { told };
         self.common.sb.current.given_up = Seq(u64::MAX);
         self.primary.peer.never_served(&mut self.common);
         self.common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
@@ -421,6 +433,7 @@ impl Group {
         self.primary.pump_activity(&mut self.common, cx);
         self.say_hello(cx, Kind::GroupState);
         self.meet_if_apart(cx);
+        self.bits_saved(cx);
     }
 }
 

@@ -155,6 +155,11 @@ impl BitmapWriter {
         self.cells[place].found_at.is_some()
     }
 
+    /// Something has its bits on disk, and nobody has gone on with it.
+    pub fn is_overdue(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.left.is_empty())
+    }
+
     pub fn has_moved(&self) -> bool {
         !self.moving.is_empty()
     }
@@ -180,7 +185,8 @@ impl BitmapWriter {
 }
 
 impl Group {
-    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable.
+    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable, by [`Group::bits_saved`], which
+    /// is called behind this.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |common: &Common, index: usize| {
             let (volume, cell) = common.bitmap.place(index);
@@ -219,7 +225,6 @@ impl Group {
         }
         self.common.bitmap.waiting.push(Waiting { left, then });
         self.common.pump_cells(cx);
-        self.bits_saved(cx);
     }
 
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
@@ -249,7 +254,8 @@ impl Group {
         self.primary.pump_activity(&mut self.common, cx);
     }
 
-    fn bits_saved(&mut self, cx: &mut Cx) {
+    /// Goes on with what has its bits on disk, at once if all of them stood there.
+    pub fn bits_saved(&mut self, cx: &mut Cx) {
         while let Some(at) = self.common.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
             let Waiting { then, .. } = self.common.bitmap.waiting.remove(at);
             self.after_bits(cx, then);

@@ -159,8 +159,14 @@ impl Group {
             AfterSuper::FlushFailed { waiters } => self.common.flush_failed(cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
-            AfterSuper::Settled => self.settled_recorded(cx),
-            AfterSuper::ServedInDoubt => self.serves_in_doubt(cx),
+            AfterSuper::Settled => {
+                self.settled_recorded(cx);
+                self.bits_saved(cx);
+            }
+            AfterSuper::ServedInDoubt => {
+                self.serves_in_doubt(cx);
+                self.bits_saved(cx);
+            }
             AfterSuper::StaysClosed { told } => {
                 if let Some(told) = told {
                     cx.event(self.common.id(), Event::Note(told));

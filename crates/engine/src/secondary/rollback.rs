@@ -169,6 +169,7 @@ impl Group {
             rollback.stage = Stage::Bits;
         }
         self.save_bits(cx, AfterBits::Rollback);
+        self.bits_saved(cx);
     }
 
     pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
