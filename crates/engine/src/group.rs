@@ -78,27 +78,44 @@ impl Group {
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
-        match self.common.slots.take(slot) {
+        let done = match self.common.slots.take(slot) {
             Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
-            Some(Op::Superblock) => self.super_done(cx, result.is_ok()),
-            Some(Op::BitmapCell { index, words }) => self.cell_written(cx, index, &words, result.is_ok()),
             Some(Op::PullRead { range, session, question }) => self.pull_read(cx, range, (session, question), result),
             Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
             Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
-            Some(Op::ActivityCell) => self.activity_written(cx, result.is_ok()),
-            Some(Op::JournalBatch { ordinal }) => self.batch_done(cx, ordinal, result.is_ok()),
             Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
             Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
-            Some(Op::StartRead) => self.start_read_done(cx, result),
-            Some(Op::CutFetch(spilled)) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
             Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
             Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
-            Some(Op::RestoreFlush) => self.restore_flushed(cx, result.is_ok()),
-            Some(Op::Write(_) | Op::Resync(_) | Op::Cut(_) | Op::CutHole(_) | Op::CutSpill(_)) | None => {
-                unreachable!("handled above")
+            Some(op) => {
+                self.io_done(cx, op, result);
+                Ok(())
             }
+            None => unreachable!("a completion for slot {slot}, which is free"),
+        };
+        if let Err(broken) = done {
+            self.fail(cx, broken);
+        }
+    }
+
+    /// Those after which the group itself sees to what broke.
+    fn io_done(&mut self, cx: &mut Cx, op: Op, result: Result<IoDone, IoError>) {
+        match op {
+            Op::Superblock => self.super_done(cx, result.is_ok()),
+            Op::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
+            Op::ActivityCell => self.activity_written(cx, result.is_ok()),
+            Op::JournalBatch { ordinal } => {
+                if result.is_err() {
+                    self.fail(cx, Broken::Journal);
+                }
+                self.batch_done(cx, ordinal);
+            }
+            Op::StartRead => self.start_read_done(cx, result),
+            Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
+            Op::RestoreFlush => self.restore_flushed(cx, result.is_ok()),
+            _ => unreachable!("handled above"),
         }
     }
 

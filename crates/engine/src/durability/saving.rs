@@ -167,9 +167,14 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
 }
 
 impl Group {
-    pub fn save_read_done(&mut self, cx: &mut Cx, piece: Ticket, result: Result<IoDone, IoError>) {
+    pub fn save_read_done(
+        &mut self,
+        cx: &mut Cx,
+        piece: Ticket,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
         let saver = &mut self.common.saver;
-        let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return };
+        let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(()) };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {
                 if zero {
@@ -182,7 +187,7 @@ impl Group {
                 saver.held_bytes -= found.range.end - found.range.start;
                 (found.stage, found.failures) = (Stage::Failed, found.failures + 1);
                 if found.failures >= READ_FAILURES_MAX {
-                    return self.fail(cx, Broken::VolumeRead);
+                    return Err(Broken::VolumeRead);
                 }
                 if saver.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
                     let note = "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
@@ -192,18 +197,25 @@ impl Group {
             }
         }
         self.secondary.pump_saves(&mut self.common, cx);
+        Ok(())
     }
 
-    pub fn save_batch_done(&mut self, cx: &mut Cx, last_piece: Ticket, result: Result<(), IoError>) {
+    pub fn save_batch_done(
+        &mut self,
+        cx: &mut Cx,
+        last_piece: Ticket,
+        result: Result<(), IoError>,
+    ) -> Result<(), Broken> {
         let saver = &mut self.common.saver;
-        let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return };
+        let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return Ok(()) };
         match result {
             Ok(()) => batch.stage = BatchStage::Durable,
             Err(IoError::NoSpace) => {
                 batch.stage = BatchStage::NoSpace;
-                return self.secondary.history_full(&mut self.common, cx);
+                self.secondary.history_full(&mut self.common, cx);
+                return Ok(());
             }
-            Err(_) => return self.fail(cx, Broken::Undo),
+            Err(_) => return Err(Broken::Undo),
         }
         while saver.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
             let batch = saver.batches.pop_front().expect("front was there");
@@ -213,6 +225,7 @@ impl Group {
         }
         self.secondary.pump_saves(&mut self.common, cx);
         self.secondary.saved_more(&mut self.common, cx);
+        Ok(())
     }
 }
 

@@ -388,11 +388,11 @@ impl Group {
         self.primary.peer.pump_pull(&mut self.common, cx);
     }
 
-    pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) {
+    pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
         self.primary.peer.pulling.writing -= 1;
         self.primary.peer.pulling.unflushed = true;
         if !ok {
-            return self.fail(cx, Broken::VolumeApply);
+            return Err(Broken::VolumeApply);
         }
         // Of a session that ended meanwhile: harmless, it is asked for again.
         if let Settling::Pulling(pull) = &mut self.primary.peer.settling {
@@ -400,14 +400,16 @@ impl Group {
         }
         self.primary.peer.pump_pull(&mut self.common, cx);
         self.primary.peer.pull_rests(&mut self.common, cx);
+        Ok(())
     }
 
-    pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) {
+    pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
         self.primary.peer.pulling.flushes -= 1;
         if !ok {
-            return self.fail(cx, Broken::VolumeFlush);
+            return Err(Broken::VolumeFlush);
         }
         self.primary.peer.pull_rests(&mut self.common, cx);
+        Ok(())
     }
 
     /// It is on record that this node serves what the peer may know better.

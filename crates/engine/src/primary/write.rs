@@ -139,7 +139,7 @@ impl WriteOp {
 }
 
 impl Group {
-    pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) {
+    pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
         let ok = ok || planted(Fault::FailedFlushIgnored);
         let volume = self.common.volume(id);
         let through = volume.flushing.take().expect("one flush at a time");
@@ -161,7 +161,7 @@ impl Group {
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
             self.common.caches_lost();
             self.common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
-            return self.fail(cx, Broken::VolumeFlush);
+            return Err(Broken::VolumeFlush);
         }
         let unrecorded = |waiter: &FlushWaiter| waiter.record > self.common.volumes[usize::from(id.0)].recorded;
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
@@ -182,6 +182,7 @@ impl Group {
         if self.primary.peer.peer_wants_flush {
             self.primary.peer.tell_primary_state(&mut self.common, cx);
         }
+        Ok(())
     }
 }
 

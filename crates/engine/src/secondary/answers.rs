@@ -204,7 +204,7 @@ impl Group {
         range: VolumeRange,
         (session, question): (SessionId, Seq),
         result: Result<IoDone, IoError>,
-    ) {
+    ) -> Result<(), Broken> {
         self.common.answers.reads -= 1;
         self.common.answers.reading_bytes -= range.length;
         // In another session, or by another question, the primary asks anew.
@@ -212,15 +212,16 @@ impl Group {
             && question == self.common.answers.pull_question
             && self.common.answers.pulls_owed > 0;
         if !asked || self.common.role() != Role::Secondary {
-            return;
+            return Ok(());
         }
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
         self.common.answers.failures = 0;
         self.common.answers.read_bytes += range.length;
         self.common.answers.read.push_back((range, buf));
+        Ok(())
     }
 
-    fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) {
+    fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) -> Result<(), Broken> {
         let answers = &mut self.common.answers;
         answers.to_read.push_front(range);
         if cx.now.mono >= answers.reads_again_at {
@@ -229,11 +230,12 @@ impl Group {
             answers.reads_again_at = cx.now.mono.plus(APPLY_RETRY_AFTER);
         }
         if answers.failures >= READ_FAILURES_MAX {
-            return self.fail(cx, Broken::VolumeRead);
+            return Err(Broken::VolumeRead);
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
         let key = TimerKey::Group(self.common.id(), GroupTimer::ApplyRetry);
         cx.timers.set_sooner(key, self.common.answers.reads_again_at);
+        Ok(())
     }
 }
 

@@ -23,20 +23,24 @@ use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 
 impl Group {
-    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) {
+    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) -> Result<(), Broken> {
         let Some(at) = self.secondary.applying.iter().position(|a| a.record.seq == seq) else {
             unreachable!("an apply completes once")
         };
         if matches!(self.common.state, State::Failed(_)) {
-            return self.secondary.let_go_of_applying(at);
+            self.secondary.let_go_of_applying(at);
+            return Ok(());
         }
         let record = self.secondary.applying[at].record.clone();
         match (result, &record.content) {
-            (Err(IoError::NoSpace), _) => return self.secondary.pause_apply(&mut self.common, cx, Pause::PeerFull),
+            (Err(IoError::NoSpace), _) => {
+                self.secondary.pause_apply(&mut self.common, cx, Pause::PeerFull);
+                return Ok(());
+            }
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             // What cannot be read here is not known to be equal: it is sent, and written over.
             (Err(_), Content::Probe(_)) => self.secondary.answer_probe(&mut self.common, cx, seq, false),
-            (Err(_), _) => return self.fail(cx, Broken::VolumeApply),
+            (Err(_), _) => return Err(Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => {
                 self.secondary.answer_probe(&mut self.common, cx, seq, ours == *theirs)
             }
@@ -52,19 +56,21 @@ impl Group {
         self.secondary.collect_applied(&mut self.common, cx);
         self.secondary.apply(&mut self.common, cx);
         self.secondary.replay_goes_on(&mut self.common, cx);
+        Ok(())
     }
 
-    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) {
-        let Some(cycle) = self.secondary.cycle.as_mut() else { return };
+    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        let Some(cycle) = self.secondary.cycle.as_mut() else { return Ok(()) };
         cycle.flushes -= 1;
         cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
             cx.marks.hit(Mark::FlushFailedLatched);
-            return self.fail(cx, Broken::VolumeFlush);
+            return Err(Broken::VolumeFlush);
         }
         if cycle.flushes == 0 {
             self.secondary.cycle_flushed(&mut self.common, cx);
         }
+        Ok(())
     }
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.

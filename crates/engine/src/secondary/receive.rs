@@ -28,7 +28,7 @@ use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
-use crate::state::{Broken, State};
+use crate::state::State;
 use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store};
 
 /// What a record does, with its bytes.
@@ -112,10 +112,7 @@ pub(crate) struct Beginning {
 }
 
 impl Group {
-    pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64, ok: bool) {
-        if !ok {
-            self.fail(cx, Broken::Journal);
-        }
+    pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64) {
         let secondary = &mut self.secondary;
         if matches!(self.common.state, State::Failed(_)) {
             // What of it is durable the next start finds.

@@ -172,7 +172,12 @@ impl Group {
         self.bits_saved(cx);
     }
 
-    pub fn restore_read_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<IoDone, IoError>) {
+    pub fn restore_read_done(
+        &mut self,
+        cx: &mut Cx,
+        saved: Saved,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
         let store = Store::Volume(self.common.id(), saved.volume);
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
@@ -190,11 +195,12 @@ impl Group {
                 );
                 self.secondary.restored(&mut self.common, cx, |back| back.damaged = Some(what));
             }
-            _ => self.fail(cx, Broken::Undo),
+            _ => return Err(Broken::Undo),
         }
+        Ok(())
     }
 
-    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) {
+    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) -> Result<(), Broken> {
         match result {
             Ok(()) => self.secondary.restored(&mut self.common, cx, |back| back.waits = !back.again.is_empty()),
             Err(IoError::NoSpace) => {
@@ -204,8 +210,9 @@ impl Group {
                 }
                 self.secondary.restored(&mut self.common, cx, |back| back.again.push(saved));
             }
-            Err(_) => self.fail(cx, Broken::VolumeApply),
+            Err(_) => return Err(Broken::VolumeApply),
         }
+        Ok(())
     }
 
     pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
