@@ -79,16 +79,24 @@ impl Group {
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
         let done = match self.common.slots.take(slot) {
-            Some(Op::LocalFlush(volume)) => self.local_flush_done(cx, volume, result.is_ok()),
-            Some(Op::PullRead { range, session, question }) => self.pull_read(cx, range, (session, question), result),
-            Some(Op::PullWrite { bytes }) => self.pull_written(cx, bytes, result.is_ok()),
-            Some(Op::PullFlush) => self.pull_flushed(cx, result.is_ok()),
-            Some(Op::Apply { seq }) => self.apply_done(cx, seq, result),
-            Some(Op::ReplicaFlush) => self.replica_flush_done(cx, result.is_ok()),
-            Some(Op::SaveRead { piece }) => self.save_read_done(cx, piece, result),
-            Some(Op::SaveBatch { last_piece }) => self.save_batch_done(cx, last_piece, result.map(|_| ())),
-            Some(Op::RestoreRead(saved)) => self.restore_read_done(cx, saved, result),
-            Some(Op::RestoreWrite(saved)) => self.restore_write_done(cx, saved, result.map(|_| ())),
+            Some(Op::LocalFlush(volume)) => self.primary.local_flush_done(&mut self.common, cx, volume, result.is_ok()),
+            Some(Op::PullRead { range, session, question }) => {
+                self.common.pull_read(cx, range, (session, question), result)
+            }
+            Some(Op::PullWrite { bytes }) => {
+                self.primary.peer.pull_written(&mut self.common, cx, bytes, result.is_ok())
+            }
+            Some(Op::PullFlush) => self.primary.peer.pull_flushed(&mut self.common, cx, result.is_ok()),
+            Some(Op::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
+            Some(Op::ReplicaFlush) => self.secondary.replica_flush_done(&mut self.common, cx, result.is_ok()),
+            Some(Op::SaveRead { piece }) => self.secondary.save_read_done(&mut self.common, cx, piece, result),
+            Some(Op::SaveBatch { last_piece }) => {
+                self.secondary.save_batch_done(&mut self.common, cx, last_piece, result.map(|_| ()))
+            }
+            Some(Op::RestoreRead(saved)) => self.secondary.restore_read_done(&mut self.common, cx, saved, result),
+            Some(Op::RestoreWrite(saved)) => {
+                self.secondary.restore_write_done(&mut self.common, cx, saved, result.map(|_| ()))
+            }
             Some(op) => {
                 self.io_done(cx, op, result);
                 Ok(())
@@ -110,7 +118,7 @@ impl Group {
                 if result.is_err() {
                     self.fail(cx, Broken::Journal);
                 }
-                self.batch_done(cx, ordinal);
+                self.secondary.batch_done(&mut self.common, cx, ordinal);
             }
             Op::StartRead => self.start_read_done(cx, result),
             Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
@@ -282,7 +290,7 @@ impl Group {
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
             GroupTimer::Autosync => {
-                self.try_autosync(cx);
+                self.primary.try_autosync(&mut self.common, cx);
                 self.bits_saved(cx);
             }
             GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),

@@ -17,7 +17,6 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
-use crate::group::Group;
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::planted::{Fault, planted};
@@ -166,14 +165,15 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
     limits::BATCH_BYTES_MAX.min(store_bytes / 8)
 }
 
-impl Group {
+impl Secondary {
     pub fn save_read_done(
         &mut self,
+        common: &mut Common,
         cx: &mut Cx,
         piece: Ticket,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
-        let saver = &mut self.common.saver;
+        let saver = &mut common.saver;
         let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(()) };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {
@@ -191,28 +191,29 @@ impl Group {
                 }
                 if saver.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
                     let note = "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
-                    cx.event(self.common.id(), Event::Note(note.into()));
+                    cx.event(common.id(), Event::Note(note.into()));
                 }
-                self.common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
             }
         }
-        self.secondary.pump_saves(&mut self.common, cx);
+        self.pump_saves(common, cx);
         Ok(())
     }
 
     pub fn save_batch_done(
         &mut self,
+        common: &mut Common,
         cx: &mut Cx,
         last_piece: Ticket,
         result: Result<(), IoError>,
     ) -> Result<(), Broken> {
-        let saver = &mut self.common.saver;
+        let saver = &mut common.saver;
         let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return Ok(()) };
         match result {
             Ok(()) => batch.stage = BatchStage::Durable,
             Err(IoError::NoSpace) => {
                 batch.stage = BatchStage::NoSpace;
-                self.secondary.history_full(&mut self.common, cx);
+                self.history_full(common, cx);
                 return Ok(());
             }
             Err(_) => return Err(Broken::Undo),
@@ -223,8 +224,8 @@ impl Group {
             saver.durable_piece = batch.last_piece;
             saver.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
         }
-        self.secondary.pump_saves(&mut self.common, cx);
-        self.secondary.saved_more(&mut self.common, cx);
+        self.pump_saves(common, cx);
+        self.saved_more(common, cx);
         Ok(())
     }
 }

@@ -58,7 +58,7 @@ impl Group {
     pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
         let before = core::mem::replace(&mut self.common.settings, settings);
         if self.common.role() == Role::Primary && before.mode != settings.mode {
-            self.mode_changed(cx);
+            self.primary.mode_changed(&mut self.common, cx);
             self.bits_saved(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
@@ -77,7 +77,7 @@ impl Group {
             self.primary.peer.start_alone(&mut self.common, cx);
         }
         if settings.autosync && !before.autosync {
-            self.try_autosync(cx);
+            self.primary.try_autosync(&mut self.common, cx);
             self.bits_saved(cx);
         }
         if before != settings {
@@ -87,25 +87,29 @@ impl Group {
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }
+}
 
-    pub fn mode_changed(&mut self, cx: &mut Cx) {
+impl Primary {
+    pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
-        if self.common.settings.mode == Mode::Logging {
-            (self.primary.peer.wanted_full, self.primary.peer.wanted_update) = (None, false);
-            return self.primary.fall_to_logging(&mut self.common, cx, "mode is logging");
+        if common.settings.mode == Mode::Logging {
+            (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
+            return self.fall_to_logging(common, cx, "mode is logging");
         }
-        self.primary.peer.promise_anew(&mut self.common, cx);
-        if self.common.state == State::Holding && self.common.settings.mode == Mode::Async {
-            return self.primary.stop_holding(&mut self.common, cx);
+        self.peer.promise_anew(common, cx);
+        if common.state == State::Holding && common.settings.mode == Mode::Async {
+            return self.stop_holding(common, cx);
         }
-        self.primary.wait_as_the_mode_says(&mut self.common, cx);
-        if self.common.state == State::Holding {
-            self.primary.peer.promise_from_here();
+        self.wait_as_the_mode_says(common, cx);
+        if common.state == State::Holding {
+            self.peer.promise_from_here();
         }
-        self.primary.take_up_promise(&mut self.common, cx);
-        self.try_autosync(cx);
+        self.take_up_promise(common, cx);
+        self.try_autosync(common, cx);
     }
+}
 
+impl Group {
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
         if self.common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
@@ -113,7 +117,7 @@ impl Group {
         if self.common.settings.mode == Mode::Logging {
             return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
         }
-        let Some(decision) = self.decision() else {
+        let Some(decision) = self.primary.peer.decision(&self.common) else {
             return self.primary.peer.sync_without_peer(&mut self.common, cx, id, full);
         };
         match decision {
@@ -135,7 +139,7 @@ impl Group {
         }
         let in_step = self.common.state.sends() && !full;
         self.primary.peer.wanted_update |= !in_step && !full;
-        let text = if in_step && self.repair_at_once(cx) {
+        let text = if in_step && self.primary.repair_at_once(&mut self.common, cx) {
             "the group is in step but for what could not be read, which is read again now".into()
         } else if in_step {
             self.primary.peer.under_way(&self.common)
@@ -246,7 +250,7 @@ impl Group {
         };
         if drained {
             self.common.phase = Phase::StopRecording;
-            self.save_bits_exactly(cx, AfterBits::Stopped);
+            self.common.save_bits_exactly(cx, AfterBits::Stopped);
             self.bits_saved(cx);
         }
     }
@@ -264,10 +268,14 @@ impl Group {
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
-            AfterBits::FullSync => self.begin_full_sync(cx),
+            AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
-            AfterBits::Joined { question } if question == self.primary.peer.questions => self.bits_joined(cx),
-            AfterBits::Pull { question } if question == self.primary.peer.questions => self.begin_pull(cx),
+            AfterBits::Joined { question } if question == self.primary.peer.questions => {
+                self.primary.bits_joined(&mut self.common, cx)
+            }
+            AfterBits::Pull { question } if question == self.primary.peer.questions => {
+                self.primary.begin_pull(&mut self.common, cx)
+            }
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
         }

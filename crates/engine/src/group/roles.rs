@@ -59,7 +59,7 @@ impl Group {
         self.common.phase = Phase::Recording;
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
-        self.save_bits_exactly(cx, AfterBits::Demote { id });
+        self.common.save_bits_exactly(cx, AfterBits::Demote { id });
         self.bits_saved(cx);
     }
 
@@ -161,7 +161,7 @@ impl Group {
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
         self.common.use_what_both_hold();
-        self.save_bits(cx, AfterBits::Promote { id, force, entropy });
+        self.common.save_bits(cx, AfterBits::Promote { id, force, entropy });
         self.bits_saved(cx);
     }
 
@@ -250,7 +250,7 @@ impl Group {
             None if self.common.hello.clone().is_some_and(|hello| !self.primary.fits(&mut self.common, cx, &hello)) => {
             }
             None => {
-                self.meet_peer(cx);
+                self.primary.meet_peer(&mut self.common, cx);
                 self.bits_saved(cx);
             }
         }

@@ -121,7 +121,7 @@ impl Group {
                     self.start_failed(cx, Broken::Bits, "the group's files could not be written; see the kernel log");
                 } else if done {
                     self.common.phase = Phase::Starting(StartStage::StoringBits);
-                    self.save_all_bits(cx, AfterBits::Started);
+                    self.common.save_all_bits(cx, AfterBits::Started);
                     self.bits_saved(cx);
                 }
             }
@@ -365,10 +365,10 @@ impl Group {
             self.common.store_device_sizes(cx);
         }
         if self.common.bitmap.has_moved() {
-            self.save_all_bits(cx, AfterBits::Started);
+            self.common.save_all_bits(cx, AfterBits::Started);
             return self.bits_saved(cx);
         }
-        self.save_bits(cx, AfterBits::Started);
+        self.common.save_bits(cx, AfterBits::Started);
         self.bits_saved(cx);
     }
 

@@ -15,6 +15,7 @@ use crate::ids::GroupId;
 use crate::node::{Node, mix};
 use crate::peer::Peer;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Broken, State};
 
@@ -121,14 +122,14 @@ impl Node {
     }
 }
 
-impl Group {
+impl Primary {
     /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
-    pub fn sync_in_turn(&mut self, cx: &mut Cx, full: bool) -> bool {
+    pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.primary.peer.waits_for_turn(&mut self.common, full);
-            if self.common.state == State::Logging {
-                self.primary.peer.transition(
-                    &mut self.common,
+            self.peer.waits_for_turn(common, full);
+            if common.state == State::Logging {
+                self.peer.transition(
+                    common,
                     cx,
                     State::Logging,
                     "waiting for its turn: other groups of this node are syncing",
@@ -136,26 +137,27 @@ impl Group {
             }
             return false;
         }
-        let full = self.primary.peer.full_is_wanted(&self.common) || full;
-        self.primary.peer.wanted_full =
-            self.common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
-        if self.primary.peer.stream.is_some() || self.primary.peer.cut.is_some() {
+        let full = self.peer.full_is_wanted(common) || full;
+        self.peer.wanted_full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        if self.peer.stream.is_some() || self.peer.cut.is_some() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
-            self.primary.fail_held(&mut self.common, cx);
-            self.primary.fall_to_logging(&mut self.common, cx, "the operator asked for a sync");
+            self.fail_held(common, cx);
+            self.fall_to_logging(common, cx, "the operator asked for a sync");
         }
         if full {
-            self.primary.peer.ask_nothing(&mut self.common, cx);
-            self.mark_everything(cx);
-        } else if self.settle(cx) {
-            self.primary.peer.begin_sync(&mut self.common, cx, false);
+            self.peer.ask_nothing(common, cx);
+            common.mark_everything(cx);
+        } else if self.settle(common, cx) {
+            self.peer.begin_sync(common, cx, false);
         }
         true
     }
+}
 
+impl Group {
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
-        let begins = self.sync_in_turn(cx, full);
+        let begins = self.primary.sync_in_turn(&mut self.common, cx, full);
         self.bits_saved(cx);
         if !begins {
             return "the sync begins by itself when it is its turn: other groups of this node are syncing";
@@ -176,11 +178,11 @@ impl Group {
             && matches!(self.common.phase, Phase::Running)
             && !matches!(self.common.state, State::Failed(_))
             && self.common.hello.as_ref().is_some_and(|h| !h.failed)
-            && !matches!(self.decision(), None | Some(Decision::Refuse(_)));
+            && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
         if may && self.primary.peer.full_is_wanted(&self.common) {
-            self.sync_in_turn(cx, true);
+            self.primary.sync_in_turn(&mut self.common, cx, true);
         } else if self.common.state == State::Logging {
-            self.try_autosync(cx);
+            self.primary.try_autosync(&mut self.common, cx);
         }
         self.bits_saved(cx);
     }

@@ -7,6 +7,7 @@ use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
+use crate::peer::Peer;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
@@ -22,7 +23,7 @@ impl Group {
             return;
         }
         self.secondary.take_peer_hello(&mut self.common, hello);
-        self.meet_peer(cx);
+        self.primary.meet_peer(&mut self.common, cx);
         self.bits_saved(cx);
         self.primary.peer.tell_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
@@ -54,7 +55,7 @@ impl Group {
             self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
         }
         if self.common.state == State::Logging || promoted {
-            self.meet_peer(cx);
+            self.primary.meet_peer(&mut self.common, cx);
             self.bits_saved(cx);
         }
     }
@@ -100,72 +101,74 @@ impl Primary {
     }
 }
 
-impl Group {
-    pub fn decision(&self) -> Option<Decision> {
-        self.decided().map(|(_, decision)| decision)
+impl Peer {
+    pub fn decision(&self, common: &Common) -> Option<Decision> {
+        self.decided(common).map(|(_, decision)| decision)
     }
 
     /// On a primary: the decision, and the row of the table it comes from.
-    fn decided(&self) -> Option<(Row, Decision)> {
-        let hello = self.common.hello.as_ref().filter(|_| self.common.role() == Role::Primary)?;
-        let (ours, theirs) = (self.primary.peer.identity_sent(&self.common), &hello.identity);
-        let earliest = self.common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
+    fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
+        let hello = common.hello.as_ref().filter(|_| common.role() == Role::Primary)?;
+        let (ours, theirs) = (self.identity_sent(common), &hello.identity);
+        let earliest = common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
-        let row = row(&ours, theirs, self.primary.peer.unbroken());
+        let row = row(&ours, theirs, self.unbroken());
         Some((row, row.decision(&ours, theirs)))
     }
 
-    pub fn peer_went_back(&self) -> bool {
-        matches!(self.decision(), Some(Decision::NeedsFullSync(Why::PeerWentBack { .. })))
+    pub fn peer_went_back(&self, common: &Common) -> bool {
+        matches!(self.decision(common), Some(Decision::NeedsFullSync(Why::PeerWentBack { .. })))
     }
+}
 
-    pub fn meet_peer(&mut self, cx: &mut Cx) {
-        if self.common.role() != Role::Primary
-            || !matches!(self.common.phase, Phase::Running)
-            || matches!(self.common.state, State::Failed(_))
+impl Primary {
+    pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.role() != Role::Primary
+            || !matches!(common.phase, Phase::Running)
+            || matches!(common.state, State::Failed(_))
         {
             return;
         }
-        let Some((row, decision)) = self.decided() else { return };
-        let Some(hello) = &self.common.hello else { return };
+        let Some((row, decision)) = self.peer.decided(common) else { return };
+        let Some(hello) = &common.hello else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
-        cx.event(self.common.id(), Event::Decided { row, decision });
+        cx.event(common.id(), Event::Decided { row, decision });
         if !failed && !matches!(decision, Decision::Continue(_)) {
-            self.primary.fail_held(&mut self.common, cx);
+            self.fail_held(common, cx);
         }
         match decision {
-            _ if failed => self.primary.peer_failed(&mut self.common, cx),
-            Decision::Continue(_) | Decision::UpdateSync if !self.settle(cx) => {
-                if self.primary.peer.stream.is_some() {
-                    self.primary.fail_held(&mut self.common, cx);
-                    self.primary.fall_to_logging(&mut self.common, cx, "the peer holds differences of its own");
+            _ if failed => self.peer_failed(common, cx),
+            Decision::Continue(_) | Decision::UpdateSync if !self.settle(common, cx) => {
+                if self.peer.stream.is_some() {
+                    self.fail_held(common, cx);
+                    self.fall_to_logging(common, cx, "the peer holds differences of its own");
                 }
             }
-            Decision::Continue(received) if self.primary.peer.stream.is_some() => {
-                self.primary.continue_stream(&mut self.common, cx, received, granted);
-                self.primary.peer.wanted_update = false;
-                if self.primary.peer.full_is_wanted(&self.common) {
-                    self.sync_in_turn(cx, true);
+            Decision::Continue(received) if self.peer.stream.is_some() => {
+                self.continue_stream(common, cx, received, granted);
+                self.peer.wanted_update = false;
+                if self.peer.full_is_wanted(common) {
+                    self.sync_in_turn(common, cx, true);
                 }
             }
             Decision::Continue(_) | Decision::UpdateSync => {
-                self.primary.fall_to_logging(&mut self.common, cx, "the link is up, a sync is due");
-                self.try_autosync(cx);
+                self.fall_to_logging(common, cx, "the link is up, a sync is due");
+                self.try_autosync(common, cx);
             }
             Decision::NeedsFullSync(why) => {
-                self.primary.fall_to_logging(&mut self.common, cx, &alloc::format!("{why}"));
-                if self.primary.peer.full_is_wanted(&self.common) {
+                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
+                if self.peer.full_is_wanted(common) {
                     // The operator has asked for it already, and it waited for its turn.
-                    self.sync_in_turn(cx, true);
+                    self.sync_in_turn(common, cx, true);
                 } else {
-                    self.settle_fork(cx);
+                    self.settle_fork(common, cx);
                 }
             }
             Decision::Refuse(why) => {
                 cx.marks.hit(Mark::ForkRefused);
-                self.primary.fall_to_logging(&mut self.common, cx, &alloc::format!("{why}"));
+                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
         }

@@ -4,7 +4,6 @@
 use crate::Event;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::group::Group;
 use crate::limits;
 use crate::peer::Peer;
 use crate::peer::resync::Resync;
@@ -54,13 +53,13 @@ impl Primary {
     }
 }
 
-impl Group {
+impl Primary {
     /// An operator's `sync` waits for nothing. False: nothing is put off.
-    pub fn repair_at_once(&mut self, cx: &mut Cx) -> bool {
-        let is_put_off = self.primary.peer.repair.due && self.primary.peer.repair.again_at.is_some();
+    pub fn repair_at_once(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let is_put_off = self.peer.repair.due && self.peer.repair.again_at.is_some();
         if is_put_off {
-            self.primary.peer.repair.again_at = Some(cx.now.mono);
-            self.try_autosync(cx);
+            self.peer.repair.again_at = Some(cx.now.mono);
+            self.try_autosync(common, cx);
         }
         is_put_off
     }

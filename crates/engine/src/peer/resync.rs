@@ -10,7 +10,6 @@ use crate::common::Phase;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::{Header, Kind, SyncBegin, flags};
-use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::Peer;
@@ -140,110 +139,102 @@ impl Resync {
     }
 }
 
-impl Group {
+impl Primary {
     // ---- beginning -------------------------------------------------------------------------------------------------
 
     /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
-    pub fn try_autosync(&mut self, cx: &mut Cx) {
-        if self.common.role() != Role::Primary || !matches!(self.common.phase, Phase::Running) {
+    pub fn try_autosync(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.role() != Role::Primary || !matches!(common.phase, Phase::Running) {
             return;
         }
-        match self.common.state {
-            State::Logging => self.autosync_from_logging(cx),
-            State::CatchingUp | State::Replicating if self.primary.peer.resync.is_none() => {
-                self.primary.peer.begin_repair(&mut self.common, cx)
-            }
+        match common.state {
+            State::Logging => self.autosync_from_logging(common, cx),
+            State::CatchingUp | State::Replicating if self.peer.resync.is_none() => self.peer.begin_repair(common, cx),
             // A sync or a pause is under way: look again after it.
-            _ if self.primary.peer.repair.due => self.common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
+            _ if self.peer.repair.due => common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
             _ => {}
         }
     }
 
-    fn autosync_from_logging(&mut self, cx: &mut Cx) {
-        if self.common.hello.is_none() {
+    fn autosync_from_logging(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.hello.is_none() {
             return;
         }
-        let waits = if self.common.settings.mode == Mode::Logging {
+        let waits = if common.settings.mode == Mode::Logging {
             Some("mode is logging")
-        } else if self.common.sb.current.held_in_logging {
+        } else if common.sb.current.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
-        } else if self.common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
+        } else if common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
-        } else if !(self.common.settings.autosync
-            || self.primary.peer.wanted_update
-            || self.primary.peer.full_is_wanted(&self.common))
-        {
+        } else if !(common.settings.autosync || self.peer.wanted_update || self.peer.full_is_wanted(common)) {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
         };
         if let Some(waits) = waits {
-            let why = match self.decision() {
+            let why = match self.peer.decision(common) {
                 // That one would be refused.
-                Some(Decision::NeedsFullSync(why)) if !self.primary.peer.full_is_wanted(&self.common) => {
+                Some(Decision::NeedsFullSync(why)) if !self.peer.full_is_wanted(common) => {
                     alloc::format!("{why}")
                 }
                 Some(Decision::Refuse(why)) => alloc::format!("{why}"),
                 _ => waits.into(),
             };
-            return self.primary.peer.transition(&mut self.common, cx, State::Logging, &why);
+            return self.peer.transition(common, cx, State::Logging, &why);
         }
-        let healthy = self.common.hello.as_ref().is_some_and(|h| !h.failed) && !self.primary.peer.generation_due;
-        let may = match self.decision() {
+        let healthy = common.hello.as_ref().is_some_and(|h| !h.failed) && !self.peer.generation_due;
+        let may = match self.peer.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
-            Some(Decision::NeedsFullSync(_)) => self.primary.peer.full_is_wanted(&self.common),
+            Some(Decision::NeedsFullSync(_)) => self.peer.full_is_wanted(common),
             _ => false,
         };
-        if cx.now.mono < self.primary.peer.stall.left_alone_until {
+        if cx.now.mono < self.peer.stall.left_alone_until {
             if healthy && may {
-                self.primary.peer.transition(
-                    &mut self.common,
-                    cx,
-                    State::Logging,
-                    self.primary.peer.stall.pause_words(),
-                );
+                self.peer.transition(common, cx, State::Logging, self.peer.stall.pause_words());
             }
-            let wait = self.primary.peer.stall.left_alone_until.since(cx.now.mono);
-            return self.common.set_timer(cx, GroupTimer::Autosync, wait);
+            let wait = self.peer.stall.left_alone_until.since(cx.now.mono);
+            return common.set_timer(cx, GroupTimer::Autosync, wait);
         }
-        if healthy && may && self.settle(cx) {
-            self.sync_in_turn(cx, false);
+        if healthy && may && self.settle(common, cx) {
+            self.sync_in_turn(common, cx, false);
         }
     }
+}
 
+impl Common {
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
     pub fn mark_everything(&mut self, cx: &mut Cx) {
-        for volume in &mut self.common.volumes {
+        for volume in &mut self.volumes {
             volume.dirty.set_all();
             volume.doubt = None;
         }
-        self.common.sb.current.compare = false;
+        self.sb.current.compare = false;
         self.save_bits(cx, AfterBits::FullSync);
     }
+}
 
-    pub fn begin_full_sync(&mut self, cx: &mut Cx) {
-        match self.primary.peer.settling {
-            Settling::Done if self.primary.peer.full_is_wanted(&self.common) => {}
+impl Peer {
+    pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        match self.settling {
+            Settling::Done if self.full_is_wanted(common) => {}
             // Once it is on record that nothing will be pulled.
-            Settling::Draining | Settling::Recording => return self.primary.peer.full_sync_due = true,
+            Settling::Draining | Settling::Recording => return self.full_sync_due = true,
             // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
             _ => return,
         }
-        let fits = self.common.state == State::Logging
-            && matches!(self.common.phase, Phase::Running)
-            && self.common.hello.is_some();
-        let sb = &self.common.sb.current;
+        let fits = common.state == State::Logging && matches!(common.phase, Phase::Running) && common.hello.is_some();
+        let sb = &common.sb.current;
         let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
-        let held = sb.held_in_logging || changed || self.common.settings.mode == Mode::Logging;
-        if !fits || held || matches!(self.decision(), None | Some(Decision::Refuse(_))) {
+        let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
+        if !fits || held || matches!(self.decision(common), None | Some(Decision::Refuse(_))) {
             return;
         }
         if !cx.may_sync {
             // Another group took the place while this one's bits were being stored.
-            self.primary.peer.waits_for_turn(&mut self.common, true);
+            self.waits_for_turn(common, true);
             return;
         }
-        self.primary.peer.begin_sync(&mut self.common, cx, true);
+        self.begin_sync(common, cx, true);
     }
 }
 

@@ -25,6 +25,7 @@ use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::peer::Peer;
 use crate::planted::{Fault, planted};
+use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
@@ -102,68 +103,6 @@ pub(crate) struct Pulling {
 }
 
 impl Group {
-    // ---- the primary asks -------------------------------------------------------------------------------------------
-
-    /// Whether this session may go on to send; if not, what is missing was asked for.
-    pub fn settle(&mut self, cx: &mut Cx) -> bool {
-        let (Some(hello), Some(link)) = (&self.common.hello, cx.peer.link) else { return false };
-        match self.primary.peer.settling {
-            Settling::Done => return true,
-            Settling::NotYet if self.peer_went_back() => {
-                self.went_back_in_doubt(cx);
-                return false;
-            }
-            Settling::NotYet => {}
-            _ => return false,
-        }
-        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
-            self.primary.peer.questions += 1;
-            cx.send(link, self.primary.peer.question(&self.common, cx, Kind::BitsAsk), SendPayload::None);
-            self.primary.peer.settling = Settling::AskedBits;
-            return false;
-        }
-        self.primary.peer.settle_tail(&mut self.common, cx);
-        matches!(self.primary.peer.settling, Settling::Done)
-    }
-
-    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
-    /// promoted again before it could ask.
-    pub fn settle_fork(&mut self, cx: &mut Cx) {
-        let peer_is_new = self.common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
-        if self.primary.peer.withheld && self.common.sb.current.is_unmet() && peer_is_new {
-            cx.marks.hit(Mark::NewPairMet);
-            return self.primary.peer.nothing_in_doubt(&mut self.common, cx);
-        }
-        if self.primary.peer.withheld
-            && self.common.hello.as_ref().is_some_and(|hello| self.common.followed_in_doubt(&hello.identity))
-        {
-            self.settle(cx);
-        }
-    }
-
-    pub fn settled_recorded(&mut self, cx: &mut Cx) {
-        if matches!(self.primary.peer.settling, Settling::Recording) {
-            self.primary.peer.settling = Settling::Done;
-        }
-        if matches!(self.common.state, State::Failed(_)) {
-            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
-            return;
-        }
-        self.primary.peer.open_exports(&mut self.common, cx);
-        if core::mem::take(&mut self.primary.peer.full_sync_due) && self.primary.peer.full_is_wanted(&self.common) {
-            self.begin_full_sync(cx);
-        } else {
-            self.meet_if_apart(cx);
-        }
-    }
-
-    /// Something that stood in the way of a sync is done.
-    fn meet_if_apart(&mut self, cx: &mut Cx) {
-        if self.primary.peer.stream.is_none() && self.primary.peer.cut.is_none() {
-            self.meet_peer(cx);
-        }
-    }
-
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
         if !matches!(self.common.phase, Phase::Running) || matches!(self.common.state, State::Failed(_)) {
@@ -174,11 +113,11 @@ impl Group {
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
             (Kind::Bits, FramePayload::Control(words)) => {
-                self.bits_arrived(cx, header, words)?;
+                self.primary.peer.bits_arrived(&mut self.common, cx, header, words)?;
                 self.bits_saved(cx);
             }
             (Kind::Bits, FramePayload::None) => {
-                self.bits_arrived(cx, header, &[])?;
+                self.primary.peer.bits_arrived(&mut self.common, cx, header, &[])?;
                 self.bits_saved(cx);
             }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
@@ -189,11 +128,11 @@ impl Group {
                 self.secondary.answer_tail(&mut self.common, cx);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => {
-                self.tail_arrived(cx, header, decode_ranges(bytes)?)?;
+                self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;
                 self.bits_saved(cx);
             }
             (Kind::Tail, FramePayload::None) => {
-                self.tail_arrived(cx, header, Vec::new())?;
+                self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
                 self.bits_saved(cx);
             }
             (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
@@ -205,52 +144,106 @@ impl Group {
         Some(())
     }
 
-    fn bits_arrived(&mut self, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
-        if !matches!(self.primary.peer.settling, Settling::AskedBits) {
-            return Some(());
+    pub fn generation_recorded(&mut self, cx: &mut Cx) {
+        self.primary.peer.generation_due = false;
+        let generation = self.common.sb.current.identity.generation;
+        cx.event(self.common.id(), Event::WritesAlone { generation });
+        self.primary.pump_activity(&mut self.common, cx);
+        self.say_hello(cx, Kind::GroupState);
+        self.primary.meet_if_apart(&mut self.common, cx);
+        self.bits_saved(cx);
+    }
+}
+
+impl Primary {
+    // ---- the primary asks -------------------------------------------------------------------------------------------
+
+    /// Whether this session may go on to send; if not, what is missing was asked for.
+    pub fn settle(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return false };
+        match self.peer.settling {
+            Settling::Done => return true,
+            Settling::NotYet if self.peer.peer_went_back(common) => {
+                self.went_back_in_doubt(common, cx);
+                return false;
+            }
+            Settling::NotYet => {}
+            _ => return false,
         }
-        let at = usize::from(header.volume.0);
-        let (theirs, volume) = (*self.common.hello.as_ref()?.volume_bytes.get(at)?, self.common.volumes.get_mut(at)?);
-        let last = header.offset.checked_add(words.len() as u64 * 8)?;
-        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
-        // Its volume may be larger than ours.
-        if !in_words || last > regions(theirs).next_multiple_of(64) {
-            return None;
+        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
+            self.peer.questions += 1;
+            cx.send(link, self.peer.question(common, cx, Kind::BitsAsk), SendPayload::None);
+            self.peer.settling = Settling::AskedBits;
+            return false;
         }
-        for (at, word) in words.chunks_exact(8).enumerate() {
-            let word = u64::from_le_bytes(word.try_into().ok()?);
-            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+        self.peer.settle_tail(common, cx);
+        matches!(self.peer.settling, Settling::Done)
+    }
+
+    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
+    /// promoted again before it could ask.
+    pub fn settle_fork(&mut self, common: &mut Common, cx: &mut Cx) {
+        let peer_is_new = common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
+        if self.peer.withheld && common.sb.current.is_unmet() && peer_is_new {
+            cx.marks.hit(Mark::NewPairMet);
+            return self.peer.nothing_in_doubt(common, cx);
         }
-        if header.flags & flags::LAST != 0 {
-            cx.marks.hit(Mark::BitsJoined);
-            self.primary.peer.settling = Settling::StoringBits;
-            self.save_bits(cx, AfterBits::Joined { question: self.primary.peer.questions });
+        if self.peer.withheld && common.hello.as_ref().is_some_and(|hello| common.followed_in_doubt(&hello.identity)) {
+            self.settle(common, cx);
         }
-        Some(())
+    }
+
+    pub fn settled_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(self.peer.settling, Settling::Recording) {
+            self.peer.settling = Settling::Done;
+        }
+        if matches!(common.state, State::Failed(_)) {
+            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
+            return;
+        }
+        self.peer.open_exports(common, cx);
+        if core::mem::take(&mut self.peer.full_sync_due) && self.peer.full_is_wanted(common) {
+            self.peer.begin_full_sync(common, cx);
+        } else {
+            self.meet_if_apart(common, cx);
+        }
+    }
+
+    /// Something that stood in the way of a sync is done.
+    fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.stream.is_none() && self.peer.cut.is_none() {
+            self.meet_peer(common, cx);
+        }
     }
 
     /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal.
-    pub fn bits_joined(&mut self, cx: &mut Cx) {
-        if matches!(self.primary.peer.settling, Settling::StoringBits) {
-            self.primary.peer.settling = Settling::NotYet;
-            if let Some(hello) = &mut self.common.hello {
+    pub fn bits_joined(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(self.peer.settling, Settling::StoringBits) {
+            self.peer.settling = Settling::NotYet;
+            if let Some(hello) = &mut common.hello {
                 // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
-                let known = &mut self.common.sb.current.confirmed;
+                let known = &mut common.sb.current.confirmed;
                 let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
                 known.place = known.place.min(hello.identity.position).max(earliest);
                 hello.dirty_bytes = 0;
             }
-            self.meet_if_apart(cx);
+            self.meet_if_apart(common, cx);
         }
     }
 
-    fn tail_arrived(&mut self, cx: &mut Cx, header: &Header, more: Vec<VolumeRange>) -> Option<()> {
-        let Settling::AskedTail { ranges } = &mut self.primary.peer.settling else { return Some(()) };
+    fn tail_arrived(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        header: &Header,
+        more: Vec<VolumeRange>,
+    ) -> Option<()> {
+        let Settling::AskedTail { ranges } = &mut self.peer.settling else { return Some(()) };
         // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
         let mut before = ranges.last().copied();
         for range in &more {
             let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
-            if !fits(&self.common.volumes, range) || !before.is_none_or(apart) {
+            if !fits(&common.volumes, range) || !before.is_none_or(apart) {
                 return None;
             }
             before = Some(*range);
@@ -264,31 +257,31 @@ impl Group {
         }
         let ranges = core::mem::take(ranges);
         if header.flags & flags::UNKNOWN != 0 {
-            self.ask_about_unknown(cx);
+            self.ask_about_unknown(common, cx);
         } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
-            self.primary.peer.nothing_in_doubt(&mut self.common, cx);
-        } else if self.primary.peer.is_written_since(&self.common) {
-            self.ask_operator(cx, &ranges);
+            self.peer.nothing_in_doubt(common, cx);
+        } else if self.peer.is_written_since(common) {
+            self.ask_operator(common, cx, &ranges);
         } else {
             for range in &ranges {
                 let (first, last) = region_span(range.offset, range.length);
-                let dirty = &mut self.common.volume(range.volume).dirty;
+                let dirty = &mut common.volume(range.volume).dirty;
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
-            self.primary.peer.settling = Settling::StoringRanges { ranges };
-            self.save_bits(cx, AfterBits::Pull { question: self.primary.peer.questions });
+            self.peer.settling = Settling::StoringRanges { ranges };
+            common.save_bits(cx, AfterBits::Pull { question: self.peer.questions });
         }
         Some(())
     }
 
-    fn ask_operator(&mut self, cx: &mut Cx, ranges: &[VolumeRange]) {
+    fn ask_operator(&mut self, common: &mut Common, cx: &mut Cx, ranges: &[VolumeRange]) {
         cx.marks.hit(Mark::TailAskedAbout);
-        self.primary.peer.settling = Settling::Asking;
-        let outside = self.primary.peer.withheld && self.common.sb.current.changed_outside;
+        self.peer.settling = Settling::Asking;
+        let outside = self.peer.withheld && common.sb.current.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
-            self.stays_closed(cx, None);
+            self.peer.stays_closed(common, cx, None);
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
@@ -298,144 +291,160 @@ impl Group {
              and promote the peer with --force",
             Size(bytes),
             ranges.len(),
-            self.keeps_this_nodes_content()
+            self.peer.keeps_this_nodes_content(common)
         );
-        self.primary.fall_to_logging(&mut self.common, cx, &why);
-    }
-
-    /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
-    fn keeps_this_nodes_content(&self) -> &'static str {
-        match self.decision() {
-            Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
-            _ => "farshore sync GROUP",
-        }
+        self.fall_to_logging(common, cx, &why);
     }
 
     /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
     /// known to nobody any more.
-    fn went_back_in_doubt(&mut self, cx: &mut Cx) {
+    fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(Decision::NeedsFullSync(why)) =
-            self.decision().filter(|_| self.common.is_in_doubt() && self.primary.peer.withheld)
+            self.peer.decision(common).filter(|_| common.is_in_doubt() && self.peer.withheld)
         else {
             return;
         };
         cx.marks.hit(Mark::WentBackInDoubt);
-        self.primary.peer.settling = Settling::Asking;
+        self.peer.settling = Settling::Asking;
         let why = format!(
             "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
              more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
              demote this node and promote the peer with --force",
-            self.keeps_this_nodes_content()
+            self.peer.keeps_this_nodes_content(common)
         );
-        self.stay_closed_for(cx, why);
+        self.stay_closed_for(common, cx, why);
     }
 
-    fn stay_closed_for(&mut self, cx: &mut Cx, why: String) {
-        self.stays_closed(cx, Some(why.clone()));
-        self.primary.fall_to_logging(&mut self.common, cx, &why);
-        self.common.reason = why;
+    fn stay_closed_for(&mut self, common: &mut Common, cx: &mut Cx, why: String) {
+        self.peer.stays_closed(common, cx, Some(why.clone()));
+        self.fall_to_logging(common, cx, &why);
+        common.reason = why;
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
-    fn ask_about_unknown(&mut self, cx: &mut Cx) {
+    fn ask_about_unknown(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::TailUnknown);
-        self.primary.peer.settling = Settling::Asking;
-        let keeps = self.keeps_this_nodes_content();
-        if !self.primary.peer.withheld {
+        self.peer.settling = Settling::Asking;
+        let keeps = self.peer.keeps_this_nodes_content(common);
+        if !self.peer.withheld {
             let why = format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
                  holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
             );
-            return self.primary.fall_to_logging(&mut self.common, cx, &why);
+            return self.fall_to_logging(common, cx, &why);
         }
         let why = format!(
             "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
              more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
-        self.stay_closed_for(cx, why);
+        self.stay_closed_for(common, cx, why);
+    }
+
+    /// What will be pulled is marked durably: fetch it.
+    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+        let is_written_since = self.peer.is_written_since(common);
+        let Settling::StoringRanges { ranges } = &mut self.peer.settling else { return };
+        if is_written_since {
+            let ranges = core::mem::take(ranges);
+            return self.ask_operator(common, cx, &ranges);
+        }
+        let left = core::mem::take(ranges).into();
+        self.peer.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
+        self.peer.pulling.moved_at = cx.now.mono;
+        self.peer.pump_pull(common, cx);
+    }
+
+    /// It is on record that this node serves what the peer may know better.
+    pub fn serves_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(common.state, State::Failed(_)) || self.peer.waits_for_choice(common) {
+            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
+            self.peer.never_served(common);
+            return common.save(cx, None);
+        }
+        self.peer.open_exports(common, cx);
+        if matches!(self.peer.settling, Settling::Asking) {
+            // What the operator was told is true of an export that is closed.
+            self.peer.settling = Settling::NotYet;
+        }
+        // One that stood still is asked anew: from now on the operator has the choice.
+        self.meet_if_apart(common, cx);
+    }
+}
+
+impl Peer {
+    fn bits_arrived(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
+        if !matches!(self.settling, Settling::AskedBits) {
+            return Some(());
+        }
+        let at = usize::from(header.volume.0);
+        let (theirs, volume) = (*common.hello.as_ref()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
+        let last = header.offset.checked_add(words.len() as u64 * 8)?;
+        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
+        // Its volume may be larger than ours.
+        if !in_words || last > regions(theirs).next_multiple_of(64) {
+            return None;
+        }
+        for (at, word) in words.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().ok()?);
+            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+        }
+        if header.flags & flags::LAST != 0 {
+            cx.marks.hit(Mark::BitsJoined);
+            self.settling = Settling::StoringBits;
+            common.save_bits(cx, AfterBits::Joined { question: self.questions });
+        }
+        Some(())
+    }
+
+    /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
+    fn keeps_this_nodes_content(&self, common: &Common) -> &'static str {
+        match self.decision(common) {
+            Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
+            _ => "farshore sync GROUP",
+        }
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
     /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
-    fn stays_closed(&mut self, cx: &mut Cx, told: Option<String>) {
-        let may_open = self.common.settings.start_alone == StartAlone::Serve;
-        if !self.primary.peer.withheld || self.common.sb.current.is_closed_until_chosen() || may_open {
+    fn stays_closed(&mut self, common: &mut Common, cx: &mut Cx, told: Option<String>) {
+        let may_open = common.settings.start_alone == StartAlone::Serve;
+        if !self.withheld || common.sb.current.is_closed_until_chosen() || may_open {
             return;
         }
         if planted(Fault::ChoiceForgotten) {
-            return told.into_iter().for_each(|told| cx.event(self.common.id(), Event::Note(told)));
+            return told.into_iter().for_each(|told| cx.event(common.id(), Event::Note(told)));
         }
         let then = AfterSuper::StaysClosed { told };
-        self.common.sb.current.given_up = Seq(u64::MAX);
-        self.primary.peer.never_served(&mut self.common);
-        self.common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
-        self.common.save_in_both_slots(cx, then);
+        common.sb.current.given_up = Seq(u64::MAX);
+        self.never_served(common);
+        common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        common.save_in_both_slots(cx, then);
     }
 
-    /// What will be pulled is marked durably: fetch it.
-    pub fn begin_pull(&mut self, cx: &mut Cx) {
-        let is_written_since = self.primary.peer.is_written_since(&self.common);
-        let Settling::StoringRanges { ranges } = &mut self.primary.peer.settling else { return };
-        if is_written_since {
-            let ranges = core::mem::take(ranges);
-            return self.ask_operator(cx, &ranges);
-        }
-        let left = core::mem::take(ranges).into();
-        self.primary.peer.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
-        self.primary.peer.pulling.moved_at = cx.now.mono;
-        self.primary.peer.pump_pull(&mut self.common, cx);
-    }
-
-    pub fn pull_written(&mut self, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
-        self.primary.peer.pulling.writing -= 1;
-        self.primary.peer.pulling.unflushed = true;
+    pub fn pull_written(&mut self, common: &mut Common, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
+        self.pulling.writing -= 1;
+        self.pulling.unflushed = true;
         if !ok {
             return Err(Broken::VolumeApply);
         }
         // Of a session that ended meanwhile: harmless, it is asked for again.
-        if let Settling::Pulling(pull) = &mut self.primary.peer.settling {
+        if let Settling::Pulling(pull) = &mut self.settling {
             pull.bytes += bytes;
         }
-        self.primary.peer.pump_pull(&mut self.common, cx);
-        self.primary.peer.pull_rests(&mut self.common, cx);
+        self.pump_pull(common, cx);
+        self.pull_rests(common, cx);
         Ok(())
     }
 
-    pub fn pull_flushed(&mut self, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
-        self.primary.peer.pulling.flushes -= 1;
+    pub fn pull_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        self.pulling.flushes -= 1;
         if !ok {
             return Err(Broken::VolumeFlush);
         }
-        self.primary.peer.pull_rests(&mut self.common, cx);
+        self.pull_rests(common, cx);
         Ok(())
-    }
-
-    /// It is on record that this node serves what the peer may know better.
-    pub fn serves_in_doubt(&mut self, cx: &mut Cx) {
-        if matches!(self.common.state, State::Failed(_)) || self.primary.peer.waits_for_choice(&self.common) {
-            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
-            self.primary.peer.never_served(&mut self.common);
-            return self.common.save(cx, None);
-        }
-        self.primary.peer.open_exports(&mut self.common, cx);
-        if matches!(self.primary.peer.settling, Settling::Asking) {
-            // What the operator was told is true of an export that is closed.
-            self.primary.peer.settling = Settling::NotYet;
-        }
-        // One that stood still is asked anew: from now on the operator has the choice.
-        self.meet_if_apart(cx);
-    }
-
-    pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.generation_due = false;
-        let generation = self.common.sb.current.identity.generation;
-        cx.event(self.common.id(), Event::WritesAlone { generation });
-        self.primary.pump_activity(&mut self.common, cx);
-        self.say_hello(cx, Kind::GroupState);
-        self.meet_if_apart(cx);
-        self.bits_saved(cx);
     }
 }
 

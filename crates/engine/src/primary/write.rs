@@ -13,7 +13,6 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::formats::wire::{HEADER_BYTES, Header, Kind, flags};
-use crate::group::Group;
 use crate::ids::*;
 use crate::limits;
 use crate::peer::Peer;
@@ -138,10 +137,10 @@ impl WriteOp {
     }
 }
 
-impl Group {
-    pub fn local_flush_done(&mut self, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
+impl Primary {
+    pub fn local_flush_done(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
         let ok = ok || planted(Fault::FailedFlushIgnored);
-        let volume = self.common.volume(id);
+        let volume = common.volume(id);
         let through = volume.flushing.take().expect("one flush at a time");
         let mut waiters = core::mem::take(&mut volume.flush_now);
         volume.flush_now = core::mem::take(&mut volume.flush_next);
@@ -155,32 +154,32 @@ impl Group {
             cx.marks.hit(Mark::FlushFailedLatched);
         }
         if !ok {
-            let volume = self.common.volume(id);
+            let volume = common.volume(id);
             waiters.append(&mut volume.flush_now);
             waiters.append(&mut volume.flush_later);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
-            self.common.caches_lost();
-            self.common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
+            common.caches_lost();
+            common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
             return Err(Broken::VolumeFlush);
         }
-        let unrecorded = |waiter: &FlushWaiter| waiter.record > self.common.volumes[usize::from(id.0)].recorded;
+        let unrecorded = |waiter: &FlushWaiter| waiter.record > common.volumes[usize::from(id.0)].recorded;
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
         for waiter in plain {
-            self.common.flush_answer(cx, waiter, true);
+            common.flush_answer(cx, waiter, true);
         }
         if !recorded.is_empty() {
-            self.common.record_flush(cx, id, through, recorded);
+            common.record_flush(cx, id, through, recorded);
         }
-        if !self.common.volume(id).flush_now.is_empty() {
-            self.primary.peer.begin_flush(&mut self.common, cx, id);
+        if !common.volume(id).flush_now.is_empty() {
+            self.peer.begin_flush(common, cx, id);
         }
-        self.primary.peer.begin_late_flush(&mut self.common, cx, id);
+        self.peer.begin_late_flush(common, cx, id);
         // The timer may have met this flush, which does not cover what was written beside it.
-        self.primary.peer.want_flush_for_bits(&mut self.common, cx, id);
-        self.primary.peer.clear_bits(&mut self.common, cx);
-        self.primary.take_up_promise(&mut self.common, cx);
-        if self.primary.peer.peer_wants_flush {
-            self.primary.peer.tell_primary_state(&mut self.common, cx);
+        self.peer.want_flush_for_bits(common, cx, id);
+        self.peer.clear_bits(common, cx);
+        self.take_up_promise(common, cx);
+        if self.peer.peer_wants_flush {
+            self.peer.tell_primary_state(common, cx);
         }
         Ok(())
     }

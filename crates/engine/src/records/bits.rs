@@ -184,7 +184,7 @@ impl BitmapWriter {
     }
 }
 
-impl Group {
+impl Common {
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable, by [`Group::bits_saved`], which
     /// is called behind this.
     pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
@@ -194,7 +194,7 @@ impl Group {
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
         };
-        let cells = (0..self.common.bitmap.count()).filter(|index| unstored(&self.common, *index)).collect();
+        let cells = (0..self.bitmap.count()).filter(|index| unstored(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
@@ -205,28 +205,30 @@ impl Group {
             let volume = &common.volumes[usize::from(volume.0)];
             volume.dirty.cell(cell) != volume.stored.cell(cell)
         };
-        let cells = (0..self.common.bitmap.count()).filter(|index| differs(&self.common, *index)).collect();
+        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell as it is in memory.
     pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let cells = (0..self.common.bitmap.count()).collect();
+        let cells = (0..self.bitmap.count()).collect();
         self.save_cells(cx, cells, then);
     }
 
     fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
-        let needed = |index: &usize| (self.common.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
+        let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
         let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
-        self.common.bitmap.wanted.extend(cells);
+        self.bitmap.wanted.extend(cells);
         if then.is_of_a_question() {
             // Nothing follows from an earlier one any more.
-            self.common.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
+            self.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
         }
-        self.common.bitmap.waiting.push(Waiting { left, then });
-        self.common.pump_cells(cx);
+        self.bitmap.waiting.push(Waiting { left, then });
+        self.pump_cells(cx);
     }
+}
 
+impl Group {
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
         self.common.bitmap.in_flight -= 1;
         self.common.bitmap.cells[index].writing = false;

@@ -160,11 +160,11 @@ impl Group {
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Settled => {
-                self.settled_recorded(cx);
+                self.primary.settled_recorded(&mut self.common, cx);
                 self.bits_saved(cx);
             }
             AfterSuper::ServedInDoubt => {
-                self.serves_in_doubt(cx);
+                self.primary.serves_in_doubt(&mut self.common, cx);
                 self.bits_saved(cx);
             }
             AfterSuper::StaysClosed { told } => {

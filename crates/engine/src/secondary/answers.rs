@@ -197,7 +197,9 @@ impl Group {
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }
     }
+}
 
+impl Common {
     pub fn pull_read(
         &mut self,
         cx: &mut Cx,
@@ -205,24 +207,22 @@ impl Group {
         (session, question): (SessionId, Seq),
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
-        self.common.answers.reads -= 1;
-        self.common.answers.reading_bytes -= range.length;
+        self.answers.reads -= 1;
+        self.answers.reading_bytes -= range.length;
         // In another session, or by another question, the primary asks anew.
-        let asked = session == cx.peer.session
-            && question == self.common.answers.pull_question
-            && self.common.answers.pulls_owed > 0;
-        if !asked || self.common.role() != Role::Secondary {
+        let asked = session == cx.peer.session && question == self.answers.pull_question && self.answers.pulls_owed > 0;
+        if !asked || self.role() != Role::Secondary {
             return Ok(());
         }
         let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
-        self.common.answers.failures = 0;
-        self.common.answers.read_bytes += range.length;
-        self.common.answers.read.push_back((range, buf));
+        self.answers.failures = 0;
+        self.answers.read_bytes += range.length;
+        self.answers.read.push_back((range, buf));
         Ok(())
     }
 
     fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) -> Result<(), Broken> {
-        let answers = &mut self.common.answers;
+        let answers = &mut self.answers;
         answers.to_read.push_front(range);
         if cx.now.mono >= answers.reads_again_at {
             // Others that were under way beside it say nothing new.
@@ -233,8 +233,8 @@ impl Group {
             return Err(Broken::VolumeRead);
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
-        let key = TimerKey::Group(self.common.id(), GroupTimer::ApplyRetry);
-        cx.timers.set_sooner(key, self.common.answers.reads_again_at);
+        let key = TimerKey::Group(self.id(), GroupTimer::ApplyRetry);
+        cx.timers.set_sooner(key, self.answers.reads_again_at);
         Ok(())
     }
 }

@@ -22,45 +22,48 @@ use crate::shared::time::Wall;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
 
-impl Group {
-    pub fn apply_done(&mut self, cx: &mut Cx, seq: Seq, result: Result<IoDone, IoError>) -> Result<(), Broken> {
-        let Some(at) = self.secondary.applying.iter().position(|a| a.record.seq == seq) else {
+impl Secondary {
+    pub fn apply_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        seq: Seq,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
+        let Some(at) = self.applying.iter().position(|a| a.record.seq == seq) else {
             unreachable!("an apply completes once")
         };
-        if matches!(self.common.state, State::Failed(_)) {
-            self.secondary.let_go_of_applying(at);
+        if matches!(common.state, State::Failed(_)) {
+            self.let_go_of_applying(at);
             return Ok(());
         }
-        let record = self.secondary.applying[at].record.clone();
+        let record = self.applying[at].record.clone();
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => {
-                self.secondary.pause_apply(&mut self.common, cx, Pause::PeerFull);
+                self.pause_apply(common, cx, Pause::PeerFull);
                 return Ok(());
             }
             (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
             // What cannot be read here is not known to be equal: it is sent, and written over.
-            (Err(_), Content::Probe(_)) => self.secondary.answer_probe(&mut self.common, cx, seq, false),
+            (Err(_), Content::Probe(_)) => self.answer_probe(common, cx, seq, false),
             (Err(_), _) => return Err(Broken::VolumeApply),
-            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => {
-                self.secondary.answer_probe(&mut self.common, cx, seq, ours == *theirs)
-            }
+            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(common, cx, seq, ours == *theirs),
             (Ok(_), _) => {
-                let secondary = &mut self.secondary;
-                secondary.unflushed_bytes += record.length;
-                if !secondary.unflushed_volumes.contains(&record.volume) {
-                    secondary.unflushed_volumes.push(record.volume);
+                self.unflushed_bytes += record.length;
+                if !self.unflushed_volumes.contains(&record.volume) {
+                    self.unflushed_volumes.push(record.volume);
                 }
             }
         }
-        self.secondary.applying[at].done = true;
-        self.secondary.collect_applied(&mut self.common, cx);
-        self.secondary.apply(&mut self.common, cx);
-        self.secondary.replay_goes_on(&mut self.common, cx);
+        self.applying[at].done = true;
+        self.collect_applied(common, cx);
+        self.apply(common, cx);
+        self.replay_goes_on(common, cx);
         Ok(())
     }
 
-    pub fn replica_flush_done(&mut self, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
-        let Some(cycle) = self.secondary.cycle.as_mut() else { return Ok(()) };
+    pub fn replica_flush_done(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        let Some(cycle) = self.cycle.as_mut() else { return Ok(()) };
         cycle.flushes -= 1;
         cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
@@ -68,11 +71,13 @@ impl Group {
             return Err(Broken::VolumeFlush);
         }
         if cycle.flushes == 0 {
-            self.secondary.cycle_flushed(&mut self.common, cx);
+            self.cycle_flushed(common, cx);
         }
         Ok(())
     }
+}
 
+impl Group {
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
     pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
         let Some(cycle) = self.secondary.cycle.take() else { return };

@@ -111,38 +111,39 @@ pub(crate) struct Beginning {
     pub recording: bool,
 }
 
-impl Group {
-    pub fn batch_done(&mut self, cx: &mut Cx, ordinal: u64) {
-        let secondary = &mut self.secondary;
-        if matches!(self.common.state, State::Failed(_)) {
+impl Secondary {
+    pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
+        if matches!(common.state, State::Failed(_)) {
             // What of it is durable the next start finds.
-            return secondary.let_go_of_batch(ordinal);
+            return self.let_go_of_batch(ordinal);
         }
-        if let Some(batch) = secondary.batches.iter_mut().find(|b| b.ordinal == ordinal) {
+        if let Some(batch) = self.batches.iter_mut().find(|b| b.ordinal == ordinal) {
             batch.done = true;
         }
         // Durable is the unbroken run: a later batch that finished first waits.
-        if let Some(batch) = secondary.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
-            secondary.durable = secondary.durable.max(batch.last);
-            secondary.ack_due = true;
+        if let Some(batch) = self.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
+            self.durable = self.durable.max(batch.last);
+            self.ack_due = true;
         }
-        while secondary.batches.front().is_some_and(|b| b.done) {
-            let batch = secondary.batches.pop_front().expect("front was there");
-            secondary.durable = secondary.durable.max(batch.last);
-            if secondary.cut.is_none() {
+        while self.batches.front().is_some_and(|b| b.done) {
+            let batch = self.batches.pop_front().expect("front was there");
+            self.durable = self.durable.max(batch.last);
+            if self.cut.is_none() {
                 // What had landed of a cut is not replayed: it is no damage when it is not there.
-                self.common.sb.current.confirmed_ordinal = batch.ordinal + 1;
+                common.sb.current.confirmed_ordinal = batch.ordinal + 1;
             }
-            secondary.ack_due = true;
-            secondary.remember(&batch.records);
+            self.ack_due = true;
+            self.remember(&batch.records);
             if !planted(Fault::ApplyBeforeJournal) {
-                secondary.to_apply.extend(batch.records);
+                self.to_apply.extend(batch.records);
             }
         }
-        self.common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        self.secondary.apply(&mut self.common, cx);
+        common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        self.apply(common, cx);
     }
+}
 
+impl Group {
     // ---- a stream begins ---------------------------------------------------------------------------------------------
 
     pub fn sync_begin(&mut self, cx: &mut Cx, begin: SyncBegin) {

@@ -168,20 +168,23 @@ impl Group {
         if let Phase::RollingBack(rollback) = &mut self.common.phase {
             rollback.stage = Stage::Bits;
         }
-        self.save_bits(cx, AfterBits::Rollback);
+        self.common.save_bits(cx, AfterBits::Rollback);
         self.bits_saved(cx);
     }
+}
 
+impl Secondary {
     pub fn restore_read_done(
         &mut self,
+        common: &mut Common,
         cx: &mut Cx,
         saved: Saved,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
-        let store = Store::Volume(self.common.id(), saved.volume);
+        let store = Store::Volume(common.id(), saved.volume);
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
-                let token = self.common.start_op(Op::RestoreWrite(saved));
+                let token = common.start_op(Op::RestoreWrite(saved));
                 let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
                 let offset = saved.offset;
                 cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
@@ -193,28 +196,36 @@ impl Group {
                     saved.volume.0 + 1,
                     saved.offset
                 );
-                self.secondary.restored(&mut self.common, cx, |back| back.damaged = Some(what));
+                self.restored(common, cx, |back| back.damaged = Some(what));
             }
             _ => return Err(Broken::Undo),
         }
         Ok(())
     }
 
-    pub fn restore_write_done(&mut self, cx: &mut Cx, saved: Saved, result: Result<(), IoError>) -> Result<(), Broken> {
+    pub fn restore_write_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        saved: Saved,
+        result: Result<(), IoError>,
+    ) -> Result<(), Broken> {
         match result {
-            Ok(()) => self.secondary.restored(&mut self.common, cx, |back| back.waits = !back.again.is_empty()),
+            Ok(()) => self.restored(common, cx, |back| back.waits = !back.again.is_empty()),
             Err(IoError::NoSpace) => {
-                self.common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-                if self.common.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
-                    cx.event(self.common.id(), Event::Note(NO_SPACE.into()));
+                common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                if common.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                    cx.event(common.id(), Event::Note(NO_SPACE.into()));
                 }
-                self.secondary.restored(&mut self.common, cx, |back| back.again.push(saved));
+                self.restored(common, cx, |back| back.again.push(saved));
             }
             Err(_) => return Err(Broken::VolumeApply),
         }
         Ok(())
     }
+}
 
+impl Group {
     pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
         if !ok {
             cx.marks.hit(Mark::FlushFailedLatched);
