@@ -120,7 +120,10 @@ impl Group {
                 }
                 self.secondary.batch_done(&mut self.common, cx, ordinal);
             }
-            Op::StartRead => self.start_read_done(cx, result),
+            Op::StartRead => match self.start_read_done(cx, result) {
+                Ok(()) => self.bits_saved(cx),
+                Err(cannot) => self.start_failed(cx, cannot),
+            },
             Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             Op::RestoreFlush => self.restore_flushed(cx, result.is_ok()),
             _ => unreachable!("handled above"),

@@ -80,58 +80,72 @@ pub(crate) enum StartStage {
     Recording,
 }
 
+/// Why a group cannot be taken up: which of its stores stands in the way, and what is to be done about it.
+#[derive(Debug)]
+pub(crate) struct CannotStart {
+    broken: Broken,
+    why: String,
+}
+
+impl CannotStart {
+    pub fn new(broken: Broken, why: impl Into<String>) -> CannotStart {
+        CannotStart { broken, why: why.into() }
+    }
+}
+
 impl Group {
     /// A read or flush of the start completed.
-    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        let Phase::Starting(stage) = &mut self.common.phase else { return };
+    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+        let Phase::Starting(stage) = &mut self.common.phase else { return Ok(()) };
         match stage {
             StartStage::Settling { left, entropy, boot } => {
                 *left -= 1;
                 let (done, entropy, boot) = (*left == 0, *entropy, *boot);
                 if result.is_err() {
-                    self.start_failed(
-                        cx,
+                    return Err(CannotStart::new(
                         Broken::Superblock,
                         "the group's files could not be flushed; see the kernel log for the disk of the state directory",
-                    );
+                    ));
                 } else if done {
                     self.common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
                     self.common.read_meta(cx, Store::Superblock(self.common.id()), 0, superblock::FILE_BYTES as u32);
                 }
+                Ok(())
             }
             StartStage::Superblocks { entropy, boot } => {
                 let (entropy, boot) = (*entropy, *boot);
                 match result {
                     Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy, boot),
-                    _ => self.start_failed(
-                        cx,
+                    _ => Err(CannotStart::new(
                         Broken::Superblock,
                         "the superblock cannot be read; see the kernel log for the disk of the state directory",
-                    ),
+                    )),
                 }
             }
             StartStage::Blank { entropy, boot, beside } => {
                 let (entropy, boot, beside) = (*entropy, *boot, *beside);
-                self.beside_read(cx, result, beside, (entropy, boot));
+                self.beside_read(cx, result, beside, (entropy, boot))
             }
             StartStage::Wipe { left } => {
                 *left -= 1;
                 let done = *left == 0;
                 if result.is_err() {
-                    self.start_failed(cx, Broken::Bits, "the group's files could not be written; see the kernel log");
+                    return Err(CannotStart::new(
+                        Broken::Bits,
+                        "the group's files could not be written; see the kernel log",
+                    ));
                 } else if done {
                     self.common.phase = Phase::Starting(StartStage::StoringBits);
                     self.common.save_all_bits(cx, AfterBits::Started);
-                    self.bits_saved(cx);
                 }
+                Ok(())
             }
             StartStage::Bitmap { .. } | StartStage::Activity => match result {
                 Ok(IoDone::Meta(bytes)) => self.bits_read(cx, &bytes),
-                _ => self.start_failed(
-                    cx,
+                _ => Err(CannotStart::new(
                     Broken::Bits,
                     "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory",
-                ),
+                )),
             },
             StartStage::Undo(_) => self.undo_read(cx, result),
             StartStage::Replay(_) => self.replay_read(cx, result),
@@ -139,10 +153,11 @@ impl Group {
                 *left -= 1;
                 let done = *left == 0;
                 if result.is_err() {
-                    self.start_failed(cx, Broken::VolumeFlush, "a volume could not be flushed after replay");
+                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
                 } else if done {
                     self.common.record(cx);
                 }
+                Ok(())
             }
             StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
                 unreachable!("nothing was asked for")
@@ -150,14 +165,15 @@ impl Group {
         }
     }
 
-    pub fn start_failed(&mut self, cx: &mut Cx, broken: Broken, why: &str) {
-        cx.event(self.common.id(), Event::Note(why.into()));
+    pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
+        let CannotStart { broken, why } = cannot;
+        cx.event(self.common.id(), Event::Note(why.clone()));
         self.common.phase = Phase::Running;
         self.fail(cx, broken);
-        self.common.reason = why.into();
+        self.common.reason = why;
     }
 
-    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) {
+    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) -> Result<(), CannotStart> {
         let read = superblock::read(bytes, self.common.config.tag);
         if let Ok(read) = &read
             && read.damaged > 0
@@ -168,26 +184,37 @@ impl Group {
         match read.map(|read| read.found) {
             Ok(Some(found)) => self.known_group(cx, found, boot),
             // New, unless what stands beside it says otherwise.
-            Ok(None) => self.common.look_beside(cx, Beside::Log, (entropy, boot)),
+            Ok(None) => {
+                self.common.look_beside(cx, Beside::Log, (entropy, boot));
+                Ok(())
+            }
             Err(superblock::Rejected::Astray) => {
-                self.start_failed(
-                    cx,
+                return Err(CannotStart::new(
                     Broken::Superblock,
                     "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
                      ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
                      remove the group's state directory here and sync in full from the other node",
-                );
+                ));
             }
             Err(superblock::Rejected::VersionUnknown(version)) => {
-                self.start_failed(cx, Broken::Superblock, &other_version("superblock", version, superblock::VERSION));
+                return Err(CannotStart::new(
+                    Broken::Superblock,
+                    other_version("superblock", version, superblock::VERSION),
+                ));
             }
             Err(superblock::Rejected::Foreign) => {
-                self.start_failed(cx, Broken::Superblock, "the superblock in the state directory belongs to another cluster or group: give this group its own state \
-                     directory back, or undo a renaming of cluster or group");
+                return Err(CannotStart::new(
+                    Broken::Superblock,
+                    "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+                     directory back, or undo a renaming of cluster or group",
+                ));
             }
-            Err(_) => self.start_failed(cx, Broken::Superblock, "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
+            Err(_) => Err(CannotStart::new(
+                Broken::Superblock,
+                "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
                  shows the places); restore the file, or remove the group's state directory here and sync in full from the \
-                 other node"),
+                 other node",
+            )),
         }
     }
 
@@ -198,10 +225,10 @@ impl Group {
         result: Result<IoDone, IoError>,
         beside: Beside,
         (entropy, boot): (u64, u128),
-    ) {
+    ) -> Result<(), CannotStart> {
         let Ok(IoDone::Meta(bytes)) = result else {
             let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
-            return self.start_failed(cx, Broken::Bits, why);
+            return Err(CannotStart::new(Broken::Bits, why));
         };
         let tag = self.common.config.tag;
         let (file, lived) = match beside {
@@ -214,18 +241,19 @@ impl Group {
                 "the superblock is blank, and the {file} beside it says that this group has lived: restore the file, or remove the \
                  group's state directory here and sync in full from the other node"
             );
-            return self.start_failed(cx, Broken::Superblock, &why);
+            return Err(CannotStart::new(Broken::Superblock, why));
         }
         match beside {
             Beside::Log => self.common.look_beside(cx, Beside::Bits, (entropy, boot)),
             Beside::Bits => self.common.look_beside(cx, Beside::Journal, (entropy, boot)),
             Beside::Journal => self.common.new_group(cx, entropy, boot),
         }
+        Ok(())
     }
 
-    fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) {
+    fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) -> Result<(), CannotStart> {
         if (found.node, found.peer) == (self.common.config.peer, self.common.node) {
-            return self.start_failed(cx, Broken::Superblock, PEERS_DIRECTORY);
+            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
         }
         self.common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         self.common.sb.durable = found.identity;
@@ -241,47 +269,46 @@ impl Group {
             self.common.changed_behind_our_back(found.identity.role);
         }
         self.common.read_bitmap(cx, 0);
+        Ok(())
     }
 
-    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
+    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
         match &self.common.phase {
             Phase::Starting(StartStage::Bitmap { next }) => {
                 let next = *next;
                 for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
-                    if !self.bitmap_cell_read(cx, index, bytes) {
-                        return;
-                    }
+                    self.bitmap_cell_read(cx, index, bytes)?;
                 }
                 let next = (next + CELLS_PER_READ).min(self.common.bitmap.count());
                 if next < self.common.bitmap.count() {
-                    return self.common.read_bitmap(cx, next);
+                    self.common.read_bitmap(cx, next);
+                    return Ok(());
                 }
                 // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
                 if let Some((id, before_bytes)) = self.common.recorded_beyond_device() {
-                    return self.volume_shrank(cx, id, before_bytes);
+                    return Err(self.volume_shrank(id, before_bytes));
                 }
                 self.common.phase = Phase::Starting(StartStage::Activity);
                 let length = activity::file_bytes(self.common.config.activity) as u32;
                 self.common.read_meta(cx, Store::Activity(self.common.id()), 0, length);
+                Ok(())
             }
             _ => self.activity_read(cx, bytes),
         }
     }
 
     /// False: the start failed.
-    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> bool {
+    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> Result<(), CannotStart> {
         let (id, cell) = self.common.bitmap.place(index);
         let choice = cell::choose(bitmap::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
         let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
         let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
         match read {
             Err(Rejected::VersionUnknown(version)) => {
-                self.start_failed(cx, Broken::Bits, &other_version("bitmap", version, bitmap::VERSION));
-                return false;
+                return Err(CannotStart::new(Broken::Bits, other_version("bitmap", version, bitmap::VERSION)));
             }
             Ok((_, found)) if self.common.is_of_a_larger_volume(&found) => {
-                self.volume_shrank(cx, found.volume, found.volume_bytes);
-                return false;
+                return Err(self.volume_shrank(found.volume, found.volume_bytes));
             }
             Ok((head, found)) if fits(&found) && !choice.in_doubt => {
                 self.common.bitmap.found(index, head.update);
@@ -307,11 +334,11 @@ impl Group {
                 }
             }
         }
-        true
+        Ok(())
     }
 
     /// Rule 21: nothing is taken up over a volume that lost its end.
-    fn volume_shrank(&mut self, cx: &mut Cx, id: VolumeId, before_bytes: u64) {
+    fn volume_shrank(&self, id: VolumeId, before_bytes: u64) -> CannotStart {
         let why = format!(
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
@@ -319,10 +346,10 @@ impl Group {
             Exactly(self.common.config.volumes[usize::from(id.0)].size_bytes),
             Exactly(before_bytes)
         );
-        self.start_failed(cx, Broken::VolumeShrank, &why);
+        CannotStart::new(Broken::VolumeShrank, why)
     }
 
-    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) {
+    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
         let mut extents = Vec::new();
         let mut whole = true;
         for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.common.activity.cells()) {
@@ -331,10 +358,10 @@ impl Group {
             match &read {
                 Err(Rejected::VersionUnknown(version)) => {
                     let why = other_version("activity log", *version, activity::VERSION);
-                    return self.start_failed(cx, Broken::Bits, &why);
+                    return Err(CannotStart::new(Broken::Bits, why));
                 }
                 Ok((_, found)) if self.common.is_of_a_later_run(found) => {
-                    return self.superblock_is_older(cx, "activity log", found.incarnation);
+                    return Err(self.superblock_is_older("activity log", found.incarnation));
                 }
                 _ => {}
             }
@@ -366,20 +393,20 @@ impl Group {
         }
         if self.common.bitmap.has_moved() {
             self.common.save_all_bits(cx, AfterBits::Started);
-            return self.bits_saved(cx);
+            return Ok(());
         }
         self.common.save_bits(cx, AfterBits::Started);
-        self.bits_saved(cx);
+        Ok(())
     }
 
-    pub fn superblock_is_older(&mut self, cx: &mut Cx, than: &str, run: Incarnation) {
+    pub fn superblock_is_older(&self, than: &str, run: Incarnation) -> CannotStart {
         let why = format!(
             "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
              last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
              and sync in full from the other node",
             run.0, self.common.sb.current.identity.incarnation.0
         );
-        self.start_failed(cx, Broken::Superblock, &why);
+        CannotStart::new(Broken::Superblock, why)
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {

@@ -10,6 +10,7 @@ use crate::common::Phase;
 use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::group::Group;
+use crate::group::start::CannotStart;
 use crate::group::start::StartStage;
 use crate::ids::GroupId;
 use crate::node::{Node, mix};
@@ -86,7 +87,7 @@ impl Node {
             self.in_group(id, |g, cx| {
                 if matches!(g.common.phase, Phase::Starting(StartStage::Idle)) {
                     match g.refused.take() {
-                        Some(why) => g.start_failed(cx, Broken::Device, &why),
+                        Some(why) => g.start_failed(cx, CannotStart::new(Broken::Device, why)),
                         None => g.primary.peer.start(&mut g.common, cx, entropy, boot),
                     }
                 }

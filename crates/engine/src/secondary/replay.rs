@@ -10,6 +10,7 @@ use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
 use crate::group::Group;
+use crate::group::start::CannotStart;
 use crate::group::start::{StartStage, other_version};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
@@ -43,15 +44,14 @@ pub(crate) struct Replay {
 }
 
 impl Group {
-    pub fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
+    pub fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
         if self.common.replay_mut().batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
-                _ => self.start_failed(
-                    cx,
+                _ => Err(CannotStart::new(
                     Broken::Journal,
                     "the journal cannot be read; see the kernel log for the disk of the state directory",
-                ),
+                )),
             };
         }
         let replay = self.common.replay_mut();
@@ -59,17 +59,17 @@ impl Group {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
             _ => {
-                return self.start_failed(
-                    cx,
+                return Err(CannotStart::new(
                     Broken::Journal,
                     "the journal cannot be read; see the kernel log for the disk of the state directory",
-                );
+                ));
             }
         }
         self.secondary.read_next_payload(&mut self.common, cx);
+        Ok(())
     }
 
-    fn index_read(&mut self, cx: &mut Cx, block: &[u8]) {
+    fn index_read(&mut self, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
         let replay = self.common.replay_mut();
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
         match Index::decode(block) {
@@ -77,36 +77,37 @@ impl Group {
                 let sizes_fit = index.entries.iter().all(|e| self.common.entry_fits(e));
                 let replay = self.common.replay_mut();
                 if !sizes_fit {
-                    return self.start_failed(
-                        cx,
+                    return Err(CannotStart::new(
                         Broken::Journal,
                         "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
-                    );
+                    ));
                 }
                 replay.payloads.clear();
                 replay.damaged = false;
                 replay.batch = Some(index);
                 self.secondary.read_next_payload(&mut self.common, cx);
+                Ok(())
             }
             other => self.not_the_next_batch(cx, other.as_ref(), block),
         }
     }
 
     /// The journal ends here, unless the block says that it must not be read by these rules.
-    fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) {
+    fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) -> Result<(), CannotStart> {
         if let Some(index) = index
             && index.tag == self.common.config.tag
             && index.boot > self.common.sb.current.identity.incarnation
         {
-            return self.superblock_is_older(cx, "journal", index.boot);
+            return Err(self.superblock_is_older("journal", index.boot));
         }
         match Index::other_version(block) {
             Some(version) => {
                 let why = other_version("journal", version, journal::VERSION);
-                self.start_failed(cx, Broken::Journal, &why);
+                return Err(CannotStart::new(Broken::Journal, why));
             }
             None => self.secondary.no_batch_here(&mut self.common, cx),
         }
+        Ok(())
     }
 }
 

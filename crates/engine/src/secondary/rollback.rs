@@ -23,6 +23,7 @@ use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
+use crate::group::start::CannotStart;
 use crate::group::start::{StartStage, other_version};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
@@ -276,46 +277,51 @@ impl Group {
         self.say_hello(cx, Kind::GroupState);
     }
 
-    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
         match result {
             Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
             Ok(_) => {}
             Err(IoError::Damaged) => scan.torn = true,
             Err(_) => {
                 let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
-                return self.start_failed(cx, Broken::Undo, why);
+                return Err(CannotStart::new(Broken::Undo, why));
             }
         }
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
         scan.left -= 1;
         if scan.left == 0 {
             self.secondary.undo_batch_checked(&mut self.common, cx);
         }
+        Ok(())
     }
 
-    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) {
+    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
         if let Some(version) = Index::other_version(&block) {
             let why = other_version("undo store", version, undo::VERSION);
-            return self.start_failed(cx, Broken::Undo, &why);
+            return Err(CannotStart::new(Broken::Undo, why));
         }
         let boot = self.common.sb.current.identity.incarnation;
         let index =
             Index::decode(&block).filter(|index| self.common.saver.store.follows(self.common.config.tag, boot, index));
-        let Some(index) = index else { return self.secondary.scan_ended(&mut self.common, cx) };
+        let Some(index) = index else {
+            self.secondary.scan_ended(&mut self.common, cx);
+            return Ok(());
+        };
         if !index.entries.iter().all(|e| self.common.saved_range_fits(e.volume, e.offset, e.length)) {
             let why =
                 "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
-            return self.start_failed(cx, Broken::Undo, why);
+            return Err(CannotStart::new(Broken::Undo, why));
         }
         // What the superblock counts was durable; behind that a batch may be torn in its content.
         let counted = index.ordinal <= self.common.sb.current.rollback_point.batches;
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
         (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
         if to_check.is_empty() {
-            return self.secondary.undo_batch_checked(&mut self.common, cx);
+            self.secondary.undo_batch_checked(&mut self.common, cx);
+            return Ok(());
         }
         for entry in to_check {
             let token = self.common.start_op(Op::StartRead);
@@ -327,6 +333,7 @@ impl Group {
                 crc: Some(entry.payload_crc),
             });
         }
+        Ok(())
     }
 }
 
