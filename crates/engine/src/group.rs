@@ -120,7 +120,7 @@ impl Group {
                 }
                 self.secondary.batch_done(&mut self.common, cx, ordinal);
             }
-            Op::StartRead => match self.start_read_done(cx, result) {
+            Op::StartRead => match self.secondary.start_read_done(&mut self.common, cx, result) {
                 Ok(()) => self.bits_saved(cx),
                 Err(cannot) => self.start_failed(cx, cannot),
             },

@@ -94,319 +94,12 @@ impl CannotStart {
 }
 
 impl Group {
-    /// A read or flush of the start completed.
-    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
-        let Phase::Starting(stage) = &mut self.common.phase else { return Ok(()) };
-        match stage {
-            StartStage::Settling { left, entropy, boot } => {
-                *left -= 1;
-                let (done, entropy, boot) = (*left == 0, *entropy, *boot);
-                if result.is_err() {
-                    return Err(CannotStart::new(
-                        Broken::Superblock,
-                        "the group's files could not be flushed; see the kernel log for the disk of the state directory",
-                    ));
-                } else if done {
-                    self.common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
-                    self.common.read_meta(cx, Store::Superblock(self.common.id()), 0, superblock::FILE_BYTES as u32);
-                }
-                Ok(())
-            }
-            StartStage::Superblocks { entropy, boot } => {
-                let (entropy, boot) = (*entropy, *boot);
-                match result {
-                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy, boot),
-                    _ => Err(CannotStart::new(
-                        Broken::Superblock,
-                        "the superblock cannot be read; see the kernel log for the disk of the state directory",
-                    )),
-                }
-            }
-            StartStage::Blank { entropy, boot, beside } => {
-                let (entropy, boot, beside) = (*entropy, *boot, *beside);
-                self.beside_read(cx, result, beside, (entropy, boot))
-            }
-            StartStage::Wipe { left } => {
-                *left -= 1;
-                let done = *left == 0;
-                if result.is_err() {
-                    return Err(CannotStart::new(
-                        Broken::Bits,
-                        "the group's files could not be written; see the kernel log",
-                    ));
-                } else if done {
-                    self.common.phase = Phase::Starting(StartStage::StoringBits);
-                    self.common.save_all_bits(cx, AfterBits::Started);
-                }
-                Ok(())
-            }
-            StartStage::Bitmap { .. } | StartStage::Activity => match result {
-                Ok(IoDone::Meta(bytes)) => self.bits_read(cx, &bytes),
-                _ => Err(CannotStart::new(
-                    Broken::Bits,
-                    "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory",
-                )),
-            },
-            StartStage::Undo(_) => self.undo_read(cx, result),
-            StartStage::Replay(_) => self.replay_read(cx, result),
-            StartStage::Flush { left } => {
-                *left -= 1;
-                let done = *left == 0;
-                if result.is_err() {
-                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
-                } else if done {
-                    self.common.record(cx);
-                }
-                Ok(())
-            }
-            StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
-                unreachable!("nothing was asked for")
-            }
-        }
-    }
-
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
         let CannotStart { broken, why } = cannot;
         cx.event(self.common.id(), Event::Note(why.clone()));
         self.common.phase = Phase::Running;
         self.fail(cx, broken);
         self.common.reason = why;
-    }
-
-    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) -> Result<(), CannotStart> {
-        let read = superblock::read(bytes, self.common.config.tag);
-        if let Ok(read) = &read
-            && read.damaged > 0
-        {
-            let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
-            cx.event(self.common.id(), Event::Note(note.into()));
-        }
-        match read.map(|read| read.found) {
-            Ok(Some(found)) => self.known_group(cx, found, boot),
-            // New, unless what stands beside it says otherwise.
-            Ok(None) => {
-                self.common.look_beside(cx, Beside::Log, (entropy, boot));
-                Ok(())
-            }
-            Err(superblock::Rejected::Astray) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
-                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
-                     remove the group's state directory here and sync in full from the other node",
-                ));
-            }
-            Err(superblock::Rejected::VersionUnknown(version)) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    other_version("superblock", version, superblock::VERSION),
-                ));
-            }
-            Err(superblock::Rejected::Foreign) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "the superblock in the state directory belongs to another cluster or group: give this group its own state \
-                     directory back, or undo a renaming of cluster or group",
-                ));
-            }
-            Err(_) => Err(CannotStart::new(
-                Broken::Superblock,
-                "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
-                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
-                 other node",
-            )),
-        }
-    }
-
-    /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
-    fn beside_read(
-        &mut self,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-        beside: Beside,
-        (entropy, boot): (u64, u128),
-    ) -> Result<(), CannotStart> {
-        let Ok(IoDone::Meta(bytes)) = result else {
-            let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
-            return Err(CannotStart::new(Broken::Bits, why));
-        };
-        let tag = self.common.config.tag;
-        let (file, lived) = match beside {
-            Beside::Log => ("activity log", log_lived(tag, &bytes)),
-            Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
-            Beside::Journal => ("journal", journal::Index::decode(&bytes).is_some_and(|index| index.tag == tag)),
-        };
-        if lived {
-            let why = format!(
-                "the superblock is blank, and the {file} beside it says that this group has lived: restore the file, or remove the \
-                 group's state directory here and sync in full from the other node"
-            );
-            return Err(CannotStart::new(Broken::Superblock, why));
-        }
-        match beside {
-            Beside::Log => self.common.look_beside(cx, Beside::Bits, (entropy, boot)),
-            Beside::Bits => self.common.look_beside(cx, Beside::Journal, (entropy, boot)),
-            Beside::Journal => self.common.new_group(cx, entropy, boot),
-        }
-        Ok(())
-    }
-
-    fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) -> Result<(), CannotStart> {
-        if (found.node, found.peer) == (self.common.config.peer, self.common.node) {
-            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
-        }
-        self.common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
-        self.common.sb.durable = found.identity;
-        self.common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
-        self.common.take_up_sizes(&found.sizes);
-        self.common.take_up_confirmed(found.confirmed);
-        self.common.put_run_in_doubt(&found, boot);
-        self.secondary.ring = Ring::new(self.common.config.journal_bytes, found.journal);
-        let changed = found.clean && self.common.volumes.iter().any(|v| v.config.changed_outside);
-        if changed {
-            let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
-            cx.event(self.common.id(), Event::Note(note.into()));
-            self.common.changed_behind_our_back(found.identity.role);
-        }
-        self.common.read_bitmap(cx, 0);
-        Ok(())
-    }
-
-    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
-        match &self.common.phase {
-            Phase::Starting(StartStage::Bitmap { next }) => {
-                let next = *next;
-                for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
-                    self.bitmap_cell_read(cx, index, bytes)?;
-                }
-                let next = (next + CELLS_PER_READ).min(self.common.bitmap.count());
-                if next < self.common.bitmap.count() {
-                    self.common.read_bitmap(cx, next);
-                    return Ok(());
-                }
-                // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
-                if let Some((id, before_bytes)) = self.common.recorded_beyond_device() {
-                    return Err(self.volume_shrank(id, before_bytes));
-                }
-                self.common.phase = Phase::Starting(StartStage::Activity);
-                let length = activity::file_bytes(self.common.config.activity) as u32;
-                self.common.read_meta(cx, Store::Activity(self.common.id()), 0, length);
-                Ok(())
-            }
-            _ => self.activity_read(cx, bytes),
-        }
-    }
-
-    /// False: the start failed.
-    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> Result<(), CannotStart> {
-        let (id, cell) = self.common.bitmap.place(index);
-        let choice = cell::choose(bitmap::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
-        let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
-        let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
-        match read {
-            Err(Rejected::VersionUnknown(version)) => {
-                return Err(CannotStart::new(Broken::Bits, other_version("bitmap", version, bitmap::VERSION)));
-            }
-            Ok((_, found)) if self.common.is_of_a_larger_volume(&found) => {
-                return Err(self.volume_shrank(found.volume, found.volume_bytes));
-            }
-            Ok((head, found)) if fits(&found) && !choice.in_doubt => {
-                self.common.bitmap.found(index, head.update);
-                if choice.damaged > 0 {
-                    self.common.copy_lost(cx, index, id);
-                }
-                self.common.take_up_cell(&found);
-                if choice.damaged == 0 {
-                    self.common.volume(id).stored.set_cell(cell, &found.words);
-                }
-            }
-            read => {
-                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost. Beside a
-                // first update nothing was lost: the blank slot is written as well before anything follows from it.
-                self.common.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
-                if let Ok((_, found)) = &read
-                    && !choice.in_doubt
-                {
-                    self.common.take_up_moved_cell(index, found);
-                }
-                if !self.common.nothing_stood_there(index) {
-                    self.common.cell_lost(cx, id, cell);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Rule 21: nothing is taken up over a volume that lost its end.
-    fn volume_shrank(&self, id: VolumeId, before_bytes: u64) -> CannotStart {
-        let why = format!(
-            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
-             touched",
-            id.0 + 1,
-            Exactly(self.common.config.volumes[usize::from(id.0)].size_bytes),
-            Exactly(before_bytes)
-        );
-        CannotStart::new(Broken::VolumeShrank, why)
-    }
-
-    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
-        let mut extents = Vec::new();
-        let mut whole = true;
-        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.common.activity.cells()) {
-            let choice = cell::choose(activity::KIND, self.common.config.tag, index as u64 * CELL_BYTES, bytes);
-            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
-            match &read {
-                Err(Rejected::VersionUnknown(version)) => {
-                    let why = other_version("activity log", *version, activity::VERSION);
-                    return Err(CannotStart::new(Broken::Bits, why));
-                }
-                Ok((_, found)) if self.common.is_of_a_later_run(found) => {
-                    return Err(self.superblock_is_older("activity log", found.incarnation));
-                }
-                _ => {}
-            }
-            whole &= read.is_ok() && !choice.in_doubt;
-            if let Ok((head, found)) = read {
-                self.common.activity.found(index, head.update);
-                self.common.take_up_confirmed(found.confirmed);
-                extents.extend(found.extents);
-            }
-        }
-        let unclean =
-            !self.common.sb.current.clean && self.common.role() == Role::Primary && !planted(Fault::HotForgotten);
-        if unclean {
-            cx.marks.hit(Mark::UncleanPrimaryStart);
-            self.common.hot_extents(cx, &extents, whole);
-        } else if self.common.role() == Role::Primary {
-            cx.marks.hit(Mark::CleanPrimaryStart);
-        }
-        if self.common.sb.current.compare {
-            for volume in &mut self.common.volumes {
-                volume.doubt = Some(volume.dirty.clone());
-            }
-        }
-        self.common.sb.current.compare = self.common.volumes.iter().any(|volume| volume.doubt.is_some());
-        self.common.phase = Phase::Starting(StartStage::StoringBits);
-        if self.common.bitmap.outgrown && self.common.role() == Role::Secondary {
-            // Its size is its primary's, whatever its devices hold.
-            self.common.store_device_sizes(cx);
-        }
-        if self.common.bitmap.has_moved() {
-            self.common.save_all_bits(cx, AfterBits::Started);
-            return Ok(());
-        }
-        self.common.save_bits(cx, AfterBits::Started);
-        Ok(())
-    }
-
-    pub fn superblock_is_older(&self, than: &str, run: Incarnation) -> CannotStart {
-        let why = format!(
-            "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
-             last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
-             and sync in full from the other node",
-            run.0, self.common.sb.current.identity.incarnation.0
-        );
-        CannotStart::new(Broken::Superblock, why)
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
@@ -441,6 +134,331 @@ impl Group {
                 self.peer_hello(cx, hello);
             }
         }
+    }
+}
+
+impl Secondary {
+    /// A read or flush of the start completed.
+    pub fn start_read_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), CannotStart> {
+        let Phase::Starting(stage) = &mut common.phase else { return Ok(()) };
+        match stage {
+            StartStage::Settling { left, entropy, boot } => {
+                *left -= 1;
+                let (done, entropy, boot) = (*left == 0, *entropy, *boot);
+                if result.is_err() {
+                    let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
+                    return Err(CannotStart::new(Broken::Superblock, why));
+                } else if done {
+                    common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
+                    common.read_meta(cx, Store::Superblock(common.id()), 0, superblock::FILE_BYTES as u32);
+                }
+                Ok(())
+            }
+            StartStage::Superblocks { entropy, boot } => {
+                let (entropy, boot) = (*entropy, *boot);
+                match result {
+                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(common, cx, &bytes, entropy, boot),
+                    _ => {
+                        let why =
+                            "the superblock cannot be read; see the kernel log for the disk of the state directory";
+                        Err(CannotStart::new(Broken::Superblock, why))
+                    }
+                }
+            }
+            StartStage::Blank { entropy, boot, beside } => {
+                let (entropy, boot, beside) = (*entropy, *boot, *beside);
+                common.beside_read(cx, result, beside, (entropy, boot))
+            }
+            StartStage::Wipe { left } => {
+                *left -= 1;
+                let done = *left == 0;
+                if result.is_err() {
+                    let why = "the group's files could not be written; see the kernel log";
+                    return Err(CannotStart::new(Broken::Bits, why));
+                } else if done {
+                    common.phase = Phase::Starting(StartStage::StoringBits);
+                    common.save_all_bits(cx, AfterBits::Started);
+                }
+                Ok(())
+            }
+            StartStage::Bitmap { .. } | StartStage::Activity => match result {
+                Ok(IoDone::Meta(bytes)) => common.bits_read(cx, &bytes),
+                _ => {
+                    let why = "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory";
+                    Err(CannotStart::new(Broken::Bits, why))
+                }
+            },
+            StartStage::Undo(_) => self.undo_read(common, cx, result),
+            StartStage::Replay(_) => self.replay_read(common, cx, result),
+            StartStage::Flush { left } => {
+                *left -= 1;
+                let done = *left == 0;
+                if result.is_err() {
+                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
+                } else if done {
+                    common.record(cx);
+                }
+                Ok(())
+            }
+            StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
+                unreachable!("nothing was asked for")
+            }
+        }
+    }
+
+    fn superblocks_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        bytes: &[u8],
+        entropy: u64,
+        boot: u128,
+    ) -> Result<(), CannotStart> {
+        let read = superblock::read(bytes, common.config.tag);
+        if let Ok(read) = &read
+            && read.damaged > 0
+        {
+            let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
+            cx.event(common.id(), Event::Note(note.into()));
+        }
+        match read.map(|read| read.found) {
+            Ok(Some(found)) => self.known_group(common, cx, found, boot),
+            // New, unless what stands beside it says otherwise.
+            Ok(None) => {
+                common.look_beside(cx, Beside::Log, (entropy, boot));
+                Ok(())
+            }
+            Err(superblock::Rejected::Astray) => {
+                return Err(CannotStart::new(
+                    Broken::Superblock,
+                    "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
+                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
+                     remove the group's state directory here and sync in full from the other node",
+                ));
+            }
+            Err(superblock::Rejected::VersionUnknown(version)) => {
+                return Err(CannotStart::new(
+                    Broken::Superblock,
+                    other_version("superblock", version, superblock::VERSION),
+                ));
+            }
+            Err(superblock::Rejected::Foreign) => {
+                return Err(CannotStart::new(
+                    Broken::Superblock,
+                    "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+                     directory back, or undo a renaming of cluster or group",
+                ));
+            }
+            Err(_) => Err(CannotStart::new(
+                Broken::Superblock,
+                "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
+                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
+                 other node",
+            )),
+        }
+    }
+
+    fn known_group(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        found: Superblock,
+        boot: u128,
+    ) -> Result<(), CannotStart> {
+        if (found.node, found.peer) == (common.config.peer, common.node) {
+            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
+        }
+        common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        common.sb.durable = found.identity;
+        common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
+        common.take_up_sizes(&found.sizes);
+        common.take_up_confirmed(found.confirmed);
+        common.put_run_in_doubt(&found, boot);
+        self.ring = Ring::new(common.config.journal_bytes, found.journal);
+        let changed = found.clean && common.volumes.iter().any(|v| v.config.changed_outside);
+        if changed {
+            let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
+            cx.event(common.id(), Event::Note(note.into()));
+            common.changed_behind_our_back(found.identity.role);
+        }
+        common.read_bitmap(cx, 0);
+        Ok(())
+    }
+}
+
+impl Common {
+    /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
+    fn beside_read(
+        &mut self,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+        beside: Beside,
+        (entropy, boot): (u64, u128),
+    ) -> Result<(), CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
+            return Err(CannotStart::new(Broken::Bits, why));
+        };
+        let tag = self.config.tag;
+        let (file, lived) = match beside {
+            Beside::Log => ("activity log", log_lived(tag, &bytes)),
+            Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
+            Beside::Journal => ("journal", journal::Index::decode(&bytes).is_some_and(|index| index.tag == tag)),
+        };
+        if lived {
+            let why = format!(
+                "the superblock is blank, and the {file} beside it says that this group has lived: restore the file, or remove the \
+                 group's state directory here and sync in full from the other node"
+            );
+            return Err(CannotStart::new(Broken::Superblock, why));
+        }
+        match beside {
+            Beside::Log => self.look_beside(cx, Beside::Bits, (entropy, boot)),
+            Beside::Bits => self.look_beside(cx, Beside::Journal, (entropy, boot)),
+            Beside::Journal => self.new_group(cx, entropy, boot),
+        }
+        Ok(())
+    }
+
+    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
+        match &self.phase {
+            Phase::Starting(StartStage::Bitmap { next }) => {
+                let next = *next;
+                for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
+                    self.bitmap_cell_read(cx, index, bytes)?;
+                }
+                let next = (next + CELLS_PER_READ).min(self.bitmap.count());
+                if next < self.bitmap.count() {
+                    self.read_bitmap(cx, next);
+                    return Ok(());
+                }
+                // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
+                if let Some((id, before_bytes)) = self.recorded_beyond_device() {
+                    return Err(self.volume_shrank(id, before_bytes));
+                }
+                self.phase = Phase::Starting(StartStage::Activity);
+                let length = activity::file_bytes(self.config.activity) as u32;
+                self.read_meta(cx, Store::Activity(self.id()), 0, length);
+                Ok(())
+            }
+            _ => self.activity_read(cx, bytes),
+        }
+    }
+
+    /// False: the start failed.
+    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> Result<(), CannotStart> {
+        let (id, cell) = self.bitmap.place(index);
+        let choice = cell::choose(bitmap::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+        let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
+        let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
+        match read {
+            Err(Rejected::VersionUnknown(version)) => {
+                return Err(CannotStart::new(Broken::Bits, other_version("bitmap", version, bitmap::VERSION)));
+            }
+            Ok((_, found)) if self.is_of_a_larger_volume(&found) => {
+                return Err(self.volume_shrank(found.volume, found.volume_bytes));
+            }
+            Ok((head, found)) if fits(&found) && !choice.in_doubt => {
+                self.bitmap.found(index, head.update);
+                if choice.damaged > 0 {
+                    self.copy_lost(cx, index, id);
+                }
+                self.take_up_cell(&found);
+                if choice.damaged == 0 {
+                    self.volume(id).stored.set_cell(cell, &found.words);
+                }
+            }
+            read => {
+                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost. Beside a
+                // first update nothing was lost: the blank slot is written as well before anything follows from it.
+                self.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
+                if let Ok((_, found)) = &read
+                    && !choice.in_doubt
+                {
+                    self.take_up_moved_cell(index, found);
+                }
+                if !self.nothing_stood_there(index) {
+                    self.cell_lost(cx, id, cell);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 21: nothing is taken up over a volume that lost its end.
+    fn volume_shrank(&self, id: VolumeId, before_bytes: u64) -> CannotStart {
+        let why = format!(
+            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
+             touched",
+            id.0 + 1,
+            Exactly(self.config.volumes[usize::from(id.0)].size_bytes),
+            Exactly(before_bytes)
+        );
+        CannotStart::new(Broken::VolumeShrank, why)
+    }
+
+    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
+        let mut extents = Vec::new();
+        let mut whole = true;
+        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.activity.cells()) {
+            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
+            match &read {
+                Err(Rejected::VersionUnknown(version)) => {
+                    let why = other_version("activity log", *version, activity::VERSION);
+                    return Err(CannotStart::new(Broken::Bits, why));
+                }
+                Ok((_, found)) if self.is_of_a_later_run(found) => {
+                    return Err(self.superblock_is_older("activity log", found.incarnation));
+                }
+                _ => {}
+            }
+            whole &= read.is_ok() && !choice.in_doubt;
+            if let Ok((head, found)) = read {
+                self.activity.found(index, head.update);
+                self.take_up_confirmed(found.confirmed);
+                extents.extend(found.extents);
+            }
+        }
+        let unclean = !self.sb.current.clean && self.role() == Role::Primary && !planted(Fault::HotForgotten);
+        if unclean {
+            cx.marks.hit(Mark::UncleanPrimaryStart);
+            self.hot_extents(cx, &extents, whole);
+        } else if self.role() == Role::Primary {
+            cx.marks.hit(Mark::CleanPrimaryStart);
+        }
+        if self.sb.current.compare {
+            for volume in &mut self.volumes {
+                volume.doubt = Some(volume.dirty.clone());
+            }
+        }
+        self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
+        self.phase = Phase::Starting(StartStage::StoringBits);
+        if self.bitmap.outgrown && self.role() == Role::Secondary {
+            // Its size is its primary's, whatever its devices hold.
+            self.store_device_sizes(cx);
+        }
+        if self.bitmap.has_moved() {
+            self.save_all_bits(cx, AfterBits::Started);
+            return Ok(());
+        }
+        self.save_bits(cx, AfterBits::Started);
+        Ok(())
+    }
+
+    pub fn superblock_is_older(&self, than: &str, run: Incarnation) -> CannotStart {
+        let why = format!(
+            "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
+             last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
+             and sync in full from the other node",
+            run.0, self.sb.current.identity.incarnation.0
+        );
+        CannotStart::new(Broken::Superblock, why)
     }
 }
 

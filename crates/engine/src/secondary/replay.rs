@@ -9,7 +9,6 @@ use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
-use crate::group::Group;
 use crate::group::start::CannotStart;
 use crate::group::start::{StartStage, other_version};
 use crate::ids::*;
@@ -43,18 +42,23 @@ pub(crate) struct Replay {
     records: u64,
 }
 
-impl Group {
-    pub fn replay_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
-        if self.common.replay_mut().batch.is_none() {
+impl Secondary {
+    pub fn replay_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), CannotStart> {
+        if common.replay_mut().batch.is_none() {
             return match result {
-                Ok(IoDone::Meta(block)) => self.index_read(cx, &block),
+                Ok(IoDone::Meta(block)) => self.index_read(common, cx, &block),
                 _ => Err(CannotStart::new(
                     Broken::Journal,
                     "the journal cannot be read; see the kernel log for the disk of the state directory",
                 )),
             };
         }
-        let replay = self.common.replay_mut();
+        let replay = common.replay_mut();
         match result {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
@@ -65,17 +69,17 @@ impl Group {
                 ));
             }
         }
-        self.secondary.read_next_payload(&mut self.common, cx);
+        self.read_next_payload(common, cx);
         Ok(())
     }
 
-    fn index_read(&mut self, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
-        let replay = self.common.replay_mut();
+    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
+        let replay = common.replay_mut();
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
         match Index::decode(block) {
-            Some(index) if self.common.follows(&index, offset) => {
-                let sizes_fit = index.entries.iter().all(|e| self.common.entry_fits(e));
-                let replay = self.common.replay_mut();
+            Some(index) if common.follows(&index, offset) => {
+                let sizes_fit = index.entries.iter().all(|e| common.entry_fits(e));
+                let replay = common.replay_mut();
                 if !sizes_fit {
                     return Err(CannotStart::new(
                         Broken::Journal,
@@ -85,27 +89,33 @@ impl Group {
                 replay.payloads.clear();
                 replay.damaged = false;
                 replay.batch = Some(index);
-                self.secondary.read_next_payload(&mut self.common, cx);
+                self.read_next_payload(common, cx);
                 Ok(())
             }
-            other => self.not_the_next_batch(cx, other.as_ref(), block),
+            other => self.not_the_next_batch(common, cx, other.as_ref(), block),
         }
     }
 
     /// The journal ends here, unless the block says that it must not be read by these rules.
-    fn not_the_next_batch(&mut self, cx: &mut Cx, index: Option<&Index>, block: &[u8]) -> Result<(), CannotStart> {
+    fn not_the_next_batch(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        index: Option<&Index>,
+        block: &[u8],
+    ) -> Result<(), CannotStart> {
         if let Some(index) = index
-            && index.tag == self.common.config.tag
-            && index.boot > self.common.sb.current.identity.incarnation
+            && index.tag == common.config.tag
+            && index.boot > common.sb.current.identity.incarnation
         {
-            return Err(self.superblock_is_older("journal", index.boot));
+            return Err(common.superblock_is_older("journal", index.boot));
         }
         match Index::other_version(block) {
             Some(version) => {
                 let why = other_version("journal", version, journal::VERSION);
                 return Err(CannotStart::new(Broken::Journal, why));
             }
-            None => self.secondary.no_batch_here(&mut self.common, cx),
+            None => self.no_batch_here(common, cx),
         }
         Ok(())
     }

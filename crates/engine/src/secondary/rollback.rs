@@ -276,11 +276,18 @@ impl Group {
         }
         self.say_hello(cx, Kind::GroupState);
     }
+}
 
-    pub fn undo_read(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
+impl Secondary {
+    pub fn undo_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), CannotStart> {
+        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
         match result {
-            Ok(IoDone::Meta(block)) => return self.undo_index_read(cx, block),
+            Ok(IoDone::Meta(block)) => return self.undo_index_read(common, cx, block),
             Ok(_) => {}
             Err(IoError::Damaged) => scan.torn = true,
             Err(_) => {
@@ -288,46 +295,45 @@ impl Group {
                 return Err(CannotStart::new(Broken::Undo, why));
             }
         }
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
         scan.left -= 1;
         if scan.left == 0 {
-            self.secondary.undo_batch_checked(&mut self.common, cx);
+            self.undo_batch_checked(common, cx);
         }
         Ok(())
     }
 
-    fn undo_index_read(&mut self, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
+    fn undo_index_read(&mut self, common: &mut Common, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
         if let Some(version) = Index::other_version(&block) {
             let why = other_version("undo store", version, undo::VERSION);
             return Err(CannotStart::new(Broken::Undo, why));
         }
-        let boot = self.common.sb.current.identity.incarnation;
-        let index =
-            Index::decode(&block).filter(|index| self.common.saver.store.follows(self.common.config.tag, boot, index));
+        let boot = common.sb.current.identity.incarnation;
+        let index = Index::decode(&block).filter(|index| common.saver.store.follows(common.config.tag, boot, index));
         let Some(index) = index else {
-            self.secondary.scan_ended(&mut self.common, cx);
+            self.scan_ended(common, cx);
             return Ok(());
         };
-        if !index.entries.iter().all(|e| self.common.saved_range_fits(e.volume, e.offset, e.length)) {
+        if !index.entries.iter().all(|e| common.saved_range_fits(e.volume, e.offset, e.length)) {
             let why =
                 "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
             return Err(CannotStart::new(Broken::Undo, why));
         }
         // What the superblock counts was durable; behind that a batch may be torn in its content.
-        let counted = index.ordinal <= self.common.sb.current.rollback_point.batches;
+        let counted = index.ordinal <= common.sb.current.rollback_point.batches;
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        let Phase::Starting(StartStage::Undo(scan)) = &mut self.common.phase else { return Ok(()) };
+        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
         (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
         if to_check.is_empty() {
-            self.secondary.undo_batch_checked(&mut self.common, cx);
+            self.undo_batch_checked(common, cx);
             return Ok(());
         }
         for entry in to_check {
-            let token = self.common.start_op(Op::StartRead);
+            let token = common.start_op(Op::StartRead);
             cx.out.push_back(Output::Read {
                 token,
-                store: Store::Undo(self.common.id()),
+                store: Store::Undo(common.id()),
                 offset: base + u64::from(entry.payload_at),
                 length: entry.length,
                 crc: Some(entry.payload_crc),
