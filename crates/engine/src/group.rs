@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
 
+use crate::SendPayload;
 use crate::common::Common;
 use crate::common::Phase;
 use crate::context::Cx;
@@ -63,6 +64,12 @@ impl Group {
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.common.role() == Role::Secondary { self.secondary.window.lease_bytes() } else { 0 };
         self.primary.peer.outgoing_bytes(&self.common) + lease
+    }
+
+    /// The next frame of what the peer asked for.
+    pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let others_bytes = self.held_bytes() - self.common.answers.held_bytes();
+        self.next_answer(cx, others_bytes)
     }
 
     /// A completed operation.
@@ -471,7 +478,6 @@ pub mod roles;
 pub mod sizes;
 pub mod start;
 pub mod status;
-pub mod told;
 pub mod turns;
 
 /// A request for a volume of this group.

@@ -413,7 +413,7 @@ impl Node {
         let mut frame = None;
         self.in_group(id, |g, cx| {
             g.primary.pump_resync(&mut g.common, cx);
-            frame = g.next_answer(cx).or_else(|| g.primary.peer.next_frame(&mut g.common, cx));
+            frame = g.answer_frame(cx).or_else(|| g.primary.peer.next_frame(&mut g.common, cx));
         });
         let Some(l) = self.links.get_mut(&peer) else { return };
         let (Some((header, payload)), Some((link, _))) = (frame, l.session) else { return l.rests(id) };

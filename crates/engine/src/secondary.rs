@@ -5,6 +5,7 @@ pub mod apply;
 pub mod receive;
 pub mod replay;
 pub mod rollback;
+pub mod told;
 pub mod window;
 
 use alloc::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::durability::saving::Ticket;
 use crate::formats::journal::Ring;
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
-use crate::group::told::Told;
+use crate::secondary::told::Told;
 use crate::ids::*;
 use crate::limits;
 use crate::peer::cuts::CutPlace;

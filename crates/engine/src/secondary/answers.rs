@@ -129,13 +129,13 @@ impl Common {
 
 impl Group {
     /// The next frame of an answer, now that the link has credit for one.
-    pub fn next_answer(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+    pub fn next_answer(&mut self, cx: &mut Cx, others_bytes: u64) -> Option<(Header, SendPayload)> {
         let answers = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
         if !answers || matches!(self.common.state, State::Failed(_)) {
             self.common.answers.forget();
             return None;
         }
-        self.read_for_pulls(cx);
+        self.read_for_pulls(cx, others_bytes);
         let blank =
             |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.common.config.id) };
         if let Some((range, buf)) = self.common.answers.read.pop_front() {
@@ -177,13 +177,13 @@ impl Common {
 
 impl Group {
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
-    fn read_for_pulls(&mut self, cx: &mut Cx) {
+    fn read_for_pulls(&mut self, cx: &mut Cx, others_bytes: u64) {
         while cx.now.mono >= self.common.answers.reads_again_at
             && self.common.answers.reads + self.common.answers.read.len() < READS_MAX
             && let Some(range) = self.common.answers.to_read.front().copied()
         {
             let none = self.common.answers.read_bytes + self.common.answers.reading_bytes == 0;
-            if !none && self.held_bytes() + range.length > cx.allowance {
+            if !none && others_bytes + self.common.answers.held_bytes() + range.length > cx.allowance {
                 self.common.wants_memory = true;
                 return;
             }
