@@ -2,32 +2,26 @@
 //! a write's life is in `primary/`, the receiving side in `secondary/`, regions in `peer/`, start in `group/start.rs`.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::time::Duration;
 
-use crate::SendPayload;
-use crate::common::Common;
-use crate::common::Phase;
-use crate::context::Cx;
-use crate::context::GroupTimer;
-use crate::context::TimerKey;
-use crate::formats::identity::{Confirmed, Identity, Role, Unbroken};
+use crate::common::{Common, Phase};
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
-use crate::limits;
-use crate::peer::Peer;
-use crate::peer::cuts::Cut;
 use crate::peer::settle::Settling;
 use crate::primary::Primary;
-use crate::primary::write::WriteOp;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::Then;
+use crate::shared::time::{Now, ahead};
+use crate::{GroupConfig, IoDone, IoError, Output, SendPayload, limits};
+
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
 use crate::shared::volume::Volume;
-use crate::state::{Broken, State, legal};
-use crate::{Event, GroupConfig, IoDone, IoError, Output, Request};
+use crate::state::{Broken, State};
 
 pub(crate) struct Group {
     /// What both halves use.
@@ -346,65 +340,13 @@ impl Group {
             assert!(self.primary.peer.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
         }
     }
-}
 
-impl Peer {
-    /// Requests are accepted.
-    pub fn serves(&self, common: &Common) -> bool {
-        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.withheld
-    }
-
-    /// Of that, what is to be sent. A primary holds nothing else.
-    pub fn outgoing_bytes(&self, common: &Common) -> u64 {
-        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
-        // Without a stream what waits for its range will not be queued: it is its client's memory.
-        let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
-        self.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + common.answers.held_bytes()
-    }
-
-    /// What reads of a sync in the stream that wait for their range will put into the queue.
-    pub fn sync_waiting_bytes(&self) -> u64 {
-        self.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
-    }
-
-    // ---- state -----------------------------------------------------------------------------------------------------
-
-    /// The one way a state changes.
-    pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
-        if common.reason != why {
-            common.reason = why.to_string();
+    /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
+    pub fn clock_behind(&self, now: Now) -> Option<Duration> {
+        match self.common.role() {
+            Role::Primary => ahead(self.primary.peer.last_wall, now.wall),
+            Role::Secondary => self.secondary.primary_clock_ahead(),
         }
-        if common.state == to {
-            return;
-        }
-        assert!(
-            legal(common.state, to),
-            "group {}: {} -> {to} is not in the table of edges",
-            common.id().0,
-            common.state
-        );
-        let from = core::mem::replace(&mut common.state, to);
-        cx.event(common.id(), Event::State { from, to, why: why.to_string() });
-        self.tell_primary_state(common, cx);
-    }
-
-    /// The peer is there, its half of the group is not: a primary that waits for it says so.
-    fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
-        let unheard = cx.peer.link.is_some() && common.hello.is_none() && common.unfit.is_none();
-        if waits && unheard && common.role() == Role::Primary && matches!(common.phase, Phase::Running) {
-            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
-                       refused; see 'status' there";
-            self.transition(common, cx, common.state, why);
-        }
-    }
-
-    /// What can still be sent in order.
-    pub fn unbroken(&self) -> Option<Unbroken> {
-        let stream = self.stream.as_ref()?;
-        let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
-        debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
-        Some(Unbroken { kept_after, last: self.sent_through() })
     }
 }
 
@@ -473,28 +415,11 @@ impl Common {
 }
 
 pub mod contradiction;
+pub mod meeting;
 pub mod orders;
+pub mod receiving;
 pub mod roles;
 pub mod sizes;
 pub mod start;
 pub mod status;
 pub mod turns;
-
-/// A request for a volume of this group.
-impl Primary {
-    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = matches!(common.state, State::Failed(_)) || common.volume(volume).latched;
-        if !self.peer.serves(common) || broken {
-            return cx.reply(id, Err(IoError::Io));
-        }
-        match request {
-            Request::Flush => self.peer.request_flush(common, cx, volume, id),
-            Request::Write { offset, length, buf, fua } => {
-                self.request_write(common, cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
-            }
-            Request::Zero { offset, length, no_hole, fua } => {
-                self.request_write(common, cx, WriteOp::zero(id, volume, offset, length, no_hole, fua, cx.now.mono));
-            }
-        }
-    }
-}

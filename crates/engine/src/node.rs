@@ -11,7 +11,6 @@ use crate::formats::codec::Reader;
 use crate::formats::wire::{Header, Kind};
 use crate::group::Group;
 use crate::ids::*;
-use crate::limits;
 use crate::planted::{Fault, planted};
 use crate::primary::write::frame_bytes;
 use crate::shared::gate::Gate;
@@ -20,7 +19,7 @@ use crate::shared::marks::{Mark, Marks};
 use crate::shared::memory::Memory;
 use crate::shared::size::Size;
 use crate::shared::time::{Mono, Now, Timers};
-use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
+use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.
 pub struct Node {

@@ -2,17 +2,22 @@
 
 pub mod cut_saves;
 pub mod cuts;
+pub mod flush;
 pub mod holes;
 pub mod meeting;
+pub mod orders;
 pub mod queue;
 pub mod repair;
 pub mod resync;
 pub mod settle;
 pub mod stall;
+pub mod status;
 pub mod stream;
 
-use crate::common::Common;
-use crate::formats::identity::Identity;
+use crate::Event;
+use crate::common::{Common, Phase};
+use crate::context::Cx;
+use crate::formats::identity::{Identity, Role, Unbroken};
 use crate::ids::{Generation, Seq};
 use crate::peer::cuts::{CatchUp, Cut};
 use crate::peer::queue::Queue;
@@ -22,6 +27,8 @@ use crate::peer::settle::{Pulling, Settling};
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
 use crate::shared::time::{Mono, Wall};
+use crate::state::{State, legal};
+use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
 pub(crate) struct Peer {
@@ -111,5 +118,63 @@ impl Peer {
     /// A primary stands at the last number it gave.
     pub fn identity_sent(&self, common: &Common) -> Identity {
         Identity { position: common.place(self.last_seq), ..common.sb.current.identity }
+    }
+
+    /// Requests are accepted.
+    pub fn serves(&self, common: &Common) -> bool {
+        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.withheld
+    }
+
+    /// Of that, what is to be sent. A primary holds nothing else.
+    pub fn outgoing_bytes(&self, common: &Common) -> u64 {
+        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        // Without a stream what waits for its range will not be queued: it is its client's memory.
+        let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
+        self.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + common.answers.held_bytes()
+    }
+
+    /// What reads of a sync in the stream that wait for their range will put into the queue.
+    pub fn sync_waiting_bytes(&self) -> u64 {
+        self.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
+    }
+
+    // ---- state -----------------------------------------------------------------------------------------------------
+
+    /// The one way a state changes.
+    pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
+        if common.reason != why {
+            common.reason = why.to_string();
+        }
+        if common.state == to {
+            return;
+        }
+        assert!(
+            legal(common.state, to),
+            "group {}: {} -> {to} is not in the table of edges",
+            common.id().0,
+            common.state
+        );
+        let from = core::mem::replace(&mut common.state, to);
+        cx.event(common.id(), Event::State { from, to, why: why.to_string() });
+        self.tell_primary_state(common, cx);
+    }
+
+    /// The peer is there, its half of the group is not: a primary that waits for it says so.
+    pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
+        let unheard = cx.peer.link.is_some() && common.hello.is_none() && common.unfit.is_none();
+        if waits && unheard && common.role() == Role::Primary && matches!(common.phase, Phase::Running) {
+            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
+                       refused; see 'status' there";
+            self.transition(common, cx, common.state, why);
+        }
+    }
+
+    /// What can still be sent in order.
+    pub fn unbroken(&self) -> Option<Unbroken> {
+        let stream = self.stream.as_ref()?;
+        let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
+        debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
+        Some(Unbroken { kept_after, last: self.sent_through() })
     }
 }

@@ -1,6 +1,8 @@
 //! A write's life on the primary, and those who wait.
 
+pub mod covered;
 pub mod held_up;
+pub mod orders;
 pub mod waits;
 pub mod write;
 

@@ -18,12 +18,11 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
 use crate::ids::VolumeId;
-use crate::limits;
 use crate::planted::{Fault, planted};
 use crate::secondary::Secondary;
 use crate::shared::slots::Op;
 use crate::state::Broken;
-use crate::{Buf, Bytes, Event, IoDone, IoError, Output, Slice, Store};
+use crate::{Buf, Bytes, Event, IoDone, IoError, Output, Slice, Store, limits};
 
 /// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;

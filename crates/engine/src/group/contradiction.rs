@@ -10,7 +10,6 @@ use alloc::string::String;
 use crate::common::Common;
 use crate::formats::wire::{Ack, GroupHello, Header, Kind};
 use crate::ids::{Position, Seq};
-use crate::peer::Peer;
 use crate::state::State;
 
 impl Common {
@@ -47,19 +46,6 @@ impl Common {
             let named = (identity.generation, identity.incarnation, identity.parent);
             (from.generation, from.incarnation, parent) == named
         })
-    }
-}
-
-impl Peer {
-    /// The last number that was handed to the link: the peer can have no later one.
-    pub fn sent_through(&self) -> Seq {
-        self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1))
-    }
-
-    /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
-    pub fn was_begun(&self, attempt: u64) -> bool {
-        let waits = self.cut_begins(attempt) || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
-        (1..=self.passes).contains(&attempt) && !waits
     }
 }
 

@@ -1,25 +1,19 @@
 //! What operators order, and what takes longer than one input: demotion, promotion, the clean stop.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
-use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
-use crate::limits;
-use crate::peer::Peer;
-use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::secondary::Secondary;
-use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
-use crate::state::{Mode, Pause, Policy, State};
-use crate::{Command, CommandResult, Output, Settings};
+use crate::state::{Mode, Pause, State};
+use crate::{Command, CommandResult, Output, Settings, limits};
 
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
@@ -86,26 +80,6 @@ impl Group {
             self.primary.peer.tell_primary_state(&mut self.common, cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
-    }
-}
-
-impl Primary {
-    pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::ModeChangedLive);
-        if common.settings.mode == Mode::Logging {
-            (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
-            return self.fall_to_logging(common, cx, "mode is logging");
-        }
-        self.peer.promise_anew(common, cx);
-        if common.state == State::Holding && common.settings.mode == Mode::Async {
-            return self.stop_holding(common, cx);
-        }
-        self.wait_as_the_mode_says(common, cx);
-        if common.state == State::Holding {
-            self.peer.promise_from_here();
-        }
-        self.take_up_promise(common, cx);
-        self.try_autosync(common, cx);
     }
 }
 
@@ -278,95 +252,6 @@ impl Group {
             }
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
-        }
-    }
-}
-
-impl Primary {
-    /// Writers are being held: the new policy says for how long, from now on.
-    fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.hold_until = None;
-        match common.settings.policy {
-            Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
-            Policy::Hold(window) => {
-                let until = cx.now.mono.plus(window);
-                self.hold_until = Some(until);
-                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
-            }
-            Policy::Strict => {}
-        }
-    }
-
-    pub fn command_logging(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
-        if common.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
-        }
-        common.sb.current.held_in_logging = true;
-        (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
-        self.fall_to_logging(common, cx, "the operator asked for logging");
-        let text = "writes are marked, not sent, until 'sync'".to_string();
-        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
-    }
-}
-
-impl Peer {
-    /// What was given so far was not given under the promise of this mode.
-    fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(stream) = &mut self.stream {
-            stream.promise_from = None;
-            stream.catching_up_since = cx.now.mono;
-        }
-        if common.state == State::Replicating {
-            self.transition(common, cx, State::CatchingUp, "the mode changed");
-        }
-    }
-
-    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
-    fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.promise_anew(common, cx);
-        if common.state == State::Holding {
-            self.promise_from_here();
-        }
-    }
-
-    fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = &common.unfit {
-            return cx.refuse(id, what);
-        }
-        if full {
-            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
-        }
-        if common.sb.current.changed_outside && common.is_in_doubt() {
-            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
-                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
-            return cx.refuse(id, why);
-        }
-        if self.waits_for_choice(common) {
-            // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
-        }
-        (common.sb.current.held_in_logging, common.sb.current.changed_outside) = (false, false);
-        self.stall.ordered(cx.now.mono);
-        let text = if cx.peer.link.is_some() {
-            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
-        } else {
-            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
-        };
-        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
-    }
-
-    /// The peer is taking writes in order and has not applied the last.
-    pub fn peer_is_behind(&self) -> bool {
-        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
-    }
-}
-
-impl Secondary {
-    /// A change of role waits for space that may never come.
-    fn waits_for_space(&self, common: &Common) -> bool {
-        match common.phase {
-            Phase::Promoting { .. } => self.paused.is_some(),
-            _ => common.restore_waits_for_space(),
         }
     }
 }

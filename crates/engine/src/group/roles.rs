@@ -6,27 +6,22 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::CommandResult;
-use crate::Output;
-use crate::common::Common;
-use crate::common::Phase;
-use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::common::{Common, Phase};
+use crate::context::Cx;
+use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
-use crate::peer::Peer;
 use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::time::Mono;
 use crate::state::{Broken, State};
 
 /// How long a demotion waits for the peer to have everything.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Group {
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
@@ -257,95 +252,6 @@ impl Group {
     }
 }
 
-impl Primary {
-    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
-    /// what waits for that waits no longer. What is left of the sync stays marked.
-    pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.resync.is_some() {
-            self.fall_to_logging(
-                common,
-                cx,
-                "the sync is cut short: it would take longer than a stop or a demotion waits",
-            );
-        }
-    }
-}
-
-impl Peer {
-    pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
-        if common.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary already");
-        }
-        cx.out.push_back(Output::Serve { group: common.id(), open: false });
-        self.stop_settling(common);
-        (self.wanted_full, self.wanted_update) = (None, false);
-        common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
-        common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
-    }
-}
-
-impl Secondary {
-    /// Nothing in the journal is needed any more: what follows begins behind it.
-    pub fn empty_journal(&mut self, common: &mut Common) {
-        let head = self.ring.head_after(Seq(u64::MAX));
-        let sb = &mut common.sb.current;
-        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
-    }
-
-    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
-        let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
-        let at = position.seq.0;
-        let hello = match &common.hello {
-            Some(hello) if cx.peer.link.is_some() => hello,
-            _ => {
-                return Some(format!(
-                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
-                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
-                ));
-            }
-        };
-        if hello.identity.role == Role::Primary {
-            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
-        }
-        if common.is_in_doubt() {
-            return Some(format!(
-                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
-                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
-            ));
-        }
-        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
-        let same_place = hello.identity.handed_over && equal;
-        if same_place {
-            return None;
-        }
-        if common.takes_demotion_back() && equal {
-            return Some(
-                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
-                 the demotion back"
-                    .into(),
-            );
-        }
-        if hello.dirty_bytes == 0 {
-            return Some(format!(
-                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
-                 at sequence {at} and gives up what only the peer may have"
-            ));
-        }
-        Some(format!(
-            "the peer was demoted with {} that this node does not have; \
-             --force promotes this node at sequence {at} and gives that up",
-            Size(hello.dirty_bytes)
-        ))
-    }
-
-    fn peer_may_be_ahead(&self, common: &Common) -> bool {
-        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
-        let never_left = common.takes_demotion_back() && common.peer_stands_at(self.position());
-        !never_left && common.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
-    }
-}
-
 impl Common {
     /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
     fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
@@ -387,7 +293,7 @@ impl Common {
     }
 
     /// The peer is connected, and holds the image of this place, whole.
-    fn peer_stands_at(&self, place: Position) -> bool {
+    pub fn peer_stands_at(&self, place: Position) -> bool {
         self.hello.as_ref().is_some_and(|hello| {
             let identity = &hello.identity;
             identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
@@ -396,7 +302,7 @@ impl Common {
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
     /// with its own, and a peer that was not promoted meanwhile never left that.
-    fn takes_demotion_back(&self) -> bool {
+    pub fn takes_demotion_back(&self) -> bool {
         self.sb.current.identity.handed_over
     }
 

@@ -8,14 +8,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::Event;
 use crate::common::Common;
-use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::GroupHello;
 use crate::ids::VolumeId;
 use crate::limits::REGION_BYTES;
-use crate::secondary::Secondary;
 use crate::shared::size::Exactly;
 
 impl Common {
@@ -69,44 +66,9 @@ impl Common {
     }
 }
 
-impl Secondary {
-    /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
-    pub fn begin_sizes(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(hello) = common.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) {
-            self.primary_bytes.clone_from(&hello.volume_bytes);
-        }
-        self.follow_sizes(common, cx, common.sb.current.rollback_point.id == 0);
-    }
-
-    /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
-    /// had too.
-    pub fn follow_sizes(&mut self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
-        let before = common.sizes();
-        for (volume, told) in common.volumes.iter_mut().zip(&self.primary_bytes) {
-            let size = if is_whole { *told } else { volume.config.size_bytes.max(*told) };
-            if size != volume.config.size_bytes {
-                volume.resize(size);
-            }
-        }
-        let after = common.sizes();
-        if before != after
-            && let Some(note) = common.surplus()
-        {
-            cx.event(common.id(), Event::Note(note));
-        }
-        common.sb.current.sizes = after;
-    }
-
-    /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
-    pub fn shrinks_when_whole(&self, common: &Common) -> bool {
-        let told = self.primary_bytes.iter();
-        common.volumes.iter().zip(told).any(|(volume, told)| volume.config.size_bytes > *told)
-    }
-}
-
 impl Common {
     /// What of the devices here the group does not use.
-    fn surplus(&self) -> Option<String> {
+    pub fn surplus(&self) -> Option<String> {
         let one = |(at, (volume, device)): (usize, (&crate::shared::volume::Volume, &crate::VolumeConfig))| {
             let (used, holds) = (volume.config.size_bytes, device.size_bytes);
             (used < holds).then(|| {

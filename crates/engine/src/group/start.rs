@@ -9,26 +9,22 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::Cx;
-use crate::formats::bitmap::Bitmap;
-use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
+use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{self, CELL_BYTES, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Identity, Role};
-use crate::formats::journal::{self, Ring};
-use crate::formats::superblock::{self, RollbackPoint, Superblock};
+use crate::formats::journal::{self};
+use crate::formats::superblock::{RollbackPoint, Superblock};
 use crate::formats::undo;
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits::REGION_BYTES;
-use crate::peer::Peer;
 use crate::planted::{Fault, planted};
 use crate::records::activity::{self, ActivityCell};
 use crate::records::bits::{AfterBits, mark_extent};
 use crate::records::record::AfterSuper;
-use crate::secondary::Secondary;
 use crate::secondary::replay::Replay;
 use crate::secondary::rollback::Scan;
 use crate::shared::marks::Mark;
@@ -91,6 +87,13 @@ impl CannotStart {
     pub fn new(broken: Broken, why: impl Into<String>) -> CannotStart {
         CannotStart { broken, why: why.into() }
     }
+
+    pub fn unreadable(broken: Broken, what: &str) -> CannotStart {
+        CannotStart::new(
+            broken,
+            format!("{what} cannot be read; see the kernel log for the disk of the state directory"),
+        )
+    }
 }
 
 impl Group {
@@ -137,163 +140,9 @@ impl Group {
     }
 }
 
-impl Secondary {
-    /// A read or flush of the start completed.
-    pub fn start_read_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), CannotStart> {
-        let Phase::Starting(stage) = &mut common.phase else { return Ok(()) };
-        match stage {
-            StartStage::Settling { left, entropy, boot } => {
-                *left -= 1;
-                let (done, entropy, boot) = (*left == 0, *entropy, *boot);
-                if result.is_err() {
-                    let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
-                    return Err(CannotStart::new(Broken::Superblock, why));
-                } else if done {
-                    common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
-                    common.read_meta(cx, Store::Superblock(common.id()), 0, superblock::FILE_BYTES as u32);
-                }
-                Ok(())
-            }
-            StartStage::Superblocks { entropy, boot } => {
-                let (entropy, boot) = (*entropy, *boot);
-                match result {
-                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(common, cx, &bytes, entropy, boot),
-                    _ => {
-                        let why =
-                            "the superblock cannot be read; see the kernel log for the disk of the state directory";
-                        Err(CannotStart::new(Broken::Superblock, why))
-                    }
-                }
-            }
-            StartStage::Blank { entropy, boot, beside } => {
-                let (entropy, boot, beside) = (*entropy, *boot, *beside);
-                common.beside_read(cx, result, beside, (entropy, boot))
-            }
-            StartStage::Wipe { left } => {
-                *left -= 1;
-                let done = *left == 0;
-                if result.is_err() {
-                    let why = "the group's files could not be written; see the kernel log";
-                    return Err(CannotStart::new(Broken::Bits, why));
-                } else if done {
-                    common.phase = Phase::Starting(StartStage::StoringBits);
-                    common.save_all_bits(cx, AfterBits::Started);
-                }
-                Ok(())
-            }
-            StartStage::Bitmap { .. } | StartStage::Activity => match result {
-                Ok(IoDone::Meta(bytes)) => common.bits_read(cx, &bytes),
-                _ => {
-                    let why = "the bitmap or the activity log cannot be read; see the kernel log for the disk of the state directory";
-                    Err(CannotStart::new(Broken::Bits, why))
-                }
-            },
-            StartStage::Undo(_) => self.undo_read(common, cx, result),
-            StartStage::Replay(_) => self.replay_read(common, cx, result),
-            StartStage::Flush { left } => {
-                *left -= 1;
-                let done = *left == 0;
-                if result.is_err() {
-                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
-                } else if done {
-                    common.record(cx);
-                }
-                Ok(())
-            }
-            StartStage::Idle | StartStage::Recording | StartStage::StoringBits | StartStage::EmptyingLog => {
-                unreachable!("nothing was asked for")
-            }
-        }
-    }
-
-    fn superblocks_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        bytes: &[u8],
-        entropy: u64,
-        boot: u128,
-    ) -> Result<(), CannotStart> {
-        let read = superblock::read(bytes, common.config.tag);
-        if let Ok(read) = &read
-            && read.damaged > 0
-        {
-            let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
-            cx.event(common.id(), Event::Note(note.into()));
-        }
-        match read.map(|read| read.found) {
-            Ok(Some(found)) => self.known_group(common, cx, found, boot),
-            // New, unless what stands beside it says otherwise.
-            Ok(None) => {
-                common.look_beside(cx, Beside::Log, (entropy, boot));
-                Ok(())
-            }
-            Err(superblock::Rejected::Astray) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
-                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
-                     remove the group's state directory here and sync in full from the other node",
-                ));
-            }
-            Err(superblock::Rejected::VersionUnknown(version)) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    other_version("superblock", version, superblock::VERSION),
-                ));
-            }
-            Err(superblock::Rejected::Foreign) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "the superblock in the state directory belongs to another cluster or group: give this group its own state \
-                     directory back, or undo a renaming of cluster or group",
-                ));
-            }
-            Err(_) => Err(CannotStart::new(
-                Broken::Superblock,
-                "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
-                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
-                 other node",
-            )),
-        }
-    }
-
-    fn known_group(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        found: Superblock,
-        boot: u128,
-    ) -> Result<(), CannotStart> {
-        if (found.node, found.peer) == (common.config.peer, common.node) {
-            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
-        }
-        common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
-        common.sb.durable = found.identity;
-        common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
-        common.take_up_sizes(&found.sizes);
-        common.take_up_confirmed(found.confirmed);
-        common.put_run_in_doubt(&found, boot);
-        self.ring = Ring::new(common.config.journal_bytes, found.journal);
-        let changed = found.clean && common.volumes.iter().any(|v| v.config.changed_outside);
-        if changed {
-            let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
-            cx.event(common.id(), Event::Note(note.into()));
-            common.changed_behind_our_back(found.identity.role);
-        }
-        common.read_bitmap(cx, 0);
-        Ok(())
-    }
-}
-
 impl Common {
     /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
-    fn beside_read(
+    pub fn beside_read(
         &mut self,
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
@@ -325,7 +174,7 @@ impl Common {
         Ok(())
     }
 
-    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
+    pub fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
         match &self.phase {
             Phase::Starting(StartStage::Bitmap { next }) => {
                 let next = *next;
@@ -462,47 +311,13 @@ impl Common {
     }
 }
 
-impl Peer {
-    pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
-        self.entropy = entropy;
-        let id = common.id();
-        let files =
-            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
-        for store in files {
-            let token = common.start_op(Op::StartRead);
-            cx.out.push_back(Output::Flush { token, store });
-        }
-    }
-}
-
-impl Secondary {
-    /// The log on disk is empty; false: this is no start.
-    pub fn start_activity_reset(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        if !matches!(common.phase, Phase::Starting(StartStage::EmptyingLog)) {
-            return false;
-        }
-        if common.activity.is_young() {
-            common.reset_activity(cx);
-            return true;
-        }
-        let known = common.sb.current.update > 0;
-        match common.role() {
-            Role::Secondary if known && common.sb.current.rollback_point.id != 0 => self.begin_scan(common, cx),
-            Role::Secondary if known => self.begin_replay(common, cx),
-            _ => common.flush_then_record(cx),
-        }
-        true
-    }
-}
-
 impl Common {
     pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
         let token = self.start_op(Op::StartRead);
         cx.out.push_back(Output::ReadMeta { token, store, offset, length });
     }
 
-    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
+    pub fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
         self.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
         let (store, length) = match beside {
             Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.config.activity) as u32),
@@ -548,7 +363,7 @@ impl Common {
 
     /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
     /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
-    fn changed_behind_our_back(&mut self, role: Role) {
+    pub fn changed_behind_our_back(&mut self, role: Role) {
         let sb = &mut self.sb.current;
         match role {
             Role::Secondary => {
@@ -565,7 +380,7 @@ impl Common {
     }
 
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
-    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
+    pub fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
         let sb = &mut self.sb.current;
         // One that has not met its peer has never served.
         let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
@@ -579,7 +394,7 @@ impl Common {
 
     // ---- bits ------------------------------------------------------------------------------------------------------
 
-    fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
+    pub fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
         self.phase = Phase::Starting(StartStage::Bitmap { next });
         let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
         self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
@@ -619,7 +434,7 @@ impl Common {
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
-    fn take_up_confirmed(&mut self, found: Confirmed) {
+    pub fn take_up_confirmed(&mut self, found: Confirmed) {
         let sb = &mut self.sb.current;
         let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
         if ours && !planted(Fault::ConfirmedForgotten) {
@@ -743,7 +558,7 @@ fn log_lived(tag: u64, bytes: &[u8]) -> bool {
     })
 }
 
-const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
+pub(crate) const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
      node its own back, or remove the group's state directory here and sync in full from the other node";
 
 /// Why a file of another version cannot be used, and what to do.

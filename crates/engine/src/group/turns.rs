@@ -1,22 +1,17 @@
 //! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
 //! input of a group what that group holds, and lets the next ones go on.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
 use crate::common::Phase;
 use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::group::Group;
-use crate::group::start::CannotStart;
-use crate::group::start::StartStage;
+use crate::group::start::{CannotStart, StartStage};
 use crate::ids::GroupId;
 use crate::node::{Node, mix};
-use crate::peer::Peer;
 use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Broken, State};
 
@@ -123,38 +118,6 @@ impl Node {
     }
 }
 
-impl Primary {
-    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
-    pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
-        if !cx.may_sync {
-            self.peer.waits_for_turn(common, full);
-            if common.state == State::Logging {
-                self.peer.transition(
-                    common,
-                    cx,
-                    State::Logging,
-                    "waiting for its turn: other groups of this node are syncing",
-                );
-            }
-            return false;
-        }
-        let full = self.peer.full_is_wanted(common) || full;
-        self.peer.wanted_full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
-        if self.peer.stream.is_some() || self.peer.cut.is_some() {
-            // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
-            self.fail_held(common, cx);
-            self.fall_to_logging(common, cx, "the operator asked for a sync");
-        }
-        if full {
-            self.peer.ask_nothing(common, cx);
-            common.mark_everything(cx);
-        } else if self.settle(common, cx) {
-            self.peer.begin_sync(common, cx, false);
-        }
-        true
-    }
-}
-
 impl Group {
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
@@ -186,48 +149,6 @@ impl Group {
             self.primary.try_autosync(&mut self.common, cx);
         }
         self.bits_saved(cx);
-    }
-}
-
-impl Peer {
-    /// The secondary has space again for a sync that was paused; while it was, others took its place.
-    pub fn resume_in_turn(&mut self, common: &mut Common, cx: &mut Cx) {
-        (self.catch_up.resumes, self.wants_turn) = (true, true);
-        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-        self.transition(common, cx, common.state, why);
-    }
-
-    /// Nothing is read for a sync that waits to go on.
-    pub fn waits_to_resume(&self, common: &Common) -> bool {
-        self.catch_up.resumes && matches!(common.state, State::Paused(_))
-    }
-
-    /// What an operator is told whose `sync` has nothing to begin.
-    pub fn under_way(&self, common: &Common) -> String {
-        match common.state {
-            State::Syncing => "a sync is under way already".into(),
-            State::Paused(_) if self.catch_up.resumes => {
-                format!("under way already: {}", common.reason)
-            }
-            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
-            _ => "the group is already in step; nothing to do".into(),
-        }
-    }
-
-    /// A sync waits for its turn.
-    pub fn waits_for_turn(&mut self, common: &mut Common, full: bool) {
-        self.wants_turn = true;
-        if full {
-            self.wanted_full = common.hello.as_ref().map(|hello| hello.identity.generation);
-        }
-    }
-
-    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
-    /// has taken up our history meanwhile holds none.
-    pub fn full_is_wanted(&self, common: &Common) -> bool {
-        let theirs = common.hello.as_ref().map(|hello| hello.identity.generation);
-        let ours = Some(common.sb.current.identity.generation);
-        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
     }
 }
 

@@ -19,8 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::bitmap::Bitmap;
 use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
@@ -34,7 +33,6 @@ use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::primary::write::frame_cost;
-use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::{Mono, Wall};
@@ -262,20 +260,6 @@ pub(crate) struct CutPlace {
     pub name: u64,
     /// The image it makes; this node's place once it is done.
     pub from: Position,
-}
-
-impl Secondary {
-    /// A cut is to be received; its numbers begin at 1.
-    pub fn expect_cut(&mut self, begin: &SyncBegin) {
-        let wall = self.applied_wall;
-        self.stand_at(Position { seq: Seq::NONE, ..begin.from }, wall);
-        self.cut = Some(CutPlace { name: begin.cut, from: begin.from });
-    }
-
-    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
-    pub fn recovered(&self) -> Seq {
-        self.cut.map_or(self.applied, |cut| cut.from.seq)
-    }
 }
 
 impl CutBits {

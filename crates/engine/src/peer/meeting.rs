@@ -1,70 +1,19 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
 use crate::Event;
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
-use crate::group::Group;
 use crate::peer::Peer;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
 
-impl Group {
-    pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.common.is_starting() {
-            // Who this node is, is not known yet.
-            self.common.early_hello = Some(hello);
-            return;
-        }
-        if !self.primary.fits(&mut self.common, cx, &hello) {
-            return;
-        }
-        self.secondary.take_peer_hello(&mut self.common, hello);
-        self.primary.meet_peer(&mut self.common, cx);
-        self.bits_saved(cx);
-        self.primary.peer.tell_primary_state(&mut self.common, cx);
-        self.primary.peer.send_tick(&mut self.common, cx);
-    }
-
-    /// The peer's role or health changed within the session.
-    pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
-        if self.common.is_starting() {
-            self.common.early_hello = Some(hello);
-            return;
-        }
-        self.primary.peer.stall.moved(cx.now.mono);
-        let failed = hello.failed;
-        let promoted = hello.identity.role == Role::Primary;
-        if failed || promoted {
-            self.primary.peer.stop_asking();
-        }
-        // A change of roles may turn sizes that were fine into ones that are not.
-        if !self.primary.fits(&mut self.common, cx, &hello) {
-            return;
-        }
-        self.secondary.take_peer_hello(&mut self.common, hello);
-        if failed {
-            return self.primary.peer_failed(&mut self.common, cx);
-        }
-        if promoted && !matches!(self.common.phase, Phase::Running) {
-            // Whatever this node is in the middle of, its stream has nobody any more who receives it.
-            self.primary.fail_held(&mut self.common, cx);
-            self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
-        }
-        if self.common.state == State::Logging || promoted {
-            self.primary.meet_peer(&mut self.common, cx);
-            self.bits_saved(cx);
-        }
-    }
-}
-
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
-    fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
@@ -74,7 +23,7 @@ impl Primary {
         self.fall_if_primary(common, cx, why);
     }
 
-    fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         if common.role() == Role::Primary && !matches!(common.state, State::Failed(_)) {
             self.fall_to_logging(common, cx, why);
         }

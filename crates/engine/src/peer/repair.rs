@@ -1,16 +1,15 @@
 //! A region whose local write failed is read again and sent, in the running stream: the secondary stays consistent. One that cannot
 //! be read stays dirty, and is tried again later; the stream does not end because of it.
 
-use crate::Event;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::limits;
 use crate::peer::Peer;
 use crate::peer::resync::Resync;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::time::Mono;
 use crate::state::State;
+use crate::{Event, limits};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repair {

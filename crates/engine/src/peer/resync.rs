@@ -5,8 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::{Header, Kind, SyncBegin, flags};

@@ -8,19 +8,15 @@
 //! served, nothing is pulled any more: it would change blocks under its clients. Then the operator decides.
 
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
-use crate::durability::kept::merged;
 use crate::formats::bitmap::{region_span, regions};
 use crate::formats::identity::{Decision, Identity, Role};
-use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, decode_ranges, flags};
-use crate::group::Group;
+use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::peer::Peer;
@@ -28,14 +24,13 @@ use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
 use crate::state::{Broken, State};
-use crate::{Bytes, Event, FramePayload, Output, SendPayload, Slice, StartAlone, Store};
+use crate::{Bytes, Event, Output, SendPayload, Slice, StartAlone, Store};
 
 /// How far the settling of this session has come, on the primary.
 #[derive(Debug)]
@@ -102,59 +97,6 @@ pub(crate) struct Pulling {
     moved_at: Mono,
 }
 
-impl Group {
-    /// A frame of the settling, on either side. `None`: not one that may come now.
-    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
-        if !matches!(self.common.phase, Phase::Running) || matches!(self.common.state, State::Failed(_)) {
-            return Some(());
-        }
-        match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => self.common.bits_asked(header.seq),
-            // Of a question that was given up meanwhile.
-            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
-            (Kind::Bits, FramePayload::Control(words)) => {
-                self.primary.peer.bits_arrived(&mut self.common, cx, header, words)?;
-                self.bits_saved(cx);
-            }
-            (Kind::Bits, FramePayload::None) => {
-                self.primary.peer.bits_arrived(&mut self.common, cx, header, &[])?;
-                self.bits_saved(cx);
-            }
-            (Kind::TailAsk, FramePayload::Control(bytes)) => {
-                let points = FlushPoints::decode(bytes)?;
-                // One that was promoted meanwhile has nothing to tell.
-                self.secondary.tail_asked =
-                    Some((points, header.seq)).filter(|_| self.common.role() == Role::Secondary);
-                self.secondary.answer_tail(&mut self.common, cx);
-            }
-            (Kind::Tail, FramePayload::Control(bytes)) => {
-                self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;
-                self.bits_saved(cx);
-            }
-            (Kind::Tail, FramePayload::None) => {
-                self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
-                self.bits_saved(cx);
-            }
-            (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
-            (Kind::Pulled, FramePayload::Data(buf)) => {
-                self.primary.peer.pulled(&mut self.common, cx, header, buf.clone())?
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
-    pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.generation_due = false;
-        let generation = self.common.sb.current.identity.generation;
-        cx.event(self.common.id(), Event::WritesAlone { generation });
-        self.primary.pump_activity(&mut self.common, cx);
-        self.say_hello(cx, Kind::GroupState);
-        self.primary.meet_if_apart(&mut self.common, cx);
-        self.bits_saved(cx);
-    }
-}
-
 impl Primary {
     // ---- the primary asks -------------------------------------------------------------------------------------------
 
@@ -210,7 +152,7 @@ impl Primary {
     }
 
     /// Something that stood in the way of a sync is done.
-    fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
         if self.peer.stream.is_none() && self.peer.cut.is_none() {
             self.meet_peer(common, cx);
         }
@@ -231,7 +173,7 @@ impl Primary {
         }
     }
 
-    fn tail_arrived(
+    pub fn tail_arrived(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
@@ -374,7 +316,7 @@ impl Primary {
 }
 
 impl Peer {
-    fn bits_arrived(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
+    pub fn bits_arrived(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
         if !matches!(self.settling, Settling::AskedBits) {
             return Some(());
         }
@@ -575,7 +517,7 @@ impl Peer {
         }
     }
 
-    fn pulled(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
+    pub fn pulled(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
         let Settling::Pulling(pull) = &mut self.settling else { return Some(()) };
         let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
         // The peer's disks answer in any order.
@@ -718,35 +660,6 @@ impl Peer {
     }
 }
 
-impl Secondary {
-    // ---- the secondary answers --------------------------------------------------------------------------------------
-
-    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
-    pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.tail_asked.is_none() || common.role() != Role::Secondary {
-            return;
-        }
-        self.give_up_unlanded(common, cx);
-        if !self.replica_at_rest(common, cx) {
-            return;
-        }
-        let Some((points, question)) = self.tail_asked.take() else { return };
-        let same_run = points.incarnation == self.position().incarnation;
-        let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
-        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
-        let given_up = common.sb.current.given_up;
-        // Of what was given up whole nobody knows which run it was of.
-        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
-        // A journal that was read back may hold more than an answer does.
-        let too_many = ranges.len() > limits::KEPT_MAX;
-        if too_many {
-            ranges.clear();
-        }
-        let unknown = given_up || too_many;
-        common.answers.tail(question, ranges, unknown);
-    }
-}
-
 impl Common {
     /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
     /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
@@ -815,7 +728,7 @@ impl Common {
         fits(&self.volumes, range)
     }
 
-    fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+    pub fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
         let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
         if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
             return None;
@@ -840,6 +753,7 @@ const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durability::kept::merged;
 
     #[test]
     fn ranges_that_touch_are_joined_and_volumes_kept_apart() {

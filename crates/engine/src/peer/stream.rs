@@ -1,12 +1,10 @@
 //! The ordered stream to the peer: frames out, confirmations in, and what becomes of it when the link does.
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::{Ack, Header, Kind, flags};
 use crate::group::contradiction::ack_contradicts;
 use crate::ids::*;
-use crate::limits;
 use crate::peer::Peer;
 use crate::peer::queue::Body;
 use crate::planted::{Fault, planted};
@@ -14,11 +12,10 @@ use crate::primary::Primary;
 use crate::primary::write::{Level, frame_cost};
 use crate::shared::link::LinkUse;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
-use crate::shared::time::Wall;
+use crate::shared::time::{Mono, Wall};
 use crate::shared::volume::Who;
 use crate::state::{Mode, Pause, Policy, State};
-use crate::{Event, SendPayload};
+use crate::{Event, SendPayload, limits};
 
 /// The ordered stream to the peer, on a primary.
 #[derive(Clone, Copy, Debug)]
@@ -408,6 +405,17 @@ impl Peer {
             self.queue.lighten(seq, crate::peer::queue::cost(0));
             common.volume(volume).mark_uncovered(offset, length);
         }
+    }
+
+    /// The last number that was handed to the link: the peer can have no later one.
+    pub fn sent_through(&self) -> Seq {
+        self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1))
+    }
+
+    /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
+    pub fn was_begun(&self, attempt: u64) -> bool {
+        let waits = self.cut_begins(attempt) || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
+        (1..=self.passes).contains(&attempt) && !waits
     }
 }
 

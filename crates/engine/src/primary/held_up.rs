@@ -7,13 +7,12 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::Cx;
-use crate::limits;
 use crate::peer::stall::PauseCause;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
-use crate::{Event, Settings};
+use crate::{Event, Settings, limits};
 
 /// What writers lost of late.
 #[derive(Clone, Copy, Debug, Default)]

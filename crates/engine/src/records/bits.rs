@@ -9,23 +9,18 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::formats::cell::{self, Head};
 use crate::formats::identity::Role;
 use crate::group::Group;
 use crate::ids::*;
-use crate::limits;
-use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::primary::write::WriteOp;
-use crate::records::activity::{Extent, Pins};
-use crate::shared::marks::Mark;
+use crate::records::activity::Extent;
 use crate::shared::slots::Op;
-use crate::state::{Broken, State};
-use crate::{ActivityConfig, Bytes, Output, Store};
+use crate::state::Broken;
+use crate::{ActivityConfig, Bytes, Output, Store, limits};
 
 /// Cells of the bitmap being written at once.
 const CELLS_IN_FLIGHT_MAX: usize = 8;
@@ -275,138 +270,10 @@ impl Group {
     }
 }
 
-impl Primary {
-    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
-    pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let op = common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
-        if matches!(common.state, State::Failed(_)) {
-            // It waited for another write when the group failed.
-            common.volume(id).let_go(slot);
-            return common.fail_unnumbered(cx, slot);
-        }
-        common.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        self.peer.want_generation(common, cx);
-        if !self.peer.generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
-            return self.go_hot_in_its_room(common, cx, slot);
-        }
-        cx.marks.hit(Mark::WaitedForActivityLog);
-        self.peer.reserve(common, slot);
-        common.activity.cold.push_back(slot);
-        self.pump_activity(common, cx);
-    }
-
-    /// A stream may have begun since it was let in without one, when there was room for everybody.
-    fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        if !self.peer.has_room(common, cx, slot) {
-            if !self.peer.syncs() {
-                return self.wait_for_room_again(common, cx, slot);
-            }
-            self.turn_to_cuts(common, cx);
-        }
-        self.go_hot(common, cx, slot);
-    }
-
-    fn wait_for_room_again(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let volume = common.slots.write(slot).volume;
-        common.give_back_range(slot);
-        // Before those who came after it.
-        let came = common.slots.write(slot).came;
-        let at = self.blocked.partition_point(|&other| common.slots.write_ref(other).came < came);
-        self.blocked.insert(at, slot);
-        self.check_waits(common, cx);
-        self.wake_range_waiters(common, cx, volume);
-    }
-
-    fn go_hot(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let op = common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
-        let mut pins = Pins::default();
-        for extent in common.config.activity.extents_of(id, offset, length) {
-            common.activity.pin(extent, &mut pins);
-        }
-        common.slots.write(slot).pins = pins;
-        self.admit_write(common, cx, slot);
-    }
-
-    /// Gives cold writes their place in the log, and lets those go on that have it.
-    pub fn pump_activity(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.release_cold(common, cx);
-        if common.activity.is_writing() || common.activity.cold.is_empty() {
-            return;
-        }
-        let config = common.config.activity;
-        let cold = common.activity.cold.clone();
-        for slot in &cold {
-            let op = common.slots.write_ref(*slot);
-            if is_very_long(config, op) {
-                let (id, offset, length) = (op.volume, op.offset, op.length);
-                common.announce_write(*slot, id, offset, length);
-            }
-        }
-        let volumes = &common.volumes;
-        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
-        let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
-        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
-        let crowded = !common.activity.admit_line(line, may_leave);
-        common.activity.crowded = crowded;
-        common.store_ahead(crowded);
-        common.pump_cells(cx);
-        let cells = common.activity.begin_update(
-            common.cell_head(),
-            common.sb.current.identity.incarnation,
-            common.sb.current.confirmed,
-        );
-        common.write_activity(cx, cells);
-    }
-
-    fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
-        let mut at = 0;
-        while let Some(&slot) = common.activity.cold.get(at) {
-            // The stream may have ended since it took its range, or just now for the one before it.
-            if !planted(Fault::GenerationForgotten) {
-                self.peer.want_generation(common, cx);
-            }
-            if self.peer.generation_due {
-                return;
-            }
-            let op = common.slots.write(slot);
-            let (id, offset, length) = (op.volume, op.offset, op.length);
-            let announced = common.volume(id).announced.iter().any(|a| a.slot == slot);
-            let stored = announced && common.is_stored(id, offset, length);
-            if !stored && !common.is_covered(id, offset, length) {
-                if at == 0 && common.starves(cx) {
-                    return;
-                }
-                at += 1;
-                continue;
-            }
-            common.activity.cold.remove(at);
-            common.volume(id).announced.retain(|a| a.slot != slot);
-            self.peer.unreserve(common, slot);
-            self.go_hot_in_its_room(common, cx, slot);
-        }
-    }
-
-    /// The group failed: whoever waits for the log is told.
-    pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(slot) = common.activity.cold.pop_front() {
-            self.peer.unreserve(common, slot);
-            let id = common.slots.write(slot).volume;
-            common.volume(id).announced.retain(|a| a.slot != slot);
-            common.volume(id).release(slot);
-            if let Some(Op::Write(op)) = common.slots.take(slot) {
-                cx.reply(op.id, Err(crate::IoError::Io));
-            }
-            self.wake_range_waiters(common, cx, id);
-        }
-    }
-}
-
 impl Common {
     // ---- the bitmap's cells -----------------------------------------------------------------------------------------
 
-    fn cell_head(&self) -> Head {
+    pub fn cell_head(&self) -> Head {
         Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
     }
 
@@ -417,7 +284,7 @@ impl Common {
         self.pump_cells(cx);
     }
 
-    fn pump_cells(&mut self, cx: &mut Cx) {
+    pub fn pump_cells(&mut self, cx: &mut Cx) {
         while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
             let Some(index) = self.bitmap.next_wanted() else { return };
             self.write_cell(cx, index);
@@ -481,7 +348,7 @@ impl Common {
     // ---- the activity log -------------------------------------------------------------------------------------------
 
     /// A crash from now on finds this range: by the log, or by its stored bits.
-    fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+    pub fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
     }
 
@@ -496,7 +363,7 @@ impl Common {
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
-    fn store_ahead(&mut self, crowded: bool) {
+    pub fn store_ahead(&mut self, crowded: bool) {
         let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
         let bytes = self.config.activity.extent_bytes;
         let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
@@ -513,7 +380,7 @@ impl Common {
     }
 
     /// A very long write is covered by stored bits, not by the log.
-    fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
+    pub fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
         let volume = self.volume(id);
         if volume.announced.iter().any(|a| a.slot == slot) {
@@ -526,20 +393,20 @@ impl Common {
 
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
-    fn starves(&mut self, cx: &Cx) -> bool {
+    pub fn starves(&mut self, cx: &Cx) -> bool {
         let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else {
             return false;
         };
         cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
     }
 
-    fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+    pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
         let stored = &self.volumes[usize::from(id.0)].stored;
         (first..=last).all(|region| stored.get(region))
     }
 
-    fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
+    pub fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
         for (offset, image) in cells {
             let token = self.start_op(Op::ActivityCell);
             let (store, parts) = (Store::Activity(self.id()), vec![Bytes::Meta(image)]);
@@ -575,13 +442,13 @@ fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
 }
 
 /// It is covered by stored bits, and not by the log.
-fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
+pub(crate) fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
     let most = EXTENTS_PER_WRITE_MAX.min(config.extents as usize / 2);
     config.extents_of(op.volume, op.offset, op.length).count() > most
 }
 
 /// The stored bitmap holds every bit of the extent: it may leave the log.
-fn stored_through(volumes: &[crate::shared::volume::Volume], extent_bytes: u64, extent: Extent) -> bool {
+pub(crate) fn stored_through(volumes: &[crate::shared::volume::Volume], extent_bytes: u64, extent: Extent) -> bool {
     let Some(volume) = volumes.get(usize::from(extent.volume.0)) else { return true };
     let size = volume.config.size_bytes;
     let start = extent.number * extent_bytes;

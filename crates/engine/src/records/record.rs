@@ -4,8 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::RELIED_ON_FROM;
 use crate::formats::identity::{Identity, Role};
@@ -13,17 +12,13 @@ use crate::formats::superblock::Superblock;
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::group::roles::PromotionAnswer;
-use crate::group::start::StartStage;
 use crate::ids::*;
-use crate::limits;
 use crate::planted::{Fault, planted};
-use crate::secondary::Secondary;
-use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
 use crate::shared::volume::FlushWaiter;
 use crate::state::{Broken, State};
-use crate::{Bytes, CommandResult, Event, Output, Store};
+use crate::{Bytes, CommandResult, Event, Output, Store, limits};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -175,24 +170,6 @@ impl Group {
             AfterSuper::Stopped => {
                 self.common.phase = Phase::Stopped;
             }
-        }
-    }
-}
-
-impl Secondary {
-    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
-    pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
-        let due = match (&common.phase, common.state) {
-            // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => common.may_count && broken != Broken::Superblock,
-            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.cycle.is_none(),
-            // It stands still for want of space, or failed, and has overwritten what it saved.
-            (Phase::Starting(StartStage::Replay(_)), _) => true,
-            _ => false,
-        };
-        if due && common.counts_too_few() {
-            cx.marks.hit(Mark::CountedWithoutCycle);
-            common.save(cx, None);
         }
     }
 }

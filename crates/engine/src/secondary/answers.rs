@@ -10,19 +10,20 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::durability::kept::merged;
 use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::planted::{Fault, planted};
+use crate::secondary::Secondary;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::state::{Broken, State};
-use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
 
 /// Words of dirty bits in one frame.
 pub(crate) const BITS_WORDS: usize = 4096;
@@ -241,6 +242,35 @@ impl Common {
 
 const _: () = assert!(BITS_WORDS * 8 <= crate::limits::CONTROL_BYTES_MAX as usize);
 const _: () = assert!(PULLS_IN_FLIGHT >= READS_MAX);
+
+impl Secondary {
+    // ---- the secondary answers --------------------------------------------------------------------------------------
+
+    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
+    pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.tail_asked.is_none() || common.role() != Role::Secondary {
+            return;
+        }
+        self.give_up_unlanded(common, cx);
+        if !self.replica_at_rest(common, cx) {
+            return;
+        }
+        let Some((points, question)) = self.tail_asked.take() else { return };
+        let same_run = points.incarnation == self.position().incarnation;
+        let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
+        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
+        let given_up = common.sb.current.given_up;
+        // Of what was given up whole nobody knows which run it was of.
+        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
+        // A journal that was read back may hold more than an answer does.
+        let too_many = ranges.len() > limits::KEPT_MAX;
+        if too_many {
+            ranges.clear();
+        }
+        let unknown = given_up || too_many;
+        common.answers.tail(question, ranges, unknown);
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,23 +4,20 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::undo::BLOCK_BYTES;
 use crate::formats::wire::{Ack, Header, Kind, flags};
-use crate::group::Group;
+use crate::group::start::StartStage;
 use crate::ids::*;
-use crate::limits;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::receive::*;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::time::Wall;
 use crate::state::{Broken, Pause, State};
-use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
 
 impl Secondary {
     pub fn apply_done(
@@ -74,42 +71,6 @@ impl Secondary {
             self.cycle_flushed(common, cx);
         }
         Ok(())
-    }
-}
-
-impl Group {
-    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know.
-    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        let Some(cycle) = self.secondary.cycle.take() else { return };
-        let secondary = &mut self.secondary;
-        secondary.noted = secondary.ring.trim(cycle.head).unwrap_or(secondary.noted);
-        secondary.applied = upto;
-        secondary.applied_wall = wall;
-        secondary.ack_due = true;
-        let tidy = core::mem::take(&mut secondary.bits_forgotten);
-        if let Some(cut) = secondary.cut
-            && !self.common.sb.current.identity.inconsistent
-        {
-            cx.event(self.common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
-        }
-        if tidy {
-            // Killed before that, this node would hold them against what it goes on with.
-            self.common.tidy_bits(cx);
-        }
-        if self.secondary.beginning.is_some() {
-            // No acknowledgements before the new stream: this says that what was before it gets on.
-            self.say_hello(cx, Kind::GroupState);
-        }
-        self.secondary.land(&mut self.common, cx);
-        if self.secondary.written > self.secondary.applied || self.common.counts_too_few() {
-            self.common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        }
-    }
-
-    /// Memory of this node came free: room for writers who wait, for a larger window.
-    pub fn memory_freed(&mut self, cx: &mut Cx) {
-        self.primary.release_blocked(&mut self.common, cx);
-        self.secondary.ack_due |= self.secondary.streaming && self.secondary.window.could_grow(cx.allowance);
     }
 }
 
@@ -355,6 +316,22 @@ impl Secondary {
         common.wants_memory |= self.window.is_short(cx.allowance);
         let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
         cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+
+    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
+    pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
+        let due = match (&common.phase, common.state) {
+            // However long it stands failed until somebody looks.
+            (Phase::Running, State::Failed(broken)) => common.may_count && broken != Broken::Superblock,
+            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.cycle.is_none(),
+            // It stands still for want of space, or failed, and has overwritten what it saved.
+            (Phase::Starting(StartStage::Replay(_)), _) => true,
+            _ => false,
+        };
+        if due && common.counts_too_few() {
+            cx.marks.hit(Mark::CountedWithoutCycle);
+            common.save(cx, None);
+        }
     }
 }
 

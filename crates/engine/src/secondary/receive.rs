@@ -7,20 +7,17 @@
 //! Nothing reaches a volume before it is durable in the journal: so a crash at any point leaves volumes + journal =
 //! a prefix of the write order (P2), once replayed.
 
-use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
-use crate::group::Group;
 use crate::ids::*;
-use crate::limits;
+use crate::peer::cuts::CutPlace;
 use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
@@ -29,7 +26,7 @@ use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
 use crate::state::State;
-use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store};
+use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
 
 /// What a record does, with its bytes.
 #[derive(Clone, Debug)]
@@ -140,32 +137,6 @@ impl Secondary {
         }
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         self.apply(common, cx);
-    }
-}
-
-impl Group {
-    // ---- a stream begins ---------------------------------------------------------------------------------------------
-
-    pub fn sync_begin(&mut self, cx: &mut Cx, begin: SyncBegin) {
-        if begin.from.generation.is_blank() {
-            return self.common.protocol_error(cx, "a sync of a blank history");
-        }
-        let welcome = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
-        let same_run = begin.to == self.common.sb.current.identity.incarnation;
-        if !welcome || !same_run || matches!(self.common.state, State::Failed(_)) {
-            // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
-            return self.say_hello(cx, Kind::GroupState);
-        }
-        if !self.common.is_of_the_peer(begin.from, begin.parent) {
-            return self.common.protocol_error(cx, "a sync of another run or history than its own");
-        }
-        self.secondary.streaming = false;
-        // Another stream begins only when its primary has flushed what it sent before.
-        self.secondary.kept.flushed_by_primary(self.secondary.received);
-        self.secondary.begins += 1;
-        self.secondary.beginning = Some(Beginning { begin, number: self.secondary.begins, recording: false });
-        self.secondary.ack_due = true;
-        self.secondary.proceed_sync_begin(&mut self.common, cx);
     }
 }
 
@@ -464,6 +435,26 @@ impl Secondary {
         }
         self.trim_if_pressed(common, cx);
         Some(())
+    }
+
+    /// A change of role waits for space that may never come.
+    pub fn waits_for_space(&self, common: &Common) -> bool {
+        match common.phase {
+            Phase::Promoting { .. } => self.paused.is_some(),
+            _ => common.restore_waits_for_space(),
+        }
+    }
+
+    /// A cut is to be received; its numbers begin at 1.
+    pub fn expect_cut(&mut self, begin: &SyncBegin) {
+        let wall = self.applied_wall;
+        self.stand_at(Position { seq: Seq::NONE, ..begin.from }, wall);
+        self.cut = Some(CutPlace { name: begin.cut, from: begin.from });
+    }
+
+    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
+    pub fn recovered(&self) -> Seq {
+        self.cut.map_or(self.applied, |cut| cut.from.seq)
     }
 }
 

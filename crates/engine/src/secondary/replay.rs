@@ -4,13 +4,11 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
-use crate::group::start::CannotStart;
-use crate::group::start::{StartStage, other_version};
+use crate::group::start::{CannotStart, StartStage, other_version};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
@@ -52,10 +50,7 @@ impl Secondary {
         if common.replay_mut().batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(common, cx, &block),
-                _ => Err(CannotStart::new(
-                    Broken::Journal,
-                    "the journal cannot be read; see the kernel log for the disk of the state directory",
-                )),
+                _ => Err(CannotStart::unreadable(Broken::Journal, "the journal")),
             };
         }
         let replay = common.replay_mut();
@@ -63,10 +58,7 @@ impl Secondary {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
             _ => {
-                return Err(CannotStart::new(
-                    Broken::Journal,
-                    "the journal cannot be read; see the kernel log for the disk of the state directory",
-                ));
+                return Err(CannotStart::unreadable(Broken::Journal, "the journal"));
             }
         }
         self.read_next_payload(common, cx);

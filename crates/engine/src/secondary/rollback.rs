@@ -14,8 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
-use crate::common::Phase;
+use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
@@ -23,8 +22,7 @@ use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
-use crate::group::start::CannotStart;
-use crate::group::start::{StartStage, other_version};
+use crate::group::start::{CannotStart, StartStage, other_version};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
@@ -291,8 +289,7 @@ impl Secondary {
             Ok(_) => {}
             Err(IoError::Damaged) => scan.torn = true,
             Err(_) => {
-                let why = "the undo store cannot be read; see the kernel log for the disk of the state directory";
-                return Err(CannotStart::new(Broken::Undo, why));
+                return Err(CannotStart::unreadable(Broken::Undo, "the undo store"));
             }
         }
         let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };

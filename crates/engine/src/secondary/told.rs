@@ -12,12 +12,10 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, Header, Tick};
-use crate::group::Group;
 use crate::ids::Seq;
-use crate::limits::{CLOCK_BEHIND_NOTICED, CLOCK_SAID_AGAIN_AFTER, TOLD_HOLDS};
-use crate::peer::Peer;
+use crate::limits::{CLOCK_SAID_AGAIN_AFTER, TOLD_HOLDS};
 use crate::secondary::Secondary;
-use crate::shared::time::{Mono, Now, Wall};
+use crate::shared::time::{Mono, Wall, ahead};
 use crate::state::{Mode, State};
 
 /// The newest word of the primary.
@@ -43,51 +41,12 @@ pub(crate) struct Behind {
     pub applied: Option<(Seq, Wall)>,
 }
 
-impl Group {
-    /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
-    pub fn clock_behind(&self, now: Now) -> Option<Duration> {
-        match self.common.role() {
-            Role::Primary => ahead(self.primary.peer.last_wall, now.wall),
-            Role::Secondary => self.secondary.told.filter(|told| told.in_session).and_then(|told| told.ahead()),
-        }
-    }
-}
-
-impl Peer {
-    // ---- the primary's half ----------------------------------------------------------------------------------------
-
-    pub fn behind(&self, common: &Common, now: Now) -> Behind {
-        let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
-        let wall = if in_step { now.wall } else { self.applied_wall };
-        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
-        // A wall clock that was set back would have it younger than it is.
-        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.applied_wall_since)) };
-        let known = wall != Wall(0);
-        Behind {
-            lag_bytes: if self.stream.is_some() && self.resync.is_none() {
-                self.queue.bytes()
-            } else {
-                common.dirty_bytes()
-            },
-            lag: known.then_some(lag),
-            applied: self.recovered.filter(|_| known).map(|seq| (seq, wall)),
-        }
-    }
-
-    pub fn make_tick(&self, common: &Common, now: Now) -> Tick {
-        let Behind { lag_bytes, lag, .. } = self.behind(common, now);
-        let (state, mode) = (common.state, common.settings.mode);
-        Tick { state, mode, lag_bytes, lag, dirty_bytes: common.dirty_bytes(), clock: now.wall }
-    }
-
-    /// Says once that the wall clock was set back, and once that it has caught up.
-    pub fn watch_clock(&mut self, common: &mut Common, cx: &mut Cx) {
-        let behind = ahead(self.last_wall, cx.now.wall);
-        common.say_of_clock(cx, behind, self.last_wall, "this node");
-    }
-}
-
 impl Secondary {
+    /// How far the primary's stamps stand ahead of its clock, as it tells in this session.
+    pub fn primary_clock_ahead(&self) -> Option<Duration> {
+        self.told.filter(|told| told.in_session).and_then(|told| told.ahead())
+    }
+
     // ---- the secondary's half --------------------------------------------------------------------------------------
 
     pub fn hear_primary(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, tick: Tick) {
@@ -145,7 +104,7 @@ impl Secondary {
 }
 
 impl Common {
-    fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
+    pub fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
         // A peer that has its clock jump fills nobody's log.
         let is_news = behind.is_some() != self.clock_is_behind;
         let is_soon = self.clock_said_at.is_some_and(|at| cx.now.mono.since(at) < CLOCK_SAID_AGAIN_AFTER);
@@ -176,11 +135,7 @@ impl Common {
 }
 
 impl Told {
-    fn ahead(&self) -> Option<Duration> {
+    pub fn ahead(&self) -> Option<Duration> {
         ahead(self.stamp, self.tick.clock)
     }
-}
-
-fn ahead(stamp: Wall, clock: Wall) -> Option<Duration> {
-    Some(Duration::from_nanos(stamp.0.saturating_sub(clock.0))).filter(|by| *by >= CLOCK_BEHIND_NOTICED)
 }

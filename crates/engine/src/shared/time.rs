@@ -4,6 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::fmt;
 use core::time::Duration;
 
+use crate::limits::CLOCK_BEHIND_NOTICED;
+
 /// Nanoseconds on this node's monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Mono(pub u64);
@@ -115,6 +117,11 @@ impl<K: Copy + Ord> Timers<K> {
         self.clear(key);
         Some(key)
     }
+}
+
+/// How far a stamp stands ahead of a clock, if that is worth a word.
+pub(crate) fn ahead(stamp: Wall, clock: Wall) -> Option<Duration> {
+    Some(Duration::from_nanos(stamp.0.saturating_sub(clock.0))).filter(|by| *by >= CLOCK_BEHIND_NOTICED)
 }
 
 #[cfg(test)]

@@ -1,0 +1,130 @@
+//! What is ordered of the peer, and waits for its turn.
+
+use crate::common::{Common, Phase};
+use crate::context::{Cx, GroupTimer};
+use crate::formats::identity::Role;
+use crate::group::roles::DRAIN_LIMIT;
+use crate::group::start::StartStage;
+use crate::ids::CommandId;
+use crate::peer::Peer;
+use crate::records::record::AfterSuper;
+use crate::shared::slots::Op;
+use crate::state::State;
+use crate::{CommandResult, Output, Store};
+use alloc::format;
+use alloc::string::String;
+
+impl Peer {
+    /// What was given so far was not given under the promise of this mode.
+    pub fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
+        if let Some(stream) = &mut self.stream {
+            stream.promise_from = None;
+            stream.catching_up_since = cx.now.mono;
+        }
+        if common.state == State::Replicating {
+            self.transition(common, cx, State::CatchingUp, "the mode changed");
+        }
+    }
+
+    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
+    pub fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.promise_anew(common, cx);
+        if common.state == State::Holding {
+            self.promise_from_here();
+        }
+    }
+
+    pub fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
+        if let Some(what) = &common.unfit {
+            return cx.refuse(id, what);
+        }
+        if full {
+            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        if common.sb.current.changed_outside && common.is_in_doubt() {
+            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
+                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
+            return cx.refuse(id, why);
+        }
+        if self.waits_for_choice(common) {
+            // It would be forgotten before it counts.
+            return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
+        }
+        (common.sb.current.held_in_logging, common.sb.current.changed_outside) = (false, false);
+        self.stall.ordered(cx.now.mono);
+        let text = if cx.peer.link.is_some() {
+            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
+        } else {
+            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
+        };
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
+    }
+
+    /// The peer is taking writes in order and has not applied the last.
+    pub fn peer_is_behind(&self) -> bool {
+        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
+    }
+
+    pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+        if common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary already");
+        }
+        cx.out.push_back(Output::Serve { group: common.id(), open: false });
+        self.stop_settling(common);
+        (self.wanted_full, self.wanted_update) = (None, false);
+        common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
+    }
+
+    pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.entropy = entropy;
+        let id = common.id();
+        let files =
+            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
+        for store in files {
+            let token = common.start_op(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store });
+        }
+    }
+
+    /// The secondary has space again for a sync that was paused; while it was, others took its place.
+    pub fn resume_in_turn(&mut self, common: &mut Common, cx: &mut Cx) {
+        (self.catch_up.resumes, self.wants_turn) = (true, true);
+        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
+        self.transition(common, cx, common.state, why);
+    }
+
+    /// Nothing is read for a sync that waits to go on.
+    pub fn waits_to_resume(&self, common: &Common) -> bool {
+        self.catch_up.resumes && matches!(common.state, State::Paused(_))
+    }
+
+    /// What an operator is told whose `sync` has nothing to begin.
+    pub fn under_way(&self, common: &Common) -> String {
+        match common.state {
+            State::Syncing => "a sync is under way already".into(),
+            State::Paused(_) if self.catch_up.resumes => {
+                format!("under way already: {}", common.reason)
+            }
+            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
+            _ => "the group is already in step; nothing to do".into(),
+        }
+    }
+
+    /// A sync waits for its turn.
+    pub fn waits_for_turn(&mut self, common: &mut Common, full: bool) {
+        self.wants_turn = true;
+        if full {
+            self.wanted_full = common.hello.as_ref().map(|hello| hello.identity.generation);
+        }
+    }
+
+    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
+    /// has taken up our history meanwhile holds none.
+    pub fn full_is_wanted(&self, common: &Common) -> bool {
+        let theirs = common.hello.as_ref().map(|hello| hello.identity.generation);
+        let ours = Some(common.sb.current.identity.generation);
+        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
+    }
+}

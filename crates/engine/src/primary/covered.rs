@@ -1,0 +1,140 @@
+//! A write waits until a crash would find it: its extents stand in the activity log, or its regions in the stored bitmap.
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::ids::Seq;
+use crate::planted::{Fault, planted};
+use crate::primary::Primary;
+use crate::records::activity::Pins;
+use crate::records::bits::{is_very_long, stored_through};
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::state::State;
+
+impl Primary {
+    /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
+    pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        if matches!(common.state, State::Failed(_)) {
+            // It waited for another write when the group failed.
+            common.volume(id).let_go(slot);
+            return common.fail_unnumbered(cx, slot);
+        }
+        common.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
+        self.peer.want_generation(common, cx);
+        if !self.peer.generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
+            return self.go_hot_in_its_room(common, cx, slot);
+        }
+        cx.marks.hit(Mark::WaitedForActivityLog);
+        self.peer.reserve(common, slot);
+        common.activity.cold.push_back(slot);
+        self.pump_activity(common, cx);
+    }
+
+    /// A stream may have begun since it was let in without one, when there was room for everybody.
+    pub fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        if !self.peer.has_room(common, cx, slot) {
+            if !self.peer.syncs() {
+                return self.wait_for_room_again(common, cx, slot);
+            }
+            self.turn_to_cuts(common, cx);
+        }
+        self.go_hot(common, cx, slot);
+    }
+
+    pub fn wait_for_room_again(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let volume = common.slots.write(slot).volume;
+        common.give_back_range(slot);
+        // Before those who came after it.
+        let came = common.slots.write(slot).came;
+        let at = self.blocked.partition_point(|&other| common.slots.write_ref(other).came < came);
+        self.blocked.insert(at, slot);
+        self.check_waits(common, cx);
+        self.wake_range_waiters(common, cx, volume);
+    }
+
+    pub fn go_hot(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let mut pins = Pins::default();
+        for extent in common.config.activity.extents_of(id, offset, length) {
+            common.activity.pin(extent, &mut pins);
+        }
+        common.slots.write(slot).pins = pins;
+        self.admit_write(common, cx, slot);
+    }
+
+    /// Gives cold writes their place in the log, and lets those go on that have it.
+    pub fn pump_activity(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.release_cold(common, cx);
+        if common.activity.is_writing() || common.activity.cold.is_empty() {
+            return;
+        }
+        let config = common.config.activity;
+        let cold = common.activity.cold.clone();
+        for slot in &cold {
+            let op = common.slots.write_ref(*slot);
+            if is_very_long(config, op) {
+                let (id, offset, length) = (op.volume, op.offset, op.length);
+                common.announce_write(*slot, id, offset, length);
+            }
+        }
+        let volumes = &common.volumes;
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
+        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
+        let crowded = !common.activity.admit_line(line, may_leave);
+        common.activity.crowded = crowded;
+        common.store_ahead(crowded);
+        common.pump_cells(cx);
+        let cells = common.activity.begin_update(
+            common.cell_head(),
+            common.sb.current.identity.incarnation,
+            common.sb.current.confirmed,
+        );
+        common.write_activity(cx, cells);
+    }
+
+    pub fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+        let mut at = 0;
+        while let Some(&slot) = common.activity.cold.get(at) {
+            // The stream may have ended since it took its range, or just now for the one before it.
+            if !planted(Fault::GenerationForgotten) {
+                self.peer.want_generation(common, cx);
+            }
+            if self.peer.generation_due {
+                return;
+            }
+            let op = common.slots.write(slot);
+            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let announced = common.volume(id).announced.iter().any(|a| a.slot == slot);
+            let stored = announced && common.is_stored(id, offset, length);
+            if !stored && !common.is_covered(id, offset, length) {
+                if at == 0 && common.starves(cx) {
+                    return;
+                }
+                at += 1;
+                continue;
+            }
+            common.activity.cold.remove(at);
+            common.volume(id).announced.retain(|a| a.slot != slot);
+            self.peer.unreserve(common, slot);
+            self.go_hot_in_its_room(common, cx, slot);
+        }
+    }
+
+    /// The group failed: whoever waits for the log is told.
+    pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+        while let Some(slot) = common.activity.cold.pop_front() {
+            self.peer.unreserve(common, slot);
+            let id = common.slots.write(slot).volume;
+            common.volume(id).announced.retain(|a| a.slot != slot);
+            common.volume(id).release(slot);
+            if let Some(Op::Write(op)) = common.slots.take(slot) {
+                cx.reply(op.id, Err(crate::IoError::Io));
+            }
+            self.wake_range_waiters(common, cx, id);
+        }
+    }
+}
