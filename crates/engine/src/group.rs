@@ -29,13 +29,13 @@ pub(crate) struct Group {
     pub primary: Primary,
     pub secondary: Secondary,
     /// Stop as soon as the change of role is done.
-    pub stop_wanted: bool,
+    stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
-    pub refused: Option<String>,
+    refused: Option<String>,
     /// What the node's pool was told last that this group holds.
     pub counted_bytes: u64,
     /// What the link counts of it.
-    pub counted_use: LinkUse,
+    counted_use: LinkUse,
     /// What the pool lets it hold however short memory is.
     pub reserve_bytes: u64,
 }

@@ -39,39 +39,39 @@ pub(crate) struct Peer {
     /// The peer's journal waits for a flush here: it is told when there is one.
     pub peer_wants_flush: bool,
     /// The number before the stream's first.
-    pub stream_began: Seq,
+    stream_began: Seq,
     pub resync: Option<Resync>,
     /// Beside a stream there is none: a sync goes by cuts, or in the stream.
     pub cut: Option<Cut>,
-    pub catch_up: CatchUp,
+    catch_up: CatchUp,
     /// Writes of cuts to the undo store that are on their way.
-    pub scratch_writes: u64,
+    scratch_writes: u64,
     /// The last number of this run at which the peer is known to be consistent.
     pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
-    pub passes: u64,
-    pub repair: Repair,
+    passes: u64,
+    repair: Repair,
     /// Not served yet: what the peer confirmed of the run before may be missing here.
-    pub withheld: bool,
-    pub withheld_since: Mono,
+    withheld: bool,
+    withheld_since: Mono,
     /// How far this session's settling has come.
     pub settling: Settling,
     /// What the peer was asked so far, counted.
     pub questions: u64,
-    pub pulling: Pulling,
+    pulling: Pulling,
     /// A full sync begins when the settling is on record.
     pub full_sync_due: bool,
     /// For tags of generations that begin without a promotion.
-    pub entropy: u64,
+    entropy: u64,
     /// A new generation is being recorded; writes wait for it.
     pub generation_due: bool,
     /// Room promised to writes that wait for an overlap.
-    pub reserved_bytes: u64,
-    pub reserved_items: u64,
+    reserved_bytes: u64,
+    reserved_items: u64,
     pub stall: Stall,
     pub applied_wall: Wall,
     /// When that last moved: its age, whatever was done to the wall clock since.
-    pub applied_wall_since: Mono,
+    applied_wall_since: Mono,
     /// It would sync if this node had a place for it.
     pub wants_turn: bool,
     /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.

@@ -21,9 +21,9 @@ pub(crate) struct Primary {
     /// Writes waiting for room in the queue, in order of arrival.
     pub blocked: VecDeque<u32>,
     /// Writes that were asked for in this run.
-    pub came: u64,
+    came: u64,
     pub hold_until: Option<Mono>,
-    pub held_up: HeldUp,
+    held_up: HeldUp,
 }
 
 impl Primary {

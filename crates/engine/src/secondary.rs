@@ -35,40 +35,40 @@ use crate::state::Pause;
 /// The secondary's half of a group: what it received, how far that has come, what it owes its primary.
 #[derive(Debug)]
 pub(crate) struct Secondary {
-    pub generation: Generation,
-    pub incarnation: Incarnation,
+    generation: Generation,
+    incarnation: Incarnation,
     /// The numbers below are a cut's, not the stream's.
     pub cut: Option<CutPlace>,
     pub received: Seq,
     /// The primary's time of that record.
-    pub received_wall: Wall,
+    received_wall: Wall,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
     pub written: Seq,
-    pub written_wall: Wall,
+    written_wall: Wall,
     pub applied: Seq,
     pub applied_wall: Wall,
-    pub landing: VecDeque<Record>,
-    pub batches: VecDeque<Batch>,
-    pub to_apply: VecDeque<Record>,
+    landing: VecDeque<Record>,
+    batches: VecDeque<Batch>,
+    to_apply: VecDeque<Record>,
     /// What they overwrite is being saved.
-    pub saving: VecDeque<(Record, Ticket)>,
-    pub applying: VecDeque<Applying>,
+    saving: VecDeque<(Record, Ticket)>,
+    applying: VecDeque<Applying>,
     pub ring: Ring,
     pub window: Window,
-    pub unflushed_bytes: u64,
-    pub unflushed_volumes: Vec<VolumeId>,
+    unflushed_bytes: u64,
+    unflushed_volumes: Vec<VolumeId>,
     pub cycle: Option<Cycle>,
     /// The sync's end is written but not recorded.
-    pub sync_end: Option<Seq>,
+    sync_end: Option<Seq>,
     /// What the primary of the last sync said of its volumes.
-    pub primary_bytes: Vec<u64>,
+    primary_bytes: Vec<u64>,
     /// A stream waits to begin until what came before is applied.
     pub beginning: Option<Beginning>,
     pub begins: u64,
     pub paused: Option<Pause>,
     /// It is tried whether there is space again; until something gets on, the pause goes on being told.
-    pub retrying: bool,
+    retrying: bool,
     /// A sync has ended, and bits that it settled still stand on disk.
     pub bits_forgotten: bool,
     pub kept: KeptWrites,
@@ -77,12 +77,12 @@ pub(crate) struct Secondary {
     /// The primary asks for what it may have lost; answered once all is applied.
     /// With the number of the question.
     pub tail_asked: Option<(FlushPoints, Seq)>,
-    pub want_received: bool,
+    want_received: bool,
     pub ack_due: bool,
     /// A primary sends on this session.
     pub streaming: bool,
     /// Why the rollback point cannot be gone back to.
-    pub undo_damaged: Option<String>,
+    undo_damaged: Option<String>,
     pub told: Option<Told>,
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct SuperWriter {
     pub durable: Identity,
     writing: Identity,
     pub in_flight: bool,
-    pub dirty: bool,
+    dirty: bool,
     /// That a flush failed is still to be recorded.
     pub lost_caches: bool,
     pub after: Vec<(u64, AfterSuper)>,

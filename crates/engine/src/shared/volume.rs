@@ -57,7 +57,7 @@ pub(crate) struct Volume {
     kept: Newest,
     /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
     /// record, else a pull after a power loss would undo it (P1, P4).
-    pub overwrote: Seq,
+    overwrote: Seq,
     /// Flush point on record.
     pub recorded: Seq,
     /// Every write of this volume up to here is flushed.
