@@ -10,11 +10,10 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
-use crate::peer::settle::Settling;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::Then;
-use crate::shared::time::{Now, ahead};
+use crate::shared::time::Now;
 use crate::{GroupConfig, IoDone, IoError, Output, SendPayload, limits};
 
 use crate::shared::link::LinkUse;
@@ -206,9 +205,8 @@ impl Group {
         self.common.unfit = None;
         self.common.early_hello = None;
         self.secondary.told_is_past();
-        self.primary.peer.settling = Settling::NotYet;
         self.common.answers.forget();
-        self.primary.peer.stall.link_up(cx.now.mono);
+        self.primary.peer.session_begins(cx);
         if self.common.is_starting() || self.common.has_stopped() {
             return;
         }
@@ -229,9 +227,8 @@ impl Group {
         self.common.unfit = None;
         self.common.early_hello = None;
         self.secondary.told_is_past();
-        self.primary.peer.settling = Settling::NotYet;
         self.common.answers.forget();
-        self.primary.peer.full_sync_due = false;
+        self.primary.peer.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(),
@@ -319,32 +316,17 @@ impl Group {
         if cfg!(feature = "planted") {
             return;
         }
-        let sends = self.primary.peer.stream.is_some() || self.primary.peer.cut.is_some();
-        assert_eq!(sends, self.common.state.sends(), "a stream or a cut exists exactly in the states that send");
-        assert!(self.primary.peer.cut.is_none() || self.primary.peer.stream.is_none(), "a cut beside a stream");
-        assert!(
-            self.primary.peer.cut.is_none() || matches!(self.common.state, State::Syncing | State::Paused(_)),
-            "a cut without a sync"
-        );
-        assert!(self.primary.peer.queue.is_empty() || self.primary.peer.stream.is_some(), "a queue without a stream");
-        assert!(self.common.role() == Role::Primary || !sends, "a secondary sends nothing");
+        self.primary.peer.check_invariants(&self.common);
         let told = self.common.sb.current.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
-        if let Some(stream) = &self.primary.peer.stream {
-            assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
-            assert!(stream.received <= self.primary.peer.last_seq, "the peer is not ahead of us");
-        }
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
-        self.secondary.kept.check_invariants(self.secondary.durable, self.secondary.noted);
-        if self.common.state == State::Replicating {
-            assert!(self.primary.peer.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
-        }
+        self.secondary.check_invariants();
     }
 
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     pub fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
-            Role::Primary => ahead(self.primary.peer.last_wall, now.wall),
+            Role::Primary => self.primary.peer.clock_behind(now),
             Role::Secondary => self.secondary.primary_clock_ahead(),
         }
     }

@@ -26,9 +26,10 @@ use crate::peer::resync::Resync;
 use crate::peer::settle::{Pulling, Settling};
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
-use crate::shared::time::{Mono, Wall};
+use crate::shared::time::{Mono, Now, Wall, ahead};
 use crate::state::{State, legal};
 use alloc::string::ToString;
+use core::time::Duration;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
 pub(crate) struct Peer {
@@ -55,12 +56,12 @@ pub(crate) struct Peer {
     withheld: bool,
     withheld_since: Mono,
     /// How far this session's settling has come.
-    pub settling: Settling,
+    settling: Settling,
     /// What the peer was asked so far, counted.
     pub questions: u64,
     pulling: Pulling,
     /// A full sync begins when the settling is on record.
-    pub full_sync_due: bool,
+    full_sync_due: bool,
     /// For tags of generations that begin without a promotion.
     entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -176,5 +177,46 @@ impl Peer {
         let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
         debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
         Some(Unbroken { kept_after, last: self.sent_through() })
+    }
+
+    pub fn session_begins(&mut self, cx: &Cx) {
+        self.settling = Settling::NotYet;
+        self.stall.link_up(cx.now.mono);
+    }
+
+    pub fn session_ends(&mut self) {
+        self.settling = Settling::NotYet;
+        self.full_sync_due = false;
+    }
+
+    /// How far this node's clock stands behind the stamps it gave.
+    pub fn clock_behind(&self, now: Now) -> Option<Duration> {
+        ahead(self.last_wall, now.wall)
+    }
+
+    /// The peer has all there is.
+    pub fn is_in_step(&self, common: &Common) -> bool {
+        self.stream.is_some_and(|s| s.applied == self.last_seq)
+            && self.resync.is_none()
+            && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+    }
+
+    pub fn check_invariants(&self, common: &Common) {
+        let sends = self.stream.is_some() || self.cut.is_some();
+        assert_eq!(sends, common.state.sends(), "a stream or a cut exists exactly in the states that send");
+        assert!(self.cut.is_none() || self.stream.is_none(), "a cut beside a stream");
+        assert!(
+            self.cut.is_none() || matches!(common.state, State::Syncing | State::Paused(_)),
+            "a cut without a sync"
+        );
+        assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
+        assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
+        if let Some(stream) = &self.stream {
+            assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
+            assert!(stream.received <= self.last_seq, "the peer is not ahead of us");
+        }
+        if common.state == State::Replicating {
+            assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
+        }
     }
 }

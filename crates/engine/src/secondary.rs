@@ -38,15 +38,15 @@ pub(crate) struct Secondary {
     generation: Generation,
     incarnation: Incarnation,
     /// The numbers below are a cut's, not the stream's.
-    pub cut: Option<CutPlace>,
-    pub received: Seq,
+    cut: Option<CutPlace>,
+    received: Seq,
     /// The primary's time of that record.
     received_wall: Wall,
     pub durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
-    pub written: Seq,
+    written: Seq,
     written_wall: Wall,
-    pub applied: Seq,
+    applied: Seq,
     pub applied_wall: Wall,
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
@@ -54,31 +54,31 @@ pub(crate) struct Secondary {
     /// What they overwrite is being saved.
     saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
-    pub ring: Ring,
+    ring: Ring,
     pub window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
-    pub cycle: Option<Cycle>,
+    cycle: Option<Cycle>,
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
     /// What the primary of the last sync said of its volumes.
     primary_bytes: Vec<u64>,
     /// A stream waits to begin until what came before is applied.
-    pub beginning: Option<Beginning>,
-    pub begins: u64,
+    beginning: Option<Beginning>,
+    begins: u64,
     pub paused: Option<Pause>,
     /// It is tried whether there is space again; until something gets on, the pause goes on being told.
     retrying: bool,
     /// A sync has ended, and bits that it settled still stand on disk.
-    pub bits_forgotten: bool,
+    bits_forgotten: bool,
     pub kept: KeptWrites,
     /// No record up to here comes back from the journal at a start.
-    pub noted: Seq,
+    noted: Seq,
     /// The primary asks for what it may have lost; answered once all is applied.
     /// With the number of the question.
     pub tail_asked: Option<(FlushPoints, Seq)>,
     want_received: bool,
-    pub ack_due: bool,
+    ack_due: bool,
     /// A primary sends on this session.
     pub streaming: bool,
     /// Why the rollback point cannot be gone back to.

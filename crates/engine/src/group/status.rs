@@ -313,12 +313,8 @@ impl Group {
 
     fn settled(&self) -> bool {
         match self.common.role() {
-            Role::Primary => {
-                self.primary.peer.stream.is_some_and(|s| s.applied == self.primary.peer.last_seq)
-                    && self.primary.peer.resync.is_none()
-                    && self.common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
-            }
-            Role::Secondary => self.secondary.applied == self.secondary.received,
+            Role::Primary => self.primary.peer.is_in_step(&self.common),
+            Role::Secondary => self.secondary.is_in_step(),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::secondary::Secondary;
 use crate::secondary::receive::*;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
+use crate::shared::time::Wall;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
 
@@ -332,6 +333,42 @@ impl Secondary {
             cx.marks.hit(Mark::CountedWithoutCycle);
             common.save(cx, None);
         }
+    }
+}
+
+impl Secondary {
+    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know. Whether it is to be
+    /// told who this node is; `None`: there was no cycle.
+    pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> Option<bool> {
+        let cycle = self.cycle.take()?;
+        self.noted = self.ring.trim(cycle.head).unwrap_or(self.noted);
+        self.applied = upto;
+        self.applied_wall = wall;
+        self.ack_due = true;
+        let tidy = core::mem::take(&mut self.bits_forgotten);
+        if let Some(cut) = self.cut
+            && !common.sb.current.identity.inconsistent
+        {
+            cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
+        if tidy {
+            // Killed before that, this node would hold them against what it goes on with.
+            common.tidy_bits(cx);
+        }
+        Some(self.beginning.is_some())
+    }
+
+    /// What waited for space lands, and the next cycle is looked for.
+    pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.land(common, cx);
+        if self.written > self.applied || common.counts_too_few() {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// Memory of this node came free: the window may grow.
+    pub fn memory_freed(&mut self, cx: &Cx) {
+        self.ack_due |= self.streaming && self.window.could_grow(cx.allowance);
     }
 }
 

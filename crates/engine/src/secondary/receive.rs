@@ -458,6 +458,31 @@ impl Secondary {
     }
 }
 
+impl Secondary {
+    /// A primary begins another stream.
+    pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
+        if !common.is_of_the_peer(begin.from, begin.parent) {
+            return common.protocol_error(cx, "a sync of another run or history than its own");
+        }
+        self.streaming = false;
+        // Another stream begins only when its primary has flushed what it sent before.
+        self.kept.flushed_by_primary(self.received);
+        self.begins += 1;
+        self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
+        self.ack_due = true;
+        self.proceed_sync_begin(common, cx);
+    }
+
+    /// All that was received is applied and recorded.
+    pub fn is_in_step(&self) -> bool {
+        self.applied == self.received
+    }
+
+    pub fn check_invariants(&self) {
+        self.kept.check_invariants(self.durable, self.noted);
+    }
+}
+
 impl Common {
     fn range_fits(&self, header: &Header) -> bool {
         if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
