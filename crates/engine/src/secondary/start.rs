@@ -102,27 +102,20 @@ impl Secondary {
                 common.look_beside(cx, Beside::Log, (entropy, boot));
                 Ok(())
             }
-            Err(superblock::Rejected::Astray) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
+            Err(superblock::Rejected::Astray) => Err(CannotStart::new(
+                Broken::Superblock,
+                "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
                      ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
                      remove the group's state directory here and sync in full from the other node",
-                ));
-            }
+            )),
             Err(superblock::Rejected::VersionUnknown(version)) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    other_version("superblock", version, superblock::VERSION),
-                ));
+                Err(CannotStart::new(Broken::Superblock, other_version("superblock", version, superblock::VERSION)))
             }
-            Err(superblock::Rejected::Foreign) => {
-                return Err(CannotStart::new(
-                    Broken::Superblock,
-                    "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+            Err(superblock::Rejected::Foreign) => Err(CannotStart::new(
+                Broken::Superblock,
+                "the superblock in the state directory belongs to another cluster or group: give this group its own state \
                      directory back, or undo a renaming of cluster or group",
-                ));
-            }
+            )),
             Err(_) => Err(CannotStart::new(
                 Broken::Superblock,
                 "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
