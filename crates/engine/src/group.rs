@@ -62,7 +62,7 @@ impl Group {
     /// The next frame of what the peer asked for.
     pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
         let others_bytes = self.held_bytes() - self.common.answers.held_bytes();
-        self.next_answer(cx, others_bytes)
+        self.common.next_answer(cx, others_bytes)
     }
 
     /// A completed operation.

@@ -15,7 +15,6 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::kept::merged;
 use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
-use crate::group::Group;
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::planted::{Fault, planted};
@@ -128,28 +127,27 @@ impl Common {
     }
 }
 
-impl Group {
+impl Common {
     /// The next frame of an answer, now that the link has credit for one.
     pub fn next_answer(&mut self, cx: &mut Cx, others_bytes: u64) -> Option<(Header, SendPayload)> {
-        let answers = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
-        if !answers || matches!(self.common.state, State::Failed(_)) {
-            self.common.answers.forget();
+        let answers = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        if !answers || matches!(self.state, State::Failed(_)) {
+            self.answers.forget();
             return None;
         }
         self.read_for_pulls(cx, others_bytes);
-        let blank =
-            |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.common.config.id) };
-        if let Some((range, buf)) = self.common.answers.read.pop_front() {
-            self.common.answers.read_bytes -= range.length;
-            self.common.answers.pulls_owed -= 1;
-            let header = blank(Kind::Pulled, self.common.answers.pull_question);
+        let blank = |kind, question| Header { seq: question, ..Header::new(kind, cx.peer.session, self.config.id) };
+        if let Some((range, buf)) = self.answers.read.pop_front() {
+            self.answers.read_bytes -= range.length;
+            self.answers.pulls_owed -= 1;
+            let header = blank(Kind::Pulled, self.answers.pull_question);
             let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
             return Some((header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 })));
         }
-        if let Some((kind, question, flags, payload)) = self.common.answers.next_tail() {
+        if let Some((kind, question, flags, payload)) = self.answers.next_tail() {
             return Some((Header { flags, ..blank(kind, question) }, payload));
         }
-        self.common.next_bits(cx)
+        self.next_bits(cx)
     }
 }
 
@@ -176,25 +174,24 @@ impl Common {
     }
 }
 
-impl Group {
+impl Common {
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
     fn read_for_pulls(&mut self, cx: &mut Cx, others_bytes: u64) {
-        while cx.now.mono >= self.common.answers.reads_again_at
-            && self.common.answers.reads + self.common.answers.read.len() < READS_MAX
-            && let Some(range) = self.common.answers.to_read.front().copied()
+        while cx.now.mono >= self.answers.reads_again_at
+            && self.answers.reads + self.answers.read.len() < READS_MAX
+            && let Some(range) = self.answers.to_read.front().copied()
         {
-            let none = self.common.answers.read_bytes + self.common.answers.reading_bytes == 0;
-            if !none && others_bytes + self.common.answers.held_bytes() + range.length > cx.allowance {
-                self.common.wants_memory = true;
+            let none = self.answers.read_bytes + self.answers.reading_bytes == 0;
+            if !none && others_bytes + self.answers.held_bytes() + range.length > cx.allowance {
+                self.wants_memory = true;
                 return;
             }
-            self.common.answers.to_read.pop_front();
-            self.common.answers.reads += 1;
-            self.common.answers.reading_bytes += range.length;
-            let (session, question) = (cx.peer.session, self.common.answers.pull_question);
-            let token = self.common.start_op(Op::PullRead { range, session, question });
-            let (store, offset, length) =
-                (Store::Volume(self.common.id(), range.volume), range.offset, range.length as u32);
+            self.answers.to_read.pop_front();
+            self.answers.reads += 1;
+            self.answers.reading_bytes += range.length;
+            let (session, question) = (cx.peer.session, self.answers.pull_question);
+            let token = self.start_op(Op::PullRead { range, session, question });
+            let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }
     }
