@@ -44,24 +44,24 @@ pub(crate) struct Peer {
     pub resync: Option<Resync>,
     /// Beside a stream there is none: a sync goes by cuts, or in the stream.
     pub cut: Option<Cut>,
-    catch_up: CatchUp,
+    pub catch_up: CatchUp,
     /// Writes of cuts to the undo store that are on their way.
-    scratch_writes: u64,
+    pub scratch_writes: u64,
     /// The last number of this run at which the peer is known to be consistent.
     pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,
-    repair: Repair,
+    pub repair: Repair,
     /// Not served yet: what the peer confirmed of the run before may be missing here.
-    withheld: bool,
+    pub withheld: bool,
     withheld_since: Mono,
     /// How far this session's settling has come.
-    settling: Settling,
+    pub settling: Settling,
     /// What the peer was asked so far, counted.
     pub questions: u64,
-    pulling: Pulling,
+    pub pulling: Pulling,
     /// A full sync begins when the settling is on record.
-    full_sync_due: bool,
+    pub full_sync_due: bool,
     /// For tags of generations that begin without a promotion.
     entropy: u64,
     /// A new generation is being recorded; writes wait for it.

@@ -1,8 +1,14 @@
 //! A write's life on the primary, and those who wait.
 
 pub mod covered;
+pub mod cuts;
 pub mod held_up;
+pub mod meeting;
 pub mod orders;
+pub mod reconcile;
+pub mod resync;
+pub mod stall;
+pub mod stream;
 pub mod waits;
 pub mod write;
 

@@ -23,22 +23,19 @@ use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::bitmap::Bitmap;
 use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
-use crate::group::contradiction::ack_contradicts;
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::peer::Peer;
 use crate::peer::cut_saves::Spilled;
 use crate::peer::holes::Asked;
-use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::primary::write::frame_cost;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::{Mono, Wall};
 use crate::shared::volume::Volume;
 use crate::state::State;
-use crate::{Buf, Event, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::{Buf, Output, SendPayload, Slice, Store};
 
 /// A volume's part in a cut: two bits per region, only while a cut is under way.
 #[derive(Debug)]
@@ -132,15 +129,15 @@ pub(crate) struct Cut {
     /// Names it: no other of this incarnation has the same.
     pub name: u64,
     /// The mark: the image it makes is the one after this number.
-    from: Position,
-    wall: Wall,
+    pub from: Position,
+    pub wall: Wall,
     frozen_at: Mono,
     /// What clients had written in all by then.
     written_before: u64,
     /// The volumes are flushed through the mark, and the peer was told of it.
     begun: bool,
     /// When the peer was ready for it.
-    open_since: Option<Mono>,
+    pub open_since: Option<Mono>,
     /// Where the walk over the regions goes on.
     volume: usize,
     region: u64,
@@ -151,19 +148,19 @@ pub(crate) struct Cut {
     /// Saved ahead of a write; these go first.
     saved: VecDeque<Piece>,
     walked: VecDeque<Piece>,
-    held_bytes: u64,
+    pub held_bytes: u64,
     /// Saved in the undo store.
     pub spilled: VecDeque<Spilled>,
     /// Writes that wait until there is memory to save what they overwrite.
     pub waiting: VecDeque<u32>,
-    granted_bytes: u64,
+    pub granted_bytes: u64,
     /// How often the peer's grant went back in this cut.
     pub recalls: u64,
     sent_bytes: u64,
-    sent: Seq,
-    confirmed: Ack,
-    end: Option<Seq>,
-    done: bool,
+    pub sent: Seq,
+    pub confirmed: Ack,
+    pub end: Option<Seq>,
+    pub done: bool,
     pub total_bytes: u64,
     pub done_bytes: u64,
     pub payload_bytes: u64,
@@ -212,7 +209,7 @@ impl Cut {
         self.begun && (self.open_since.is_none() || self.confirmed.applied < self.sent)
     }
 
-    fn ships(&self) -> bool {
+    pub fn ships(&self) -> bool {
         self.open_since.is_some() && self.end.is_none()
     }
 
@@ -276,7 +273,7 @@ impl Volume {
     }
 
     /// The cut is applied at the peer: only what was touched since the freeze may differ.
-    fn settle_cut(&mut self) {
+    pub fn settle_cut(&mut self) {
         let Some(bits) = self.cut.take() else { return };
         self.doubt = None;
         let mut from = 0;
@@ -329,162 +326,6 @@ impl Volume {
     }
 }
 
-impl Primary {
-    /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
-    pub fn turn_to_cuts(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::SyncTurnedToCuts);
-        self.end_stream(common, cx, "writes come faster than the link carries them beside the sync");
-        self.peer.keep_from_stream(cx.now.mono);
-        self.peer.begin_cut(common, cx, "writes come faster than the link carries them beside the sync");
-    }
-
-    /// The cut ends without its step: what belonged to it is still dirty.
-    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(cut) = self.peer.cut.take() else { return };
-        if !cut.done {
-            cx.marks.hit(Mark::CutInterrupted);
-        }
-        common.volumes.iter_mut().for_each(|volume| volume.cut = None);
-        common.empty_scratch();
-        self.let_go_on(common, cx, cut.waiting);
-    }
-
-    /// The cut cannot be finished; the next one begins after a pause.
-    pub fn give_up_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        cx.marks.hit(Mark::CutGivenUp);
-        self.pause_for_own_store(common, cx, why);
-    }
-
-    // ---- reading ---------------------------------------------------------------------------------------------------
-
-    /// Starts reads while the link has use for them.
-    pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.peer.announce_cut(common, cx);
-        self.retry_saves_for_cut(common, cx);
-        loop {
-            let room = self.peer.cut_room(common, cx);
-            let Some(cut) = self.peer.cut.as_ref().filter(|cut| cut.ships() && !self.peer.waits_to_resume(common))
-            else {
-                return;
-            };
-            let some = cut.memory_bytes() > 0;
-            let full = cut.memory_bytes() >= limits::RESYNC_BACKLOG_BYTES_MAX.min(room / 2);
-            if cut.reads >= limits::RESYNC_READS_MAX || (some && full) {
-                return;
-            }
-            if self.peer.fetch_spilled(common, cx) {
-                continue;
-            }
-            let Some((volume, first, next)) = self.peer.next_of_cut(common, longest_read(cx.peer.part_bytes, room))
-            else {
-                return;
-            };
-            if self.peer.asks_for_hole(common, cx, volume, first) {
-                return;
-            }
-            self.peer.read_for_cut(common, cx, volume, first, next, false);
-        }
-    }
-
-    pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(&Op::Cut(read)) = common.slots.get(slot) else { unreachable!("checked by the caller") };
-        let ours = self.peer.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
-        let is_spilled = ours && self.place_cut_read(common, cx, slot, &read, result);
-        if !is_spilled {
-            common.volume(read.volume).release(slot);
-        }
-        // Nobody else is given the slot while it holds the range.
-        common.slots.take(slot);
-        if !is_spilled {
-            self.wake_range_waiters(common, cx, read.volume);
-        }
-    }
-
-    /// True: the range stays locked, its content goes to the undo store first.
-    fn place_cut_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        slot: u32,
-        read: &CutRead,
-        result: Result<IoDone, IoError>,
-    ) -> bool {
-        let room = self.peer.cut_room(common, cx);
-        let cut = self.peer.cut.as_mut().expect("checked by the caller");
-        cut.reads -= 1;
-        cut.reading_bytes -= read.length;
-        let (buf, crc) = match result {
-            Ok(IoDone::Summed { zero: true, .. } | IoDone::Payload { zero: true, .. }) => (None, 0),
-            Ok(IoDone::Summed { buf, crc, .. }) => (Some(buf), crc),
-            Ok(IoDone::Payload { buf, .. }) => (Some(buf), 0),
-            Ok(_) => unreachable!("a read answers with what was read"),
-            Err(_) => {
-                // A write may be about to overwrite what could not be read: the step cannot be whole.
-                self.give_up_cut(common, cx, &unreadable(read.volume, read.offset));
-                return false;
-            }
-        };
-        common.counters.resynced_bytes += read.length;
-        common.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
-        if let Some(buf) = buf.clone().filter(|_| read.save && cut.held_bytes + read.length > room / 4) {
-            return self.spill(common, cx, slot, read, buf, crc);
-        }
-        cut.hold(read.volume, read.offset, read.length, buf, read.save);
-        false
-    }
-
-    /// The peer's confirmations of the cut's numbers.
-    pub fn cut_ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
-        let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.open_since.is_some() && !cut.done) else {
-            // The cut waits to begin, perhaps for what the peer cannot apply.
-            return self.peer.peer_paused(common, cx, ack.paused);
-        };
-        let was = cut.confirmed;
-        if let Some(what) = ack_contradicts(&ack, [was.received, was.durable, was.applied], cut.sent) {
-            return common.protocol_error(cx, what);
-        }
-        cut.confirmed = ack;
-        (cut.granted_bytes, cut.recalls) = (ack.granted_bytes, recalls);
-        if (was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied) {
-            self.peer.stall.moved(cx.now.mono);
-        }
-        let done = cut.end.is_some_and(|end| end <= ack.applied);
-        self.peer.peer_paused(common, cx, ack.paused);
-        if done {
-            self.cut_applied(common, cx);
-        }
-    }
-
-    /// The peer holds the image of the mark: that is the recovery point now.
-    fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::CutEnded);
-        self.peer.stall.sync_ended();
-        self.peer.measure(common, cx);
-        let Some(cut) = self.peer.cut.as_mut() else { return };
-        cut.done = true;
-        let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
-        if let Some(hello) = common.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
-        }
-        common.confirmed(from);
-        common.volumes.iter_mut().for_each(Volume::settle_cut);
-        common.empty_scratch();
-        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-        self.peer.catch_up.sent_bytes += payload_bytes;
-        self.peer.recovered = Some(from.seq);
-        self.peer.peer_reached(cx, wall);
-        if core::mem::take(&mut common.sb.current.compare) {
-            common.save(cx, None);
-        }
-        cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
-        self.retry_saves_for_cut(common, cx);
-        if matches!(common.phase, Phase::Running) {
-            self.peer.next_step(common, cx, "update sync");
-        }
-    }
-}
-
 impl Peer {
     // ---- what comes next -------------------------------------------------------------------------------------------
 
@@ -495,7 +336,7 @@ impl Peer {
         self.next_step(common, cx, why);
     }
 
-    fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         let small = common.small_bytes(cx);
         match self.catch_up.step(cx.now.mono, common.dirty_bytes(), small) {
             Step::Stream => {
@@ -529,7 +370,7 @@ impl Peer {
 
     // ---- a cut begins ----------------------------------------------------------------------------------------------
 
-    fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutBegan);
         let wall = self.stamp(cx);
         self.passes += 1;
@@ -544,7 +385,7 @@ impl Peer {
     }
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
-    fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
         let flushed = self.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
@@ -598,7 +439,7 @@ impl Peer {
     }
 
     /// The next run to read: from where the walk stands, then what it passed over.
-    fn next_of_cut(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
+    pub fn next_of_cut(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
         let cut = self.cut.as_ref()?;
         let (at, region) = (cut.volume, cut.region);
         let order = (at..common.volumes.len()).chain(0..=at);
@@ -696,7 +537,7 @@ impl Peer {
         Some((header, payload))
     }
 
-    fn measure(&mut self, common: &mut Common, cx: &Cx) {
+    pub fn measure(&mut self, common: &mut Common, cx: &Cx) {
         let Some(cut) = self.cut.as_ref() else { return };
         let per_second = |bytes: u64, time: Duration| {
             (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1_000_000)).min(u128::from(u64::MAX)) as u64

@@ -10,10 +10,8 @@ use crate::ids::*;
 use crate::limits::{HOLE_BYTES_MIN, REGION_BYTES, ZERO_PART_BYTES_MAX};
 use crate::peer::Peer;
 use crate::peer::cuts::CutRead;
-use crate::primary::Primary;
-use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::{IoDone, IoError, Output, Store};
+use crate::{Output, Store};
 
 /// What a cut knows of where its walk stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +19,7 @@ pub(crate) struct Asked {
     /// A question is under way.
     pub is_asking: bool,
     /// The volume holds data, or short holes, from the walk's place up to this region.
-    data_until: Option<(VolumeId, u64)>,
+    pub data_until: Option<(VolumeId, u64)>,
 }
 
 impl Peer {
@@ -49,45 +47,5 @@ impl Peer {
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(Output::FindHole { token, store, offset, length });
         true
-    }
-}
-
-impl Primary {
-    /// What is not known to be a hole is read.
-    pub fn hole_found(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        slot: u32,
-        question: CutRead,
-        result: Result<IoDone, IoError>,
-    ) {
-        let CutRead { volume, offset, length, .. } = question;
-        common.volume(volume).release(slot);
-        common.slots.take(slot);
-        if let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.name == question.cut) {
-            cut.reads -= 1;
-            let (run, is_hole) = match result {
-                Ok(IoDone::Run { length: run, is_hole }) => (run.min(length), is_hole),
-                _ => (0, false),
-            };
-            let first = offset / REGION_BYTES;
-            // A last region that is cut short by the volume's end is whole if the run reaches that.
-            let regions = if run == length { length.div_ceil(REGION_BYTES) } else { run / REGION_BYTES };
-            let bytes = (regions * REGION_BYTES).min(length);
-            cut.asked.is_asking = false;
-            if is_hole && bytes >= HOLE_BYTES_MIN {
-                cx.marks.hit(Mark::HoleFound);
-                cut.hold(volume, offset, bytes, None, false);
-                cut.walk_from(volume, first + regions);
-                common.volume(volume).take_for_cut(first, first + regions);
-                common.counters.resynced_bytes += bytes;
-            } else {
-                let until = first + regions.max(HOLE_BYTES_MIN / REGION_BYTES);
-                cut.asked.data_until = Some((volume, until));
-                cut.walk_from(volume, first);
-            }
-        }
-        self.wake_range_waiters(common, cx, volume);
     }
 }

@@ -1,54 +1,9 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
-use crate::Event;
-use crate::common::{Common, Phase};
-use crate::context::Cx;
+use crate::common::Common;
 use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::peer::Peer;
-use crate::primary::Primary;
-use crate::shared::marks::Mark;
-use crate::state::{Mode, Policy, State};
-
-impl Primary {
-    /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
-    /// are held.
-    pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
-        let why = "the peer reports that its half of the group has failed; see 'status' there";
-        let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
-        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
-        if common.role() == Role::Primary && holds && promises && self.peer.stream.is_some() {
-            return self.stream_lost(common, cx, why);
-        }
-        self.fall_if_primary(common, cx, why);
-    }
-
-    pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        if common.role() == Role::Primary && !matches!(common.state, State::Failed(_)) {
-            self.fall_to_logging(common, cx, why);
-        }
-    }
-
-    /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = features_missing(hello).or_else(|| common.sizes_disagree(hello));
-        let Some(what) = &unfit else {
-            if common.unfit.take().is_some() && common.role() == Role::Secondary {
-                common.reason.clear();
-            }
-            return true;
-        };
-        common.hello = None;
-        cx.event(common.id(), Event::Note(what.clone()));
-        self.fail_held(common, cx);
-        self.fall_if_primary(common, cx, what);
-        if common.role() == Role::Secondary {
-            common.reason.clone_from(what);
-        }
-        common.unfit = unfit;
-        false
-    }
-}
 
 impl Peer {
     pub fn decision(&self, common: &Common) -> Option<Decision> {
@@ -56,7 +11,7 @@ impl Peer {
     }
 
     /// On a primary: the decision, and the row of the table it comes from.
-    fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
+    pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
         let hello = common.hello.as_ref().filter(|_| common.role() == Role::Primary)?;
         let (ours, theirs) = (self.identity_sent(common), &hello.identity);
         let earliest = common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
@@ -72,60 +27,8 @@ impl Peer {
     }
 }
 
-impl Primary {
-    pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary
-            || !matches!(common.phase, Phase::Running)
-            || matches!(common.state, State::Failed(_))
-        {
-            return;
-        }
-        let Some((row, decision)) = self.peer.decided(common) else { return };
-        let Some(hello) = &common.hello else { return };
-        let (granted, failed) = (hello.granted_bytes, hello.failed);
-        cx.event(common.id(), Event::Decided { row, decision });
-        if !failed && !matches!(decision, Decision::Continue(_)) {
-            self.fail_held(common, cx);
-        }
-        match decision {
-            _ if failed => self.peer_failed(common, cx),
-            Decision::Continue(_) | Decision::UpdateSync if !self.settle(common, cx) => {
-                if self.peer.stream.is_some() {
-                    self.fail_held(common, cx);
-                    self.fall_to_logging(common, cx, "the peer holds differences of its own");
-                }
-            }
-            Decision::Continue(received) if self.peer.stream.is_some() => {
-                self.continue_stream(common, cx, received, granted);
-                self.peer.wanted_update = false;
-                if self.peer.full_is_wanted(common) {
-                    self.sync_in_turn(common, cx, true);
-                }
-            }
-            Decision::Continue(_) | Decision::UpdateSync => {
-                self.fall_to_logging(common, cx, "the link is up, a sync is due");
-                self.try_autosync(common, cx);
-            }
-            Decision::NeedsFullSync(why) => {
-                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
-                if self.peer.full_is_wanted(common) {
-                    // The operator has asked for it already, and it waited for its turn.
-                    self.sync_in_turn(common, cx, true);
-                } else {
-                    self.settle_fork(common, cx);
-                }
-            }
-            Decision::Refuse(why) => {
-                cx.marks.hit(Mark::ForkRefused);
-                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
-            }
-            Decision::Idle => {}
-        }
-    }
-}
-
 /// Rule 23: a peer that cannot do without something this program does not know is refused.
-fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
+pub(crate) fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
     let unknown = hello.required & !crate::formats::wire::FEATURES_KNOWN;
     (unknown != 0).then(|| {
         alloc::format!(

@@ -5,11 +5,8 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::peer::Peer;
 use crate::peer::resync::Resync;
-use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::shared::time::Mono;
 use crate::state::State;
-use crate::{Event, limits};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repair {
@@ -35,32 +32,6 @@ impl Peer {
         } else {
             self.repair_ended(common);
         }
-    }
-}
-
-impl Primary {
-    /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
-    pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        if planted(Fault::RepairEndsStream) {
-            return self.pause_for_own_store(common, cx, why);
-        }
-        self.peer.resync = None;
-        self.peer.void_pending(common);
-        self.peer.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
-        cx.event(common.id(), Event::Note(why.into()));
-        self.peer.transition(common, cx, common.state, why);
-    }
-}
-
-impl Primary {
-    /// An operator's `sync` waits for nothing. False: nothing is put off.
-    pub fn repair_at_once(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let is_put_off = self.peer.repair.due && self.peer.repair.again_at.is_some();
-        if is_put_off {
-            self.peer.repair.again_at = Some(cx.now.mono);
-            self.try_autosync(common, cx);
-        }
-        is_put_off
     }
 }
 

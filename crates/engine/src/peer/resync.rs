@@ -7,38 +7,36 @@ use core::time::Duration;
 
 use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::{Decision, Role};
+use crate::formats::identity::Decision;
 use crate::formats::wire::{Header, Kind, SyncBegin, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::Peer;
 use crate::peer::queue::{Body, Item, cost};
 use crate::peer::settle::Settling;
-use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Conflict;
 use crate::state::{Mode, State};
-use crate::{Event, IoDone, IoError, Output, Slice, Store};
+use crate::{Event, Output, Slice, Store};
 
 /// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
-const READ_FAILURES_MAX: u32 = 8;
+pub(crate) const READ_FAILURES_MAX: u32 = 8;
 
 /// A range to be sent or compared.
 #[derive(Clone, Copy, Debug)]
-struct Range {
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
+pub(crate) struct Range {
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
 }
 
 impl Range {
     /// Payload of its read in the queue: that of a comparison has none.
-    fn queued_bytes(&self, compare: bool) -> u64 {
+    pub fn queued_bytes(&self, compare: bool) -> u64 {
         if compare { 0 } else { self.length }
     }
 }
@@ -46,24 +44,24 @@ impl Range {
 /// One read under way, or waiting for its range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResyncRead {
-    range: Range,
-    compare: bool,
+    pub range: Range,
+    pub compare: bool,
     /// Its numbers: one for each part, so that no frame keeps a slow link busy for long (rule 25).
-    first: Seq,
+    pub first: Seq,
     last: Seq,
     part_bytes: u64,
     /// The pass it belongs to; a read of an older pass is forgotten.
-    pass: u64,
+    pub pass: u64,
 }
 
 /// A pass over the dirty regions.
 #[derive(Debug)]
 pub(crate) struct Resync {
-    pass: u64,
+    pub pass: u64,
     /// The peer was told of it.
     pub begun: bool,
     /// The peer is ready for it.
-    ready: bool,
+    pub ready: bool,
     /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
     pub repair: bool,
     /// Next region to look at.
@@ -72,24 +70,24 @@ pub(crate) struct Resync {
     pub reads: usize,
     /// What reads that wait for their range will hold: they are in no queue yet.
     pub waiting_bytes: u64,
-    probes: BTreeMap<Seq, Range>,
+    pub probes: BTreeMap<Seq, Range>,
     /// Ranges found different, or whose read failed.
-    resend: VecDeque<Range>,
-    failures: u32,
+    pub resend: VecDeque<Range>,
+    pub failures: u32,
     /// After a read that failed nothing is read before this.
-    reads_again_at: Mono,
+    pub reads_again_at: Mono,
     /// When it last had room in the queue for a read, or nothing to read.
     pub had_room_at: Mono,
-    end: Option<Seq>,
+    pub end: Option<Seq>,
     pub total_bytes: u64,
     pub done_bytes: u64,
     pub sent_bytes: u64,
 }
 
 /// What a pass reads next.
-struct NextRead {
-    range: Range,
-    compare: bool,
+pub(crate) struct NextRead {
+    pub range: Range,
+    pub compare: bool,
     /// The region at which the walk goes on; `None`: it is of what is sent again.
     goes_on_at: Option<u64>,
 }
@@ -138,68 +136,6 @@ impl Resync {
     }
 }
 
-impl Primary {
-    // ---- beginning -------------------------------------------------------------------------------------------------
-
-    /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
-    pub fn try_autosync(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary || !matches!(common.phase, Phase::Running) {
-            return;
-        }
-        match common.state {
-            State::Logging => self.autosync_from_logging(common, cx),
-            State::CatchingUp | State::Replicating if self.peer.resync.is_none() => self.peer.begin_repair(common, cx),
-            // A sync or a pause is under way: look again after it.
-            _ if self.peer.repair.due => common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER),
-            _ => {}
-        }
-    }
-
-    fn autosync_from_logging(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.hello.is_none() {
-            return;
-        }
-        let waits = if common.settings.mode == Mode::Logging {
-            Some("mode is logging")
-        } else if common.sb.current.held_in_logging {
-            Some("waiting for 'sync': the operator holds the group in logging")
-        } else if common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
-            Some(crate::CHANGED_OUTSIDE)
-        } else if !(common.settings.autosync || self.peer.wanted_update || self.peer.full_is_wanted(common)) {
-            Some("waiting for 'sync': autosync is off")
-        } else {
-            None
-        };
-        if let Some(waits) = waits {
-            let why = match self.peer.decision(common) {
-                // That one would be refused.
-                Some(Decision::NeedsFullSync(why)) if !self.peer.full_is_wanted(common) => {
-                    alloc::format!("{why}")
-                }
-                Some(Decision::Refuse(why)) => alloc::format!("{why}"),
-                _ => waits.into(),
-            };
-            return self.peer.transition(common, cx, State::Logging, &why);
-        }
-        let healthy = common.hello.as_ref().is_some_and(|h| !h.failed) && !self.peer.generation_due;
-        let may = match self.peer.decision(common) {
-            Some(Decision::UpdateSync | Decision::Continue(_)) => true,
-            Some(Decision::NeedsFullSync(_)) => self.peer.full_is_wanted(common),
-            _ => false,
-        };
-        if cx.now.mono < self.peer.stall.left_alone_until {
-            if healthy && may {
-                self.peer.transition(common, cx, State::Logging, self.peer.stall.pause_words());
-            }
-            let wait = self.peer.stall.left_alone_until.since(cx.now.mono);
-            return common.set_timer(cx, GroupTimer::Autosync, wait);
-        }
-        if healthy && may && self.settle(common, cx) {
-            self.sync_in_turn(common, cx, false);
-        }
-    }
-}
-
 impl Common {
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
     pub fn mark_everything(&mut self, cx: &mut Cx) {
@@ -234,109 +170,6 @@ impl Peer {
             return;
         }
         self.begin_sync(common, cx, true);
-    }
-}
-
-impl Primary {
-    // ---- the pass --------------------------------------------------------------------------------------------------
-
-    /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
-    /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
-    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.cut.is_some() {
-            return self.pump_cut(common, cx);
-        }
-        self.peer.announce_sync(common, cx);
-        loop {
-            let reads = self.peer.resync.as_ref().filter(|r| r.ready && r.end.is_none());
-            let Some(resync) = reads.filter(|_| !self.peer.waits_to_resume(common)) else { return };
-            let busy = resync.reads >= limits::RESYNC_READS_MAX
-                || cx.now.mono < resync.reads_again_at
-                || self.peer.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
-                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
-            if busy {
-                return;
-            }
-            let next = self.peer.next_read(common, cx);
-            if next
-                .as_ref()
-                .is_some_and(|next| !self.peer.has_room_for_sync(common, cx, next.range.queued_bytes(next.compare)))
-            {
-                return self.look_for_room(common, cx);
-            }
-            if let Some(resync) = self.peer.resync.as_mut() {
-                resync.had_room_at = cx.now.mono;
-            }
-            match next {
-                Some(next) => self.peer.read_range(common, cx, next),
-                None if self.peer.end_pass(common, cx) => {}
-                None => return,
-            }
-        }
-    }
-
-    pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
-        let range = read.range;
-        common.volume(range.volume).release(slot);
-        if self.peer.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
-            self.place_read(common, cx, &read, result);
-        }
-        self.wake_range_waiters(common, cx, range.volume);
-    }
-
-    fn place_read(&mut self, common: &mut Common, cx: &mut Cx, read: &ResyncRead, result: Result<IoDone, IoError>) {
-        let range = read.range;
-        let resync = self.peer.resync.as_mut().expect("checked by the caller");
-        resync.reads -= 1;
-        let body = match result {
-            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
-            Ok(IoDone::Payload { buf, .. }) => {
-                resync.sent_bytes += range.length;
-                common.counters.shipped_bytes += range.length;
-                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
-            }
-            Ok(IoDone::Hash(hash)) => {
-                resync.probes.insert(read.first, range);
-                common.counters.compared_bytes += range.length;
-                Body::Probe(hash)
-            }
-            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
-                unreachable!("a read answers with what was read")
-            }
-            Err(_) => {
-                if cx.now.mono >= resync.reads_again_at {
-                    // Others that were under way beside it say nothing new.
-                    resync.failures += 1;
-                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
-                }
-                resync.resend.push_back(range);
-                Body::Void
-            }
-        };
-        let voided = matches!(body, Body::Void);
-        if !voided {
-            resync.failures = 0;
-        }
-        if !voided && !read.compare {
-            resync.done_bytes += range.length;
-        }
-        let failures = resync.failures;
-        self.peer.fill_parts(read, &body);
-        if voided {
-            common.volume(range.volume).mark_uncovered(range.offset, range.length);
-            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
-        }
-        common.counters.resynced_bytes += range.length;
-        // Its bits clear after a local flush; nothing else may ask for one.
-        common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
-        if failures >= READ_FAILURES_MAX {
-            let why = unreadable(range.volume, range.offset);
-            if self.peer.resync.as_ref().is_some_and(|r| r.repair) {
-                return self.put_off_repair(common, cx, &why);
-            }
-            self.pause_for_own_store(common, cx, &why);
-        }
     }
 }
 
@@ -379,7 +212,7 @@ impl Peer {
 
     /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
     /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
-    fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
         let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
         let recorded = !self.generation_due;
@@ -445,7 +278,7 @@ impl Peer {
     }
 
     /// What is to be read next; it stays the next until the read begins.
-    fn next_read(&mut self, common: &mut Common, cx: &mut Cx) -> Option<NextRead> {
+    pub fn next_read(&mut self, common: &mut Common, cx: &mut Cx) -> Option<NextRead> {
         let longest_read = self.longest_sync_read(common, cx);
         let resync = self.resync.as_mut()?;
         if let Some(&range) = resync.resend.front() {
@@ -483,7 +316,7 @@ impl Peer {
         None
     }
 
-    fn read_range(&mut self, common: &mut Common, cx: &mut Cx, next: NextRead) {
+    pub fn read_range(&mut self, common: &mut Common, cx: &mut Cx, next: NextRead) {
         let NextRead { range, compare, .. } = next;
         let resync = self.resync.as_mut().expect("a pass is under way");
         resync.begins_read(&next);
@@ -562,7 +395,7 @@ impl Peer {
     }
 
     /// Gives each part of a read its share of what was read.
-    fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
+    pub fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
         let mut start = 0;
         for seq in (read.first.0..=read.last.0).map(Seq) {
             if !matches!(body, Body::Data(_)) {
@@ -601,7 +434,7 @@ impl Peer {
     }
 
     /// Nothing is left to read: when all answers are in, the end takes its number. True: there is something left.
-    fn end_pass(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn end_pass(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let Some(resync) = self.resync.as_mut() else { return false };
         if resync.reads > 0 || !resync.probes.is_empty() {
             return false;

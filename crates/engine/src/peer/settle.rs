@@ -14,18 +14,16 @@ use alloc::{format, vec};
 
 use crate::common::{Common, Phase};
 use crate::context::{Cx, GroupTimer};
-use crate::formats::bitmap::{region_span, regions};
+use crate::formats::bitmap::regions;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::peer::Peer;
 use crate::planted::{Fault, planted};
-use crate::primary::Primary;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
-use crate::shared::size::Size;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
@@ -55,9 +53,9 @@ pub(crate) enum Settling {
 
 #[derive(Debug)]
 pub(crate) struct Pull {
-    left: VecDeque<VolumeRange>,
-    asked: Vec<VolumeRange>,
-    bytes: u64,
+    pub left: VecDeque<VolumeRange>,
+    pub asked: Vec<VolumeRange>,
+    pub bytes: u64,
 }
 
 impl Pull {
@@ -94,225 +92,7 @@ pub(crate) struct Pulling {
     flushes: usize,
     unflushed: bool,
     /// When something of what was asked for came last.
-    moved_at: Mono,
-}
-
-impl Primary {
-    // ---- the primary asks -------------------------------------------------------------------------------------------
-
-    /// Whether this session may go on to send; if not, what is missing was asked for.
-    pub fn settle(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return false };
-        match self.peer.settling {
-            Settling::Done => return true,
-            Settling::NotYet if self.peer.peer_went_back(common) => {
-                self.went_back_in_doubt(common, cx);
-                return false;
-            }
-            Settling::NotYet => {}
-            _ => return false,
-        }
-        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
-            self.peer.questions += 1;
-            cx.send(link, self.peer.question(common, cx, Kind::BitsAsk), SendPayload::None);
-            self.peer.settling = Settling::AskedBits;
-            return false;
-        }
-        self.peer.settle_tail(common, cx);
-        matches!(self.peer.settling, Settling::Done)
-    }
-
-    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
-    /// promoted again before it could ask.
-    pub fn settle_fork(&mut self, common: &mut Common, cx: &mut Cx) {
-        let peer_is_new = common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
-        if self.peer.withheld && common.sb.current.is_unmet() && peer_is_new {
-            cx.marks.hit(Mark::NewPairMet);
-            return self.peer.nothing_in_doubt(common, cx);
-        }
-        if self.peer.withheld && common.hello.as_ref().is_some_and(|hello| common.followed_in_doubt(&hello.identity)) {
-            self.settle(common, cx);
-        }
-    }
-
-    pub fn settled_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(self.peer.settling, Settling::Recording) {
-            self.peer.settling = Settling::Done;
-        }
-        if matches!(common.state, State::Failed(_)) {
-            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
-            return;
-        }
-        self.peer.open_exports(common, cx);
-        if core::mem::take(&mut self.peer.full_sync_due) && self.peer.full_is_wanted(common) {
-            self.peer.begin_full_sync(common, cx);
-        } else {
-            self.meet_if_apart(common, cx);
-        }
-    }
-
-    /// Something that stood in the way of a sync is done.
-    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.stream.is_none() && self.peer.cut.is_none() {
-            self.meet_peer(common, cx);
-        }
-    }
-
-    /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal.
-    pub fn bits_joined(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(self.peer.settling, Settling::StoringBits) {
-            self.peer.settling = Settling::NotYet;
-            if let Some(hello) = &mut common.hello {
-                // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
-                let known = &mut common.sb.current.confirmed;
-                let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
-                known.place = known.place.min(hello.identity.position).max(earliest);
-                hello.dirty_bytes = 0;
-            }
-            self.meet_if_apart(common, cx);
-        }
-    }
-
-    pub fn tail_arrived(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        header: &Header,
-        more: Vec<VolumeRange>,
-    ) -> Option<()> {
-        let Settling::AskedTail { ranges } = &mut self.peer.settling else { return Some(()) };
-        // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
-        let mut before = ranges.last().copied();
-        for range in &more {
-            let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
-            if !fits(&common.volumes, range) || !before.is_none_or(apart) {
-                return None;
-            }
-            before = Some(*range);
-        }
-        ranges.extend(more);
-        if ranges.len() > limits::KEPT_MAX {
-            return None;
-        }
-        if header.flags & flags::LAST == 0 {
-            return Some(());
-        }
-        let ranges = core::mem::take(ranges);
-        if header.flags & flags::UNKNOWN != 0 {
-            self.ask_about_unknown(common, cx);
-        } else if ranges.is_empty() || planted(Fault::TailNotPulled) {
-            cx.marks.hit(Mark::NothingToPull);
-            self.peer.nothing_in_doubt(common, cx);
-        } else if self.peer.is_written_since(common) {
-            self.ask_operator(common, cx, &ranges);
-        } else {
-            for range in &ranges {
-                let (first, last) = region_span(range.offset, range.length);
-                let dirty = &mut common.volume(range.volume).dirty;
-                (first..=last).for_each(|region| _ = dirty.set(region));
-            }
-            self.peer.settling = Settling::StoringRanges { ranges };
-            common.save_bits(cx, AfterBits::Pull { question: self.peer.questions });
-        }
-        Some(())
-    }
-
-    fn ask_operator(&mut self, common: &mut Common, cx: &mut Cx, ranges: &[VolumeRange]) {
-        cx.marks.hit(Mark::TailAskedAbout);
-        self.peer.settling = Settling::Asking;
-        let outside = self.peer.withheld && common.sb.current.changed_outside;
-        if outside {
-            // Somebody's bytes may stand where the peer's would come.
-            self.peer.stays_closed(common, cx, None);
-        }
-        let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
-        let bytes: u64 = ranges.iter().map(|range| range.length).sum();
-        let why = format!(
-            "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
-             '{}' here keeps this node's content; to keep the peer's, demote this node \
-             and promote the peer with --force",
-            Size(bytes),
-            ranges.len(),
-            self.peer.keeps_this_nodes_content(common)
-        );
-        self.fall_to_logging(common, cx, &why);
-    }
-
-    /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
-    /// known to nobody any more.
-    fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(Decision::NeedsFullSync(why)) =
-            self.peer.decision(common).filter(|_| common.is_in_doubt() && self.peer.withheld)
-        else {
-            return;
-        };
-        cx.marks.hit(Mark::WentBackInDoubt);
-        self.peer.settling = Settling::Asking;
-        let why = format!(
-            "{why}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known any \
-             more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better one, \
-             demote this node and promote the peer with --force",
-            self.peer.keeps_this_nodes_content(common)
-        );
-        self.stay_closed_for(common, cx, why);
-    }
-
-    fn stay_closed_for(&mut self, common: &mut Common, cx: &mut Cx, why: String) {
-        self.peer.stays_closed(common, cx, Some(why.clone()));
-        self.fall_to_logging(common, cx, &why);
-        common.reason = why;
-    }
-
-    /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
-    fn ask_about_unknown(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::TailUnknown);
-        self.peer.settling = Settling::Asking;
-        let keeps = self.peer.keeps_this_nodes_content(common);
-        if !self.peer.withheld {
-            let why = format!(
-                "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
-                 more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
-                 holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
-            );
-            return self.fall_to_logging(common, cx, &why);
-        }
-        let why = format!(
-            "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
-             more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
-             peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
-        );
-        self.stay_closed_for(common, cx, why);
-    }
-
-    /// What will be pulled is marked durably: fetch it.
-    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
-        let is_written_since = self.peer.is_written_since(common);
-        let Settling::StoringRanges { ranges } = &mut self.peer.settling else { return };
-        if is_written_since {
-            let ranges = core::mem::take(ranges);
-            return self.ask_operator(common, cx, &ranges);
-        }
-        let left = core::mem::take(ranges).into();
-        self.peer.settling = Settling::Pulling(Pull { left, asked: Vec::new(), bytes: 0 });
-        self.peer.pulling.moved_at = cx.now.mono;
-        self.peer.pump_pull(common, cx);
-    }
-
-    /// It is on record that this node serves what the peer may know better.
-    pub fn serves_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(common.state, State::Failed(_)) || self.peer.waits_for_choice(common) {
-            // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
-            self.peer.never_served(common);
-            return common.save(cx, None);
-        }
-        self.peer.open_exports(common, cx);
-        if matches!(self.peer.settling, Settling::Asking) {
-            // What the operator was told is true of an export that is closed.
-            self.peer.settling = Settling::NotYet;
-        }
-        // One that stood still is asked anew: from now on the operator has the choice.
-        self.meet_if_apart(common, cx);
-    }
+    pub moved_at: Mono,
 }
 
 impl Peer {
@@ -341,7 +121,7 @@ impl Peer {
     }
 
     /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
-    fn keeps_this_nodes_content(&self, common: &Common) -> &'static str {
+    pub fn keeps_this_nodes_content(&self, common: &Common) -> &'static str {
         match self.decision(common) {
             Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
             _ => "farshore sync GROUP",
@@ -350,7 +130,7 @@ impl Peer {
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
     /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
-    fn stays_closed(&mut self, common: &mut Common, cx: &mut Cx, told: Option<String>) {
+    pub fn stays_closed(&mut self, common: &mut Common, cx: &mut Cx, told: Option<String>) {
         let may_open = common.settings.start_alone == StartAlone::Serve;
         if !self.withheld || common.sb.current.is_closed_until_chosen() || may_open {
             return;
@@ -392,7 +172,7 @@ impl Peer {
 
 impl Peer {
     /// The peer may have confirmed what this node lost with its power.
-    fn settle_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn settle_tail(&mut self, common: &mut Common, cx: &mut Cx) {
         let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return };
         if !common.is_in_doubt() {
             self.settling = Settling::Done;
@@ -412,7 +192,7 @@ impl Peer {
 
     /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
     /// apart.
-    fn question(&self, common: &Common, cx: &Cx, kind: Kind) -> Header {
+    pub fn question(&self, common: &Common, cx: &Cx, kind: Kind) -> Header {
         Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, common.id()) }
     }
 
@@ -438,7 +218,7 @@ impl Peer {
         }
     }
 
-    fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
         if matches!(common.state, State::Failed(_)) {
             // What was fetched may be lost again: the next start asks again.
             return;
@@ -474,7 +254,7 @@ impl Peer {
     }
 
     /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
-    fn is_written_since(&self, common: &Common) -> bool {
+    pub fn is_written_since(&self, common: &Common) -> bool {
         let sb = &common.sb.current;
         // That it serves without the peer may be on its way to the record: then it opens in this very moment.
         let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
@@ -496,7 +276,7 @@ impl Peer {
         format!("{}; {}", common.reason, common.closed_words())
     }
 
-    fn pump_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn pump_pull(&mut self, common: &mut Common, cx: &mut Cx) {
         let question = self.question(common, cx, Kind::Pull);
         let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
         let Settling::Pulling(pull) = &mut self.settling else { return };
@@ -664,7 +444,7 @@ impl Common {
     /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
     /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
     /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
-    fn followed_in_doubt(&self, theirs: &Identity) -> bool {
+    pub fn followed_in_doubt(&self, theirs: &Identity) -> bool {
         let (sb, place) = (&self.sb.current, theirs.position);
         let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
         let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
@@ -741,7 +521,7 @@ impl Common {
 }
 
 /// The range is one of whole sectors inside its volume.
-fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
+pub(crate) fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
     let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
     let volume = volumes.get(usize::from(range.volume.0));
     let end = range.offset.checked_add(range.length);
