@@ -125,7 +125,12 @@ impl Group {
                 Err(cannot) => self.start_failed(cx, cannot),
             },
             Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
-            Op::RestoreFlush => self.restore_flushed(cx, result.is_ok()),
+            Op::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
+                Ok(None) => {}
+                Ok(Some(Then::Promote { id, force, entropy })) => self.store_promotion_bits(cx, id, force, entropy),
+                Ok(Some(Then::Start)) => self.common.record(cx),
+                Err(broken) => self.fail(cx, broken),
+            },
             _ => unreachable!("handled above"),
         }
     }
@@ -400,6 +405,7 @@ pub mod contradiction;
 pub mod meeting;
 pub mod orders;
 pub mod receiving;
+pub mod records;
 pub mod roles;
 pub mod sizes;
 pub mod start;

@@ -169,7 +169,10 @@ impl Group {
         match self.common.phase {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
-            Phase::RollingBack(_) => self.proceed_rollback(cx),
+            Phase::RollingBack(_) => {
+                self.secondary.proceed_rollback(&mut self.common, cx);
+                self.bits_saved(cx);
+            }
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {

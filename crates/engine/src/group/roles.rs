@@ -125,7 +125,8 @@ impl Group {
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
         if identity.inconsistent && !planted(Fault::PromoteMidSync) {
-            return self.begin_rollback(cx, id, force, entropy);
+            self.secondary.begin_rollback(&mut self.common, cx, id, force, entropy);
+            return self.bits_saved(cx);
         }
         // A sync that was about to begin has overwritten nothing yet.
         self.secondary.lost_session();

@@ -14,7 +14,6 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::formats::cell::{self, Head};
 use crate::formats::identity::Role;
-use crate::group::Group;
 use crate::ids::*;
 use crate::primary::write::WriteOp;
 use crate::records::activity::Extent;
@@ -150,6 +149,12 @@ impl BitmapWriter {
         self.cells[place].found_at.is_some()
     }
 
+    /// What has its bits on disk, the next of it.
+    pub fn next_saved(&mut self) -> Option<AfterBits> {
+        let at = self.waiting.iter().position(|waiting| waiting.left.is_empty())?;
+        Some(self.waiting.remove(at).then)
+    }
+
     /// Something has its bits on disk, and nobody has gone on with it.
     pub fn is_overdue(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.left.is_empty())
@@ -223,50 +228,33 @@ impl Common {
     }
 }
 
-impl Group {
-    pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
-        self.common.bitmap.in_flight -= 1;
-        self.common.bitmap.cells[index].writing = false;
+impl Common {
+    /// A cell's write has ended: whether what waits for it may go on, or the write has to be followed by another.
+    pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) -> Result<bool, Broken> {
+        self.bitmap.in_flight -= 1;
+        let cell = &mut self.bitmap.cells[index];
+        cell.writing = false;
         if !ok {
             // As with the superblock: the slot that may be torn is the next one as well.
-            self.common.bitmap.cells[index].update += 1;
-            self.fail(cx, Broken::Bits);
-            return self.common.refuse_waiting(cx);
+            cell.update += 1;
+            return Err(Broken::Bits);
         }
-        let update = self.common.bitmap.cells[index].update;
+        let update = cell.update;
         if update < cell::RELIED_ON_FROM {
-            self.common.bitmap.wanted.insert(index);
-            return self.common.pump_cells(cx);
+            self.bitmap.wanted.insert(index);
+            self.pump_cells(cx);
+            return Ok(false);
         }
-        if let Some(at) = self.common.bitmap.cells[index].found_at.take() {
-            self.common.bitmap.moving.remove(&at);
+        if let Some(at) = cell.found_at.take() {
+            self.bitmap.moving.remove(&at);
         }
-        let (id, cell) = self.common.bitmap.place(index);
-        self.common.volume(id).stored.set_cell(cell, words);
-        for waiting in &mut self.common.bitmap.waiting {
+        let (id, cell) = self.bitmap.place(index);
+        self.volume(id).stored.set_cell(cell, words);
+        for waiting in &mut self.bitmap.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }
-        self.common.pump_cells(cx);
-        self.bits_saved(cx);
-        self.primary.pump_activity(&mut self.common, cx);
-    }
-
-    /// Goes on with what has its bits on disk, at once if all of them stood there.
-    pub fn bits_saved(&mut self, cx: &mut Cx) {
-        while let Some(at) = self.common.bitmap.waiting.iter().position(|waiting| waiting.left.is_empty()) {
-            let Waiting { then, .. } = self.common.bitmap.waiting.remove(at);
-            self.after_bits(cx, then);
-        }
-    }
-
-    pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
-        let whole = self.common.activity.written(ok);
-        if !ok {
-            return self.fail(cx, Broken::Bits);
-        }
-        if whole && !self.secondary.start_activity_reset(&mut self.common, cx) {
-            self.primary.pump_activity(&mut self.common, cx);
-        }
+        self.pump_cells(cx);
+        Ok(true)
     }
 }
 
@@ -317,7 +305,7 @@ impl Common {
     }
 
     /// The bits cannot be stored: whoever ordered what waits for them is told.
-    fn refuse_waiting(&mut self, cx: &mut Cx) {
+    pub fn refuse_waiting(&mut self, cx: &mut Cx) {
         for waiting in core::mem::take(&mut self.bitmap.waiting) {
             if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
                 self.phase = Phase::Running;

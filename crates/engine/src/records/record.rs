@@ -9,16 +9,14 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::RELIED_ON_FROM;
 use crate::formats::identity::{Identity, Role};
 use crate::formats::superblock::Superblock;
-use crate::formats::wire::Kind;
-use crate::group::Group;
 use crate::group::roles::PromotionAnswer;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
 use crate::shared::volume::FlushWaiter;
-use crate::state::{Broken, State};
-use crate::{Bytes, CommandResult, Event, Output, Store, limits};
+use crate::state::Broken;
+use crate::{Bytes, CommandResult, Output, Store, limits};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -94,86 +92,6 @@ impl SuperWriter {
     }
 }
 
-impl Group {
-    /// A fault on purpose: goes on before what was to be recorded first is durable.
-    pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
-        while planted(Fault::RecordNotAwaited) && !self.common.sb.after.is_empty() {
-            let then = core::mem::take(&mut self.common.sb.after);
-            then.into_iter().for_each(|(_, then)| self.after_super(cx, then));
-        }
-    }
-
-    pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
-        self.common.sb.in_flight = false;
-        if !ok {
-            // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
-            self.common.sb.current.update += 1;
-            self.fail(cx, Broken::Superblock);
-            self.common.after_super_failed(cx);
-            if self.common.sb.lost_caches {
-                self.common.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
-            }
-            return;
-        }
-        self.common.sb.lost_caches &= self.common.sb.dirty;
-        let told = self.common.sb.durable;
-        if !self.common.waits_for_the_other_slot() {
-            self.common.sb.durable = self.common.sb.writing;
-        }
-        if told.role != self.common.sb.durable.role && matches!(self.common.state, State::Failed(_)) {
-            // Nobody else says so any more.
-            self.say_hello(cx, Kind::GroupState);
-        }
-        let durable = self.common.sb.current.update;
-        let (now, later) = core::mem::take(&mut self.common.sb.after).into_iter().partition(|(at, _)| *at <= durable);
-        self.common.sb.after = later;
-        if self.common.sb.dirty || durable < RELIED_ON_FROM || !self.common.sb.after.is_empty() {
-            self.common.write_superblock(cx);
-        }
-        let now: Vec<(u64, AfterSuper)> = now;
-        for (_, then) in now {
-            self.after_super(cx, then);
-        }
-    }
-
-    pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
-        match then {
-            AfterSuper::Ready => self.ready(cx),
-            AfterSuper::SyncReady { number } => self.secondary.sync_ready(&mut self.common, cx, number),
-            AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
-            AfterSuper::Promoted { id, answer } => self.promoted(cx, id, answer),
-            AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
-            AfterSuper::Answer { id, result } => cx.answer(id, result),
-            AfterSuper::PointGone { answer } => self.secondary.point_gone(&mut self.common, cx, answer),
-            AfterSuper::PointDamaged => self.secondary.damage_recorded(&mut self.common, cx),
-            AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),
-            AfterSuper::RollbackGivenUp => self.rollback_given_up(cx),
-            AfterSuper::FlushRecorded { volume, through, waiters } => {
-                self.common.flush_recorded(cx, volume, through, waiters)
-            }
-            AfterSuper::FlushFailed { waiters } => self.common.flush_failed(cx, waiters),
-            AfterSuper::NewGeneration => self.generation_recorded(cx),
-            AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
-            AfterSuper::Settled => {
-                self.primary.settled_recorded(&mut self.common, cx);
-                self.bits_saved(cx);
-            }
-            AfterSuper::ServedInDoubt => {
-                self.primary.serves_in_doubt(&mut self.common, cx);
-                self.bits_saved(cx);
-            }
-            AfterSuper::StaysClosed { told } => {
-                if let Some(told) = told {
-                    cx.event(self.common.id(), Event::Note(told));
-                }
-            }
-            AfterSuper::Stopped => {
-                self.common.phase = Phase::Stopped;
-            }
-        }
-    }
-}
-
 impl Common {
     /// Writes the superblock as it is now; `then` follows once it is durable.
     pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
@@ -198,6 +116,42 @@ impl Common {
     /// `then` follows once the next update is durable; the caller saves.
     pub fn after_next_save(&mut self, then: AfterSuper) {
         self.sb.after.push((self.sb.next_relied_on(), then));
+    }
+
+    /// An update's write has ended; true if it takes back what the peer was told of this node's role.
+    pub fn superblock_written(&mut self, ok: bool) -> Result<bool, Broken> {
+        self.sb.in_flight = false;
+        if !ok {
+            // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
+            self.sb.current.update += 1;
+            return Err(Broken::Superblock);
+        }
+        self.sb.lost_caches &= self.sb.dirty;
+        let told = self.sb.durable;
+        if !self.waits_for_the_other_slot() {
+            self.sb.durable = self.sb.writing;
+        }
+        Ok(told.role != self.sb.durable.role)
+    }
+
+    /// What follows from the update that is durable now; the next one is written if anything waits for it.
+    pub fn followers_of_update(&mut self, cx: &mut Cx) -> Vec<AfterSuper> {
+        let durable = self.sb.current.update;
+        let (now, later): (Vec<_>, Vec<_>) =
+            core::mem::take(&mut self.sb.after).into_iter().partition(|(at, _)| *at <= durable);
+        self.sb.after = later;
+        if self.sb.dirty || durable < RELIED_ON_FROM || !self.sb.after.is_empty() {
+            self.write_superblock(cx);
+        }
+        now.into_iter().map(|(_, then)| then).collect()
+    }
+
+    /// A fault on purpose: what follows goes on before its update is durable.
+    pub fn followers_of_nothing(&mut self) -> Vec<AfterSuper> {
+        if !planted(Fault::RecordNotAwaited) {
+            return Vec::new();
+        }
+        core::mem::take(&mut self.sb.after).into_iter().map(|(_, then)| then).collect()
     }
 
     pub fn write_superblock(&mut self, cx: &mut Cx) {
@@ -251,8 +205,8 @@ impl Common {
         }
     }
 
-    /// The superblock could not be written: whoever waits for it is told.
-    pub fn after_super_failed(&mut self, cx: &mut Cx) {
+    /// The superblock could not be written: whoever waits for it is told, and what caches lost is tried again.
+    pub fn update_failed(&mut self, cx: &mut Cx) {
         for (_, then) in core::mem::take(&mut self.sb.after) {
             match then {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
@@ -273,6 +227,9 @@ impl Common {
                 }
                 _ => {}
             }
+        }
+        if self.sb.lost_caches {
+            self.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
         }
     }
 }

@@ -20,8 +20,7 @@ use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
 use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
-use crate::formats::wire::{Kind, SyncBegin};
-use crate::group::Group;
+use crate::formats::wire::SyncBegin;
 use crate::group::start::{CannotStart, StartStage, other_version};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
@@ -32,7 +31,7 @@ use crate::secondary::Secondary;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
-use crate::state::{Broken, Pause};
+use crate::state::{Broken, Pause, State};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
 /// What a rollback is for.
@@ -103,31 +102,31 @@ pub(crate) fn name(point: u64) -> String {
     format!("before-sync-{point}")
 }
 
-impl Group {
+impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
-    pub fn begin_rollback(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        let mid_start = !matches!(self.common.phase, Phase::Running);
+    pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+        let mid_start = !matches!(common.phase, Phase::Running);
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
-            self.common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.secondary.lost_session();
+        self.lost_session();
         let then = Then::Promote { id, force, entropy };
-        self.common.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
-        self.proceed_rollback(cx);
+        common.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
+        self.proceed_rollback(common, cx);
     }
 
-    /// Called after every input: moves on what waits for others.
-    pub fn proceed_rollback(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &self.common.phase else { return };
+    /// Called after every input: moves on what waits for others. Bits may be stored then.
+    pub fn proceed_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Phase::RollingBack(rollback) = &common.phase else { return };
         let quiesces = matches!(rollback.stage, Stage::Quiesce);
         let then = rollback.then;
-        if self.common.slots.replica_busy() {
+        if common.slots.replica_busy() {
             return;
         }
-        if matches!(self.common.state, crate::state::State::Failed(_)) {
-            self.common.phase = Phase::Running;
+        if matches!(common.state, State::Failed(_)) {
+            common.phase = Phase::Running;
             if let Then::Promote { id, .. } = then {
                 cx.refuse(
                     id,
@@ -137,42 +136,39 @@ impl Group {
             return;
         }
         if quiesces {
-            self.quiesced(cx, then);
+            self.quiesced(common, cx, then);
         }
     }
 
-    fn quiesced(&mut self, cx: &mut Cx, then: Then) {
+    fn quiesced(&mut self, common: &mut Common, cx: &mut Cx, then: Then) {
         if let Then::Promote { id, force, entropy } = then
-            && !self.common.sb.current.identity.inconsistent
+            && !common.sb.current.identity.inconsistent
         {
             // The sync ended meanwhile: its image is the newer one.
-            self.common.phase = Phase::Promoting { id, force, entropy };
+            common.phase = Phase::Promoting { id, force, entropy };
             // The time to look for space again may have come and gone on the way back.
-            self.secondary.retry_apply(&mut self.common, cx);
-            return self.secondary.apply(&mut self.common, cx);
+            self.retry_apply(common, cx);
+            return self.apply(common, cx);
         }
         let mut undone: Vec<(VolumeId, u64, u64)> =
-            self.common.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
-        undone.extend(self.secondary.drop_unapplied());
+            common.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+        undone.extend(self.drop_unapplied());
         if undone.is_empty() {
             // It is by what it marks that the peer tells a copy that went back by itself from an old one.
             undone.push((VolumeId(0), 0, SECTOR_BYTES));
         }
-        self.common.saver.forget();
+        common.saver.forget();
         for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
-                self.common.volume(volume).mark_undone(offset, length);
+                common.volume(volume).mark_undone(offset, length);
             }
         }
-        if let Phase::RollingBack(rollback) = &mut self.common.phase {
+        if let Phase::RollingBack(rollback) = &mut common.phase {
             rollback.stage = Stage::Bits;
         }
-        self.common.save_bits(cx, AfterBits::Rollback);
-        self.bits_saved(cx);
+        common.save_bits(cx, AfterBits::Rollback);
     }
-}
 
-impl Secondary {
     pub fn restore_read_done(
         &mut self,
         common: &mut Common,
@@ -222,61 +218,58 @@ impl Secondary {
         }
         Ok(())
     }
-}
 
-impl Group {
-    pub fn restore_flushed(&mut self, cx: &mut Cx, ok: bool) {
+    /// A volume's flush behind what was written back has ended; once all have, what the rollback was for.
+    pub fn restore_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<Option<Then>, Broken> {
         if !ok {
             cx.marks.hit(Mark::FlushFailedLatched);
-            return self.fail(cx, Broken::VolumeFlush);
+            return Err(Broken::VolumeFlush);
         }
-        let Phase::RollingBack(Rollback { stage: Stage::Flush { left }, .. }) = &mut self.common.phase else { return };
+        let Phase::RollingBack(Rollback { then, stage: Stage::Flush { left }, .. }) = &mut common.phase else {
+            return Ok(None);
+        };
         *left -= 1;
-        if *left == 0 {
-            self.rolled_back(cx);
+        let then = (*left == 0).then_some(*then);
+        if then.is_some() {
+            self.rolled_back(common, cx);
         }
+        Ok(then)
     }
 
     /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
-    fn rolled_back(&mut self, cx: &mut Cx) {
-        let Phase::RollingBack(Rollback { then, .. }) = &self.common.phase else { return };
-        let (then, point) = (*then, self.common.sb.current.rollback_point);
+    fn rolled_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        let point = common.sb.current.rollback_point;
         cx.marks.hit(Mark::RolledBack);
-        cx.event(self.common.id(), Event::RolledBack { to: point.position });
-        self.secondary.stand_at(point.position, point.wall);
-        let sb = &mut self.common.sb.current;
+        cx.event(common.id(), Event::RolledBack { to: point.position });
+        self.stand_at(point.position, point.wall);
+        let sb = &mut common.sb.current;
         let identity = &mut sb.identity;
         // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
         // what it lacks of it is marked.
         identity.position = point.position;
         (identity.inconsistent, identity.handed_over) = (false, false);
         (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
-        match then {
-            Then::Promote { id, force, entropy } => self.store_promotion_bits(cx, id, force, entropy),
-            Then::Start => self.common.record(cx),
-        }
     }
 
-    pub fn rollback_given_up(&mut self, cx: &mut Cx) {
+    /// The operator is told why a rollback ends; false if that is not on its way any more.
+    pub fn rollback_given_up(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
-            &self.common.phase
+            &common.phase
         else {
-            return;
+            return false;
         };
         let (id, what) = (*id, what.clone());
-        self.common.phase = Phase::Running;
-        self.secondary.empty_undo(&mut self.common);
+        common.phase = Phase::Running;
+        self.empty_undo(common);
         cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
         if let Some(link) = cx.peer.link {
             // The peer still thinks of the sync as running.
-            let reason = format!("group {}: this node gave the running sync up", self.common.id().0);
+            let reason = format!("group {}: this node gave the running sync up", common.id().0);
             cx.out.push_back(Output::CloseLink { link, reason });
         }
-        self.say_hello(cx, Kind::GroupState);
+        true
     }
-}
 
-impl Secondary {
     pub fn undo_read(
         &mut self,
         common: &mut Common,
@@ -338,9 +331,7 @@ impl Secondary {
         }
         Ok(())
     }
-}
 
-impl Secondary {
     // ---- the point -------------------------------------------------------------------------------------------------
 
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
