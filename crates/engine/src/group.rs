@@ -167,7 +167,7 @@ impl Group {
 
     pub fn identity(&self) -> Identity {
         match self.common.role() {
-            Role::Primary => self.primary.peer.identity_sent(&self.common),
+            Role::Primary => self.primary.peer.numbers.identity_sent(&self.common),
             Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.current.identity },
         }
     }
@@ -183,7 +183,7 @@ impl Group {
             Role::Primary => Position {
                 generation: durable.generation,
                 incarnation: durable.incarnation,
-                seq: self.primary.peer.last_seq,
+                seq: self.primary.peer.numbers.last(),
             },
             Role::Secondary => self.secondary.position(),
         };
@@ -290,7 +290,7 @@ impl Group {
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
-            GroupTimer::LocalFlush => self.primary.peer.flush_for_bits(&mut self.common, cx),
+            GroupTimer::LocalFlush => self.primary.peer.numbers.flush_for_bits(&mut self.common, cx),
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
@@ -331,7 +331,7 @@ impl Group {
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     pub fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
-            Role::Primary => self.primary.peer.clock_behind(now),
+            Role::Primary => self.primary.peer.numbers.clock_behind(now),
             Role::Secondary => self.secondary.primary_clock_ahead(),
         }
     }

@@ -5,6 +5,7 @@ pub mod cuts;
 pub mod flush;
 pub mod holes;
 pub mod meeting;
+pub mod numbers;
 pub mod orders;
 pub mod queue;
 pub mod repair;
@@ -17,24 +18,23 @@ pub mod stream;
 use crate::Event;
 use crate::common::{Common, Phase};
 use crate::context::Cx;
-use crate::formats::identity::{Identity, Role, Unbroken};
+use crate::formats::identity::{Role, Unbroken};
 use crate::ids::{Generation, Seq};
 use crate::peer::cuts::{CatchUp, Cut};
+use crate::peer::numbers::Numbers;
 use crate::peer::queue::Queue;
 use crate::peer::repair::Repair;
 use crate::peer::resync::Resync;
 use crate::peer::settle::{Pulling, Settling};
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
-use crate::shared::time::{Mono, Now, Wall, ahead};
+use crate::shared::time::{Mono, Wall};
 use crate::state::{State, legal};
 use alloc::string::ToString;
-use core::time::Duration;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
 pub(crate) struct Peer {
-    pub last_seq: Seq,
-    pub last_wall: Wall,
+    pub numbers: Numbers,
     pub queue: Queue,
     pub stream: Option<Stream>,
     /// The peer's journal waits for a flush here: it is told when there is one.
@@ -84,8 +84,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub fn new() -> Peer {
         Peer {
-            last_seq: Seq::NONE,
-            last_wall: Wall(0),
+            numbers: Numbers::new(),
             queue: Queue::default(),
             stream: None,
             peer_wants_flush: false,
@@ -114,11 +113,6 @@ impl Peer {
             wanted_full: None,
             wanted_update: false,
         }
-    }
-
-    /// A primary stands at the last number it gave.
-    pub fn identity_sent(&self, common: &Common) -> Identity {
-        Identity { position: common.place(self.last_seq), ..common.sb.current.identity }
     }
 
     /// Requests are accepted.
@@ -174,9 +168,17 @@ impl Peer {
     /// What can still be sent in order.
     pub fn unbroken(&self) -> Option<Unbroken> {
         let stream = self.stream.as_ref()?;
-        let kept_after = self.queue.kept_after().unwrap_or(self.last_seq);
-        debug_assert!(kept_after <= self.last_seq && stream.durable <= self.last_seq);
+        let kept_after = self.queue.kept_after().unwrap_or(self.numbers.last());
+        debug_assert!(kept_after <= self.numbers.last() && stream.durable <= self.numbers.last());
         Some(Unbroken { kept_after, last: self.sent_through() })
+    }
+
+    /// A promotion: numbers begin anew, and the peer stands where this node stands.
+    pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
+        self.numbers.begin_run(wall);
+        self.applied_wall = Wall(0);
+        self.peer_reached(cx, wall);
+        self.recovered = None;
     }
 
     pub fn session_begins(&mut self, cx: &Cx) {
@@ -189,14 +191,9 @@ impl Peer {
         self.full_sync_due = false;
     }
 
-    /// How far this node's clock stands behind the stamps it gave.
-    pub fn clock_behind(&self, now: Now) -> Option<Duration> {
-        ahead(self.last_wall, now.wall)
-    }
-
     /// The peer has all there is.
     pub fn is_in_step(&self, common: &Common) -> bool {
-        self.stream.is_some_and(|s| s.applied == self.last_seq)
+        self.stream.is_some_and(|s| s.applied == self.numbers.last())
             && self.resync.is_none()
             && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
     }
@@ -213,7 +210,7 @@ impl Peer {
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = &self.stream {
             assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
-            assert!(stream.received <= self.last_seq, "the peer is not ahead of us");
+            assert!(stream.received <= self.numbers.last(), "the peer is not ahead of us");
         }
         if common.state == State::Replicating {
             assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));

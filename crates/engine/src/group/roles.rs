@@ -46,7 +46,7 @@ impl Group {
             .primary
             .peer
             .stream
-            .is_some_and(|s| s.open && (s.applied < self.primary.peer.last_seq || self.primary.peer.syncs()));
+            .is_some_and(|s| s.open && (s.applied < self.primary.peer.numbers.last() || self.primary.peer.syncs()));
         if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
@@ -64,14 +64,16 @@ impl Group {
             self.common.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let (dirty_bytes, position) = (self.common.dirty_bytes(), self.common.place(self.primary.peer.last_seq));
+        let (dirty_bytes, position) = (self.common.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = match self.primary.peer.stream {
-            Some(stream) => stream.open && stream.applied == self.primary.peer.last_seq && !self.primary.peer.syncs(),
+            Some(stream) => {
+                stream.open && stream.applied == self.primary.peer.numbers.last() && !self.primary.peer.syncs()
+            }
             None => self.common.sb.current.confirmed.place == position && self.common.peer_stands_at(position),
         };
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
-        let wall = self.primary.peer.last_wall;
+        let wall = self.primary.peer.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
         self.common.has_chosen();
@@ -189,15 +191,13 @@ impl Group {
         self.common.sb.current.alone = true;
         self.common.sb.current.compare = false;
         self.common.sb.current.held_in_logging = false;
-        self.primary.peer.last_seq = Seq::NONE;
-        self.primary.peer.last_wall = self.secondary.applied_wall;
-        self.primary.peer.applied_wall = crate::Wall(0);
-        self.primary.peer.peer_reached(cx, self.secondary.applied_wall);
-        self.primary.peer.recovered = None;
+        self.primary.peer.begin_run(cx, self.secondary.applied_wall);
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!(
             "sequence {} of generation {}, {}",
-            position.seq.0, position.generation, self.primary.peer.last_wall
+            position.seq.0,
+            position.generation,
+            self.primary.peer.numbers.last_wall()
         );
         let follows = if self.common.is_in_doubt() && !self.common.sb.current.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \

@@ -372,9 +372,9 @@ impl Peer {
 
     pub fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutBegan);
-        let wall = self.stamp(cx);
+        let wall = self.numbers.stamp(cx);
         self.passes += 1;
-        let (from, total_bytes) = (common.place(self.last_seq), common.dirty_bytes());
+        let (from, total_bytes) = (common.place(self.numbers.last()), common.dirty_bytes());
         common.volumes.iter_mut().for_each(Volume::freeze);
         self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
         self.catch_up.cuts += 1;
@@ -388,7 +388,7 @@ impl Peer {
     pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
         let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
-        let flushed = self.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
+        let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
         let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
         let parent = common.sb.current.identity.parent;
         let to = common.peers_run();

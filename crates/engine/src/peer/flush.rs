@@ -4,18 +4,26 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, flags};
-use crate::ids::{RequestId, Seq, VolumeId};
+use crate::ids::{Seq, VolumeId};
 use crate::peer::Peer;
 use crate::peer::queue::{Body, Item, cost};
 use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
 use crate::primary::write::{Level, Local, What, WriteOp};
 use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
 use crate::shared::time::Wall;
-use crate::shared::volume::{FlushWaiter, Who};
+use crate::shared::volume::Who;
 use crate::state::{Mode, Protection, State};
-use crate::{Event, IoError, Output, SendPayload, Slice, Store, limits};
+use crate::{Event, IoError, SendPayload, Slice, limits};
+
+/// A write's place in the order.
+pub(crate) struct Numbered {
+    pub first: Seq,
+    pub last: Seq,
+    pub level: Level,
+    /// How its parts were cut for the stream; `None`: it is in none.
+    pub part_bytes: Option<u64>,
+}
 
 impl Peer {
     pub fn has_room(&mut self, common: &mut Common, cx: &Cx, slot: u32) -> bool {
@@ -52,16 +60,8 @@ impl Peer {
         self.reserved_items -= items;
     }
 
-    /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).
-    pub fn stamp(&mut self, cx: &Cx) -> Wall {
-        let floor = if planted(Fault::ClockGoesBack) { 0 } else { self.last_wall.0 + 1 };
-        // A liar may have been followed whose clock stood at its end.
-        self.last_wall = Wall(cx.now.wall.0.max(floor).min(limits::WALL_MAX));
-        self.last_wall
-    }
-
     /// What writers must wait for now.
-    pub fn write_level(&self, common: &Common) -> Level {
+    fn write_level(&self, common: &Common) -> Level {
         let promised = self.stream.is_some_and(|s| s.promise_from.is_some());
         match common.settings.mode {
             Mode::Sync if promised => Level::Durable,
@@ -70,7 +70,21 @@ impl Peer {
         }
     }
 
-    pub fn enqueue_parts(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: Level) {
+    /// The write takes its place in the order, and in the stream if there is one.
+    pub fn number_write(&mut self, common: &Common, cx: &mut Cx, op: &WriteOp) -> Numbered {
+        let (wall, level) = (self.numbers.stamp(cx), self.write_level(common));
+        let part_bytes = self.stream.is_some().then(|| op.part_bytes(cx.peer.part_bytes));
+        let (first, last) = self.numbers.give_many(part_bytes.map_or(1, |part| op.length.div_ceil(part)));
+        if last > first {
+            cx.marks.hit(Mark::WriteSplitInParts);
+        }
+        if let Some(part) = part_bytes {
+            self.enqueue_parts(op, first, part, wall, level);
+        }
+        Numbered { first, last, level, part_bytes }
+    }
+
+    fn enqueue_parts(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: Level) {
         let mut done = 0;
         let mut seq = first;
         while done < op.length {
@@ -119,121 +133,6 @@ impl Peer {
         common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 
-    // ---- flush -----------------------------------------------------------------------------------------------------
-
-    /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
-    /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
-    pub fn request_flush(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId) {
-        if planted(Fault::FlushSkipped) {
-            return cx.reply(id, Ok(()));
-        }
-        self.want_flush(common, cx, volume, Who::Request(id));
-    }
-
-    /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
-    pub fn flush_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, id: VolumeId) {
-        let latched = common.volume(id).latched;
-        let op = common.slots.write(slot);
-        if latched {
-            op.failed = Some(IoError::Io);
-        } else {
-            op.local = Local::Flushing;
-            self.want_flush(common, cx, id, Who::Write(slot));
-        }
-    }
-
-    pub fn want_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, who: Who) {
-        let record = if matches!(who, Who::Engine) { Seq::NONE } else { common.flush_record_due(id) };
-        let volume = common.volume(id);
-        let waiter = FlushWaiter { who, record };
-        if volume.latched {
-            return common.flush_answer(cx, waiter, false);
-        }
-        if volume.flushing.is_some() {
-            // The one under way may have begun before the waiter's writes were complete.
-            let joined = planted(Fault::FlushJoined);
-            return if joined { &mut volume.flush_now } else { &mut volume.flush_next }.push(waiter);
-        }
-        volume.flush_now.push(waiter);
-        self.begin_flush(common, cx, id);
-    }
-
-    /// Those who wait for a flush of more than was complete get it when that is.
-    pub fn begin_late_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
-        let last = self.last_seq;
-        let volume = common.volume(id);
-        if volume.flushing.is_some() || volume.flush_later.is_empty() {
-            return;
-        }
-        let through = volume.complete_through(last);
-        volume.flush_now.extend(volume.flush_later.extract_if(.., |waiter| waiter.record <= through));
-        if !volume.flush_now.is_empty() {
-            self.begin_flush(common, cx, id);
-        }
-    }
-
-    /// A write is answered without the peer. With FUA it counted on the promise of `sync`, under which nothing was due; now
-    /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
-    pub fn stand_alone(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let op = common.slots.write(slot);
-        let (id, local, held) = (op.volume, op.local, op.fua && !op.answered && op.failed.is_none());
-        let record = common.flush_record_due(id);
-        if !held || record == Seq::NONE {
-            return;
-        }
-        match local {
-            Local::Done => self.flush_write(common, cx, slot, id),
-            Local::Flushing => common.volume(id).record_for(slot, record),
-            // When it is written it will be seen what is due.
-            Local::Waiting | Local::Writing => {}
-        }
-    }
-
-    pub fn begin_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
-        let last = self.last_seq;
-        let volume = common.volume(id);
-        volume.flushing = Some(volume.complete_through(last));
-        volume.unflushed_bytes = 0;
-        let token = common.start_op(Op::LocalFlush(id));
-        cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), id) });
-    }
-
-    /// Flushes by itself after enough bytes or time, so that bits can clear (rule 2).
-    pub fn want_flush_for_bits(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
-        let volume = common.volume(id);
-        if !volume.wants_flush() {
-            // Nothing is outstanding in a stream: no bit could clear.
-            return;
-        }
-        if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
-            self.want_flush(common, cx, id, Who::Engine);
-        } else {
-            common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
-        }
-    }
-
-    pub fn flush_for_bits(&mut self, common: &mut Common, cx: &mut Cx) {
-        for index in 0..common.volumes.len() {
-            let volume = &common.volumes[index];
-            if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
-                self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
-            }
-        }
-    }
-
-    /// Whether all writes up to here are flushed on every volume; if not, sees to it. Nobody waits for it.
-    pub fn flushed_through(&mut self, common: &mut Common, cx: &mut Cx, mark: Seq) -> bool {
-        let last = self.last_seq;
-        for index in 0..common.volumes.len() {
-            let volume = &common.volumes[index];
-            let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
-            if due && volume.complete_through(last) >= mark {
-                self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
-            }
-        }
-        common.volumes.iter().all(|volume| volume.flushed >= mark)
-    }
-
     pub fn clear_bits(&mut self, common: &mut Common, cx: &mut Cx) {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
         let Some(applied) = self.stream.map(applied) else { return };
@@ -271,16 +170,16 @@ impl Peer {
             return;
         }
         let Some(link) = cx.peer.link else { return };
-        self.watch_clock(common, cx);
-        let idle = self.stream.is_some_and(|s| s.open && s.applied == self.last_seq);
-        let wall = if idle { self.stamp(cx) } else { self.last_wall };
-        let flushed = self.flush_point(common);
+        self.numbers.watch_clock(common, cx);
+        let idle = self.stream.is_some_and(|s| s.open && s.applied == self.numbers.last());
+        let wall = if idle { self.numbers.stamp(cx) } else { self.numbers.last_wall() };
+        let flushed = self.numbers.flush_point(common);
         let incarnation = common.sb.current.identity.incarnation;
         // Which grants this stream goes by: what was taken back before is not under way any more.
         let in_cut = self.cut.as_ref().map_or(0, |cut| cut.recalls);
         let offset = self.stream.map_or(in_cut, |s| s.recalls);
         let header = Header {
-            seq: self.last_seq,
+            seq: self.numbers.last(),
             offset,
             wall,
             flushed,
@@ -288,11 +187,6 @@ impl Peer {
             ..Header::new(Kind::Tick, cx.peer.session, common.id())
         };
         cx.send(link, header, SendPayload::Control(self.make_tick(common, cx.now).encode()));
-    }
-
-    /// Every write up to here is flushed on its volume.
-    pub fn flush_point(&self, common: &Common) -> Seq {
-        common.volumes.iter().map(|volume| volume.flush_point(self.last_seq)).min().unwrap_or(self.last_seq)
     }
 
     /// All local work is done and flushed.
@@ -306,11 +200,12 @@ impl Peer {
         let mut rest = true;
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
-            let dirty_cache = volume.unflushed_bytes > 0 || volume.flushed < self.last_seq && volume.wants_flush();
+            let dirty_cache =
+                volume.unflushed_bytes > 0 || volume.flushed < self.numbers.last() && volume.wants_flush();
             if volume.flushing.is_some() {
                 rest = false;
             } else if dirty_cache && !volume.latched {
-                self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
+                self.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
                 rest = false;
             }
         }

@@ -62,7 +62,7 @@ impl Peer {
 
     /// The peer is taking writes in order and has not applied the last.
     pub fn peer_is_behind(&self) -> bool {
-        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.last_seq)
+        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.numbers.last())
     }
 
     pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {

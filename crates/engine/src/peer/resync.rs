@@ -203,7 +203,7 @@ impl Peer {
     pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         let dirty_bytes = common.dirty_bytes();
         self.begin_stream(cx);
-        self.stream_began = self.last_seq;
+        self.stream_began = self.numbers.last();
         self.passes += 1;
         self.resync = Some(Resync::new(cx.now.mono, self.passes, false, dirty_bytes));
         self.transition(common, cx, State::Syncing, why);
@@ -216,7 +216,8 @@ impl Peer {
         let Some(resync) = self.resync.as_ref().filter(|r| !r.begun) else { return };
         let (attempt, nothing_dirty, link) = (resync.pass, resync.total_bytes == 0, cx.peer.link);
         let recorded = !self.generation_due;
-        let Some(link) = link.filter(|_| self.flushed_through(common, cx, self.stream_began) && recorded) else {
+        let Some(link) = link.filter(|_| self.numbers.flushed_through(common, cx, self.stream_began) && recorded)
+        else {
             return;
         };
         let from = common.place(self.stream_began);
@@ -361,15 +362,15 @@ impl Peer {
     fn admit_resync_read(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let Some(&Op::Resync(mut read)) = common.slots.get(slot) else { unreachable!("the slot is a resync read's") };
         let Range { volume, offset, length } = read.range;
-        let wall = self.stamp(cx);
+        let wall = self.numbers.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
-        read.first = self.last_seq.next();
-        let mut done = 0;
+        let parts = length.div_ceil(read.part_bytes);
+        (read.first, read.last) = self.numbers.give_many(parts);
+        let (mut done, mut seq) = (0, read.first);
         while done < length {
             let part = read.part_bytes.min(length - done);
-            self.last_seq = self.last_seq.next();
             self.queue.push(Item {
-                seq: self.last_seq,
+                seq,
                 volume,
                 offset: offset + done,
                 length: part,
@@ -379,8 +380,8 @@ impl Peer {
                 cost_bytes: cost(if read.compare { 0 } else { part }),
             });
             done += part;
+            seq = seq.next();
         }
-        read.last = self.last_seq;
         if let Some(op) = common.slots.get_resync(slot) {
             *op = read;
         }
@@ -450,9 +451,8 @@ impl Peer {
             self.repair_ended(common);
             return false;
         }
-        let wall = self.stamp(cx);
-        self.last_seq = self.last_seq.next();
-        let seq = self.last_seq;
+        let wall = self.numbers.stamp(cx);
+        let seq = self.numbers.give();
         self.queue.push(Item {
             seq,
             volume: VolumeId(0),

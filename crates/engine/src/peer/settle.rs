@@ -430,7 +430,8 @@ impl Peer {
         }
         cx.marks.hit(Mark::GenerationContinued);
         let old = sb.identity;
-        sb.identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: self.last_seq };
+        sb.identity.parent =
+            Position { generation: old.generation, incarnation: old.incarnation, seq: self.numbers.last() };
         let number = old.generation.number_after(0);
         sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
         sb.identity.continued = true;

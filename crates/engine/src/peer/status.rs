@@ -1,13 +1,12 @@
 //! What is told and shown of the peer: how far it is behind, what is under way to it.
 
 use crate::common::Common;
-use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::Tick;
 use crate::group::status::SyncStatus;
 use crate::peer::Peer;
 use crate::secondary::told::Behind;
-use crate::shared::time::{Now, Wall, ahead};
+use crate::shared::time::{Now, Wall};
 
 use core::time::Duration;
 
@@ -43,7 +42,7 @@ impl Peer {
     // ---- the primary's half ----------------------------------------------------------------------------------------
 
     pub fn behind(&self, common: &Common, now: Now) -> Behind {
-        let in_step = self.stream.is_some_and(|s| s.applied == self.last_seq) && self.resync.is_none();
+        let in_step = self.stream.is_some_and(|s| s.applied == self.numbers.last()) && self.resync.is_none();
         let wall = if in_step { now.wall } else { self.applied_wall };
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.
@@ -64,11 +63,5 @@ impl Peer {
         let Behind { lag_bytes, lag, .. } = self.behind(common, now);
         let (state, mode) = (common.state, common.settings.mode);
         Tick { state, mode, lag_bytes, lag, dirty_bytes: common.dirty_bytes(), clock: now.wall }
-    }
-
-    /// Says once that the wall clock was set back, and once that it has caught up.
-    pub fn watch_clock(&mut self, common: &mut Common, cx: &mut Cx) {
-        let behind = ahead(self.last_wall, cx.now.wall);
-        common.say_of_clock(cx, behind, self.last_wall, "this node");
     }
 }

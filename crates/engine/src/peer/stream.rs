@@ -39,7 +39,7 @@ impl Peer {
         if self.cut.is_some() {
             return self.next_cut_frame(common, cx);
         }
-        let flushed = self.flush_point(common);
+        let flushed = self.numbers.flush_point(common);
         let owed = self.stream_owes();
         let stream = self.stream.as_mut().filter(|s| s.open)?;
         let item = self.queue.next_ready()?;
@@ -93,7 +93,7 @@ impl Peer {
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
             if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
-                self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
+                self.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
             }
         }
         self.tell_primary_state(common, cx);
@@ -130,7 +130,7 @@ impl Peer {
 
     /// From the next number on writers wait as the mode says: in `holding` nobody is answered alone.
     pub fn promise_from_here(&mut self) {
-        let last = self.last_seq;
+        let last = self.numbers.last();
         if let Some(stream) = &mut self.stream {
             stream.promise_from.get_or_insert(last);
         }
@@ -144,9 +144,9 @@ impl Peer {
             granted_bytes: 0,
             sent_bytes: 0,
             recalls: 0,
-            received: self.last_seq,
-            durable: self.last_seq,
-            applied: self.last_seq,
+            received: self.numbers.last(),
+            durable: self.numbers.last(),
+            applied: self.numbers.last(),
             promise_from: None,
             catching_up_since: cx.now.mono,
         });
@@ -163,7 +163,7 @@ impl Peer {
 
     /// The last number that was handed to the link: the peer can have no later one.
     pub fn sent_through(&self) -> Seq {
-        self.queue.first_unsent().map_or(self.last_seq, |seq| Seq(seq.0 - 1))
+        self.queue.first_unsent().map_or(self.numbers.last(), |seq| Seq(seq.0 - 1))
     }
 
     /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.

@@ -95,14 +95,14 @@ impl Primary {
             let due = cx.now.mono.since(stream.catching_up_since) >= limits::CATCH_UP_AFTER;
             let small = self.peer.queue.bytes() <= limits::CATCH_UP_BYTES;
             if small || due || common.settings.mode == Mode::Async {
-                stream.promise_from = Some(self.peer.last_seq);
+                stream.promise_from = Some(self.peer.numbers.last());
             } else {
                 return common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             }
         }
         let Some(from) = stream.promise_from.filter(|from| *from <= stream.durable) else { return };
         // What was given before the promise may be answered under it: then it is durable here too.
-        if common.settings.mode != Mode::Sync || self.peer.flushed_through(common, cx, from) {
+        if common.settings.mode != Mode::Sync || self.peer.numbers.flushed_through(common, cx, from) {
             self.peer.transition(common, cx, State::Replicating, "");
             // The copy is made in this mode now.
             common.sb.current.primary_mode = None;
@@ -146,7 +146,7 @@ impl Primary {
                 for at in 0..self.waiting_ack.len() {
                     let (_, slot) = self.waiting_ack[at];
                     common.slots.write(slot).level = Level::Received;
-                    self.peer.stand_alone(common, cx, slot);
+                    self.peer.numbers.stand_alone(common, cx, slot);
                 }
                 self.release_acked(common, cx);
             }
@@ -158,7 +158,7 @@ impl Primary {
     fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some((_, slot)) = self.waiting_ack.pop_front() {
             common.slots.write(slot).remote_done = true;
-            self.peer.stand_alone(common, cx, slot);
+            self.peer.numbers.stand_alone(common, cx, slot);
             common.finish(cx, slot);
         }
     }

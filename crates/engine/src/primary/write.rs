@@ -13,6 +13,7 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::HEADER_BYTES;
 use crate::ids::*;
+use crate::peer::flush::Numbered;
 use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
@@ -115,7 +116,7 @@ impl WriteOp {
     }
 
     /// Parts of at most this size get numbers of their own.
-    fn part_bytes(&self, part_bytes: u64) -> u64 {
+    pub fn part_bytes(&self, part_bytes: u64) -> u64 {
         match self.what {
             What::Data(_) => part_bytes,
             What::Zero { .. } => limits::ZERO_PART_BYTES_MAX,
@@ -167,11 +168,11 @@ impl Primary {
             common.record_flush(cx, id, through, recorded);
         }
         if !common.volume(id).flush_now.is_empty() {
-            self.peer.begin_flush(common, cx, id);
+            self.peer.numbers.begin_flush(common, cx, id);
         }
-        self.peer.begin_late_flush(common, cx, id);
+        self.peer.numbers.begin_late_flush(common, cx, id);
         // The timer may have met this flush, which does not cover what was written beside it.
-        self.peer.want_flush_for_bits(common, cx, id);
+        self.peer.numbers.want_flush_for_bits(common, cx, id);
         self.peer.clear_bits(common, cx);
         self.take_up_promise(common, cx);
         if self.peer.peer_wants_flush {
@@ -260,25 +261,13 @@ impl Primary {
     }
 
     pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        self.peer.watch_clock(common, cx);
+        self.peer.numbers.watch_clock(common, cx);
         if self.saves_for_cut(common, cx, slot) {
             return;
         }
-        let wall = self.peer.stamp(cx);
-        let level = self.peer.write_level(common);
-        let streamed = self.peer.stream.is_some();
-        let first = self.peer.last_seq.next();
         let op = common.slots.write(slot).clone();
-        let part = op.part_bytes(cx.peer.part_bytes);
-        let parts = if streamed { op.length.div_ceil(part) } else { 1 };
-        if parts > 1 {
-            cx.marks.hit(Mark::WriteSplitInParts);
-        }
-        if streamed {
-            self.peer.enqueue_parts(&op, first, part, wall, level);
-        }
-        self.peer.last_seq = Seq(self.peer.last_seq.0 + parts);
-        let last = self.peer.last_seq;
+        let Numbered { first, last, level, part_bytes } = self.peer.number_write(common, cx, &op);
+        let streamed = part_bytes.is_some();
         let volume = common.volume(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
         volume.keep(op.offset, op.length, last, streamed);
@@ -293,7 +282,7 @@ impl Primary {
         common.counters.writes += 1;
         common.counters.written_bytes += op.length;
         if cx.trace {
-            let part_bytes = if streamed { part } else { op.length };
+            let part_bytes = part_bytes.unwrap_or(op.length);
             cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
         }
         common.write_locally(cx, slot, &op, level);
@@ -319,7 +308,7 @@ impl Primary {
             Ok(()) => {
                 common.slots.write(slot).local = Local::Done;
                 if op.fua && others_unflushed {
-                    self.peer.flush_write(common, cx, slot, op.volume);
+                    self.peer.numbers.flush_write(common, cx, slot, op.volume);
                 }
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
@@ -328,8 +317,8 @@ impl Primary {
         common.finish(cx, slot);
         self.wake_range_waiters(common, cx, op.volume);
         self.take_up_promise(common, cx);
-        self.peer.begin_late_flush(common, cx, op.volume);
-        self.peer.want_flush_for_bits(common, cx, op.volume);
+        self.peer.numbers.begin_late_flush(common, cx, op.volume);
+        self.peer.numbers.want_flush_for_bits(common, cx, op.volume);
         if !common.activity.cold.is_empty() {
             self.pump_activity(common, cx);
         }
@@ -341,7 +330,7 @@ impl Primary {
             return cx.reply(id, Err(IoError::Io));
         }
         match request {
-            Request::Flush => self.peer.request_flush(common, cx, volume, id),
+            Request::Flush => self.peer.numbers.request_flush(common, cx, volume, id),
             Request::Write { offset, length, buf, fua } => {
                 self.request_write(common, cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
             }
