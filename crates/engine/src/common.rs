@@ -105,7 +105,7 @@ impl Common {
             volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
             activity: Activity::new(config.activity),
-            slots: Slots::default(),
+            slots: Slots::new(config.id),
             saver: Saver::new(config.history_bytes),
             may_count: false,
             peer_settings: None,

@@ -356,10 +356,6 @@ impl Common {
 
     // ---- tokens and operations -------------------------------------------------------------------------------------
 
-    pub fn start_op(&mut self, op: Op) -> Token {
-        Token::new(self.id(), self.slots.insert(op))
-    }
-
     /// A number of this primary's present run.
     pub fn place(&self, seq: Seq) -> Position {
         let identity = &self.sb.current.identity;

@@ -338,7 +338,7 @@ impl Common {
             reads.push((piece.number, piece.volume, piece.range.start, length as u32));
         }
         for (piece, volume, offset, length) in reads {
-            let token = self.start_op(Op::SaveRead { piece });
+            let token = self.slots.start(Op::SaveRead { piece });
             let store = Store::Volume(self.id(), volume);
             cx.out.push_back(Output::ReadSummed { token, store, offset, length });
         }
@@ -361,7 +361,7 @@ impl Common {
             writes.push((batch.last_piece, batch.placed.offset, parts));
         }
         for (last_piece, offset, parts) in writes {
-            let token = self.start_op(Op::SaveBatch { last_piece });
+            let token = self.slots.start(Op::SaveBatch { last_piece });
             cx.out.push_back(Output::Write {
                 token,
                 store: Store::Undo(self.id()),

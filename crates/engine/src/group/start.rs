@@ -313,7 +313,7 @@ impl Common {
 
 impl Common {
     pub fn read_meta(&mut self, cx: &mut Cx, store: Store, offset: u64, length: u32) {
-        let token = self.start_op(Op::StartRead);
+        let token = self.slots.start(Op::StartRead);
         cx.out.push_back(Output::ReadMeta { token, store, offset, length });
     }
 
@@ -356,7 +356,7 @@ impl Common {
             (Store::Undo(self.id()), undo::INDEX_BYTES as u64),
         ];
         for (store, length) in files {
-            let token = self.start_op(Op::StartRead);
+            let token = self.slots.start(Op::StartRead);
             cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
         }
     }
@@ -525,7 +525,7 @@ impl Common {
     pub fn flush_then_record(&mut self, cx: &mut Cx) {
         self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
         for index in 0..self.volumes.len() {
-            let token = self.start_op(Op::StartRead);
+            let token = self.slots.start(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
     }

@@ -37,7 +37,7 @@ impl Peer {
         let Some(spilled) = cut.spilled.pop_front() else { return false };
         cut.reads += 1;
         cut.reading_bytes += spilled.length;
-        let token = common.start_op(Op::CutFetch(spilled));
+        let token = common.slots.start(Op::CutFetch(spilled));
         let store = Store::Undo(common.id());
         let (offset, length) = (spilled.place, spilled.length as u32);
         cx.out.push_back(Output::Read { token, store, offset, length, crc: Some(spilled.crc) });

@@ -119,7 +119,7 @@ impl Numbers {
         let volume = common.volume(id);
         volume.flushing = Some(volume.complete_through(last));
         volume.unflushed_bytes = 0;
-        let token = common.start_op(Op::LocalFlush(id));
+        let token = common.slots.start(Op::LocalFlush(id));
         cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), id) });
     }
 

@@ -83,7 +83,7 @@ impl Peer {
             [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
         common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
         for store in files {
-            let token = common.start_op(Op::StartRead);
+            let token = common.slots.start(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store });
         }
     }

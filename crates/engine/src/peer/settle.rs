@@ -305,7 +305,7 @@ impl Peer {
         let asked = pull.asked.swap_remove(at);
         self.pulling.moved_at = cx.now.mono;
         self.pulling.writing += 1;
-        let token = common.start_op(Op::PullWrite { bytes: asked.length });
+        let token = common.slots.start(Op::PullWrite { bytes: asked.length });
         cx.out.push_back(Output::Write {
             token,
             store: Store::Volume(common.id(), asked.volume),
@@ -328,7 +328,7 @@ impl Peer {
         }
         self.pulling.flushes = common.volumes.len();
         for index in 0..common.volumes.len() {
-            let token = common.start_op(Op::PullFlush);
+            let token = common.slots.start(Op::PullFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
         false

@@ -297,7 +297,7 @@ impl Common {
         let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);
         self.bitmap.in_flight += 1;
-        let token = self.start_op(Op::BitmapCell { index, words });
+        let token = self.slots.start(Op::BitmapCell { index, words });
         let store = Store::Bitmap(self.id());
         let parts = vec![Bytes::Meta(image)];
         let offset = head.slot_offset();
@@ -396,7 +396,7 @@ impl Common {
 
     pub fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
         for (offset, image) in cells {
-            let token = self.start_op(Op::ActivityCell);
+            let token = self.slots.start(Op::ActivityCell);
             let (store, parts) = (Store::Activity(self.id()), vec![Bytes::Meta(image)]);
             cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
         }

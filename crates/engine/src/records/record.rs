@@ -161,7 +161,7 @@ impl Common {
         self.sb.current.update += 1;
         self.sb.in_flight = true;
         self.sb.dirty = false;
-        let token = self.start_op(Op::Superblock);
+        let token = self.slots.start(Op::Superblock);
         cx.out.push_back(Output::Write {
             token,
             store: Store::Superblock(self.id()),

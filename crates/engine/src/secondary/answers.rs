@@ -190,7 +190,7 @@ impl Common {
             self.answers.reads += 1;
             self.answers.reading_bytes += range.length;
             let (session, question) = (cx.peer.session, self.answers.pull_question);
-            let token = self.start_op(Op::PullRead { range, session, question });
+            let token = self.slots.start(Op::PullRead { range, session, question });
             let (store, offset, length) = (Store::Volume(self.id(), range.volume), range.offset, range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset, length, crc: None });
         }

@@ -237,7 +237,7 @@ impl Secondary {
         let cycle = Cycle { upto: self.written, wall: self.written_wall, head, flushes: volumes.len(), failed: false };
         self.cycle = Some(cycle);
         for volume in &volumes {
-            let token = common.start_op(Op::ReplicaFlush);
+            let token = common.slots.start(Op::ReplicaFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), *volume) });
         }
         if volumes.is_empty() {
@@ -374,7 +374,7 @@ impl Secondary {
 
 impl Common {
     pub fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
-        let token = self.start_op(Op::Apply { seq: record.seq });
+        let token = self.slots.start(Op::Apply { seq: record.seq });
         let store = Store::Volume(self.id(), record.volume);
         let (mut offset, mut length) = (record.offset, record.length);
         if planted(Fault::TrimDiffers) && matches!(record.content, Content::Zero { .. }) {

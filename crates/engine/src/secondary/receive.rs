@@ -255,7 +255,7 @@ impl Secondary {
         if planted(Fault::AckBeforeJournal) {
             (self.durable, self.ack_due) = (last, true);
         }
-        let token = common.start_op(Op::JournalBatch { ordinal });
+        let token = common.slots.start(Op::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
             token,
             store: Store::Journal(common.id()),

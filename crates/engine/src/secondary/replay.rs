@@ -167,7 +167,7 @@ impl Secondary {
         let base = index.ring_offset;
         match next {
             Some(entry) => {
-                let token = common.start_op(Op::StartRead);
+                let token = common.slots.start(Op::StartRead);
                 cx.out.push_back(Output::Read {
                     token,
                     store: Store::Journal(common.id()),

@@ -179,7 +179,7 @@ impl Secondary {
         let store = Store::Volume(common.id(), saved.volume);
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
-                let token = common.start_op(Op::RestoreWrite(saved));
+                let token = common.slots.start(Op::RestoreWrite(saved));
                 let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
                 let offset = saved.offset;
                 cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
@@ -320,7 +320,7 @@ impl Secondary {
             return Ok(());
         }
         for entry in to_check {
-            let token = common.start_op(Op::StartRead);
+            let token = common.slots.start(Op::StartRead);
             cx.out.push_back(Output::Read {
                 token,
                 store: Store::Undo(common.id()),
@@ -655,12 +655,12 @@ impl Common {
         let id = self.id();
         match saved.place {
             Some(offset) => {
-                let token = self.start_op(Op::RestoreRead(saved));
+                let token = self.slots.start(Op::RestoreRead(saved));
                 let crc = Some(saved.crc);
                 cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
             }
             None => {
-                let token = self.start_op(Op::RestoreWrite(saved));
+                let token = self.slots.start(Op::RestoreWrite(saved));
                 let (offset, length) = (saved.offset, u64::from(saved.length));
                 let store = Store::Volume(id, saved.volume);
                 cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
@@ -681,7 +681,7 @@ impl Common {
         let Phase::RollingBack(rollback) = &mut self.phase else { return };
         rollback.stage = Stage::Flush { left };
         for index in 0..left {
-            let token = self.start_op(Op::RestoreFlush);
+            let token = self.slots.start(Op::RestoreFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
     }

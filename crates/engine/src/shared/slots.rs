@@ -57,13 +57,23 @@ pub(crate) enum Op {
 }
 
 /// Operations by slot; a slot is reused only after its operation is gone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slots {
+    group: GroupId,
     ops: Vec<Option<Op>>,
     free: Vec<u32>,
 }
 
 impl Slots {
+    pub fn new(group: GroupId) -> Slots {
+        Slots { group, ops: Vec::new(), free: Vec::new() }
+    }
+
+    /// The operation is under way; its completion brings the token back.
+    pub fn start(&mut self, op: Op) -> Token {
+        Token::new(self.group, self.insert(op))
+    }
+
     pub fn insert(&mut self, op: Op) -> u32 {
         match self.free.pop() {
             Some(slot) => {
