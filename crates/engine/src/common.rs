@@ -1,7 +1,6 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use crate::durability::saving::Saver;
 use crate::formats::wire::GroupHello;
@@ -14,7 +13,7 @@ use crate::secondary::answers::Answers;
 use crate::secondary::rollback::Rollback;
 use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
-use crate::shared::volume::Volume;
+use crate::shared::volumes::Volumes;
 use crate::state::State;
 use crate::{GroupConfig, Settings};
 
@@ -67,7 +66,7 @@ pub(crate) struct Common {
     /// Why the state is what it is, for people.
     pub reason: String,
     pub sb: SuperWriter,
-    pub volumes: Vec<Volume>,
+    pub volumes: Volumes,
     pub bitmap: BitmapWriter,
     pub activity: Activity,
     pub slots: Slots,
@@ -102,7 +101,7 @@ impl Common {
             state: State::Logging,
             reason: String::new(),
             sb: SuperWriter::default(),
-            volumes: config.volumes.iter().map(|v| Volume::new(*v)).collect(),
+            volumes: Volumes::new(&config.volumes),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
             activity: Activity::new(config.activity),
             slots: Slots::new(config.id),

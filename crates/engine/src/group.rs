@@ -19,7 +19,6 @@ use crate::{GroupConfig, IoDone, IoError, Output, SendPayload, limits};
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
-use crate::shared::volume::Volume;
 use crate::state::{Broken, State};
 
 pub(crate) struct Group {
@@ -195,12 +194,12 @@ impl Group {
         GroupHello {
             identity,
             granted_bytes: self.secondary.window.granted_bytes(),
-            dirty_bytes: self.common.dirty_bytes(),
+            dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: matches!(self.common.state, State::Failed(_)),
             features: 0,
             required: 0,
             settings: self.common.settings,
-            volume_bytes: self.common.told_sizes(identity.role),
+            volume_bytes: self.common.volumes.told_sizes(identity.role),
         }
     }
 
@@ -346,14 +345,6 @@ impl Common {
         self.sb.current.identity.role
     }
 
-    pub fn volume(&mut self, id: VolumeId) -> &mut Volume {
-        &mut self.volumes[usize::from(id.0)]
-    }
-
-    pub fn dirty_bytes(&self) -> u64 {
-        self.volumes.iter().map(|v| v.dirty.dirty_bytes()).sum()
-    }
-
     // ---- tokens and operations -------------------------------------------------------------------------------------
 
     /// A number of this primary's present run.
@@ -403,7 +394,6 @@ pub mod orders;
 pub mod receiving;
 pub mod records;
 pub mod roles;
-pub mod sizes;
 pub mod start;
 pub mod status;
 pub mod turns;

@@ -11,3 +11,4 @@ pub mod size;
 pub mod slots;
 pub mod time;
 pub mod volume;
+pub mod volumes;

@@ -9,6 +9,7 @@ use crate::CommandResult;
 use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::identity::{Confirmed, Role};
+use crate::formats::wire::GroupHello;
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
@@ -64,7 +65,8 @@ impl Group {
             self.common.phase = Phase::Running;
             return cx.refuse(id, broken.words());
         }
-        let (dirty_bytes, position) = (self.common.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
+        let (dirty_bytes, position) =
+            (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = match self.primary.peer.stream {
             Some(stream) => {
@@ -158,7 +160,11 @@ impl Group {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
-        self.common.use_what_both_hold();
+        let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
+        if let Some(hello) = self.common.hello.as_ref().filter(follows) {
+            self.common.volumes.use_what_both_hold(&hello.volume_bytes);
+            self.common.sb.current.sizes = self.common.volumes.sizes();
+        }
         self.common.save_bits(cx, AfterBits::Promote { id, force, entropy });
         self.bits_saved(cx);
     }

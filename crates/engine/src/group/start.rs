@@ -187,7 +187,7 @@ impl Common {
                     return Ok(());
                 }
                 // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
-                if let Some((id, before_bytes)) = self.recorded_beyond_device() {
+                if let Some((id, before_bytes)) = self.volumes.recorded_beyond_device(&self.sb.current.sizes) {
                     return Err(self.volume_shrank(id, before_bytes));
                 }
                 self.phase = Phase::Starting(StartStage::Activity);
@@ -219,7 +219,7 @@ impl Common {
                 }
                 self.take_up_cell(&found);
                 if choice.damaged == 0 {
-                    self.volume(id).stored.set_cell(cell, &found.words);
+                    self.volumes.of(id).stored.set_cell(cell, &found.words);
                 }
             }
             read => {
@@ -245,7 +245,7 @@ impl Common {
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
             id.0 + 1,
-            Exactly(self.config.volumes[usize::from(id.0)].size_bytes),
+            Exactly(self.volumes.device_bytes(id)),
             Exactly(before_bytes)
         );
         CannotStart::new(Broken::VolumeShrank, why)
@@ -282,7 +282,7 @@ impl Common {
             cx.marks.hit(Mark::CleanPrimaryStart);
         }
         if self.sb.current.compare {
-            for volume in &mut self.volumes {
+            for volume in self.volumes.iter_mut() {
                 volume.doubt = Some(volume.dirty.clone());
             }
         }
@@ -347,7 +347,7 @@ impl Common {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
         self.phase = Phase::Starting(StartStage::Wipe { left: 3 });
-        let bitmap_bytes = bitmap::file_bytes(self.config.volumes.iter().map(|v| v.size_bytes));
+        let bitmap_bytes = bitmap::file_bytes(self.volumes.device_sizes().into_iter());
         let activity_bytes = activity::file_bytes(self.config.activity);
         // Of the undo store its first index: without it no batch behind it follows.
         let files = [
@@ -410,7 +410,7 @@ impl Common {
     fn take_up_cell(&mut self, found: &BitmapCell) {
         self.take_up_confirmed(found.confirmed);
         self.volume_grew(found);
-        let volume = self.volume(found.volume);
+        let volume = self.volumes.of(found.volume);
         for (at, word) in found.words.iter().enumerate() {
             volume.dirty.join_word(found.first_region / 64 + at as u64, *word);
         }
@@ -444,13 +444,16 @@ impl Common {
 
     /// What lies behind the old end of the group was never compared.
     fn volume_grew(&mut self, was: &BitmapCell) {
-        if was.volume_bytes == self.config.volumes[usize::from(was.volume.0)].size_bytes {
+        if was.volume_bytes == self.volumes.device_bytes(was.volume) {
             return;
         }
         let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
         self.bitmap.device_grew(was.volume, was.volume_bytes);
-        self.device_grew(was.volume);
-        let volume = self.volume(was.volume);
+        if self.role() == Role::Primary {
+            // A secondary follows its primary.
+            self.volumes.device_grew(was.volume);
+        }
+        let volume = self.volumes.of(was.volume);
         if before_bytes < volume.config.size_bytes {
             volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.config.size_bytes) - 1);
         }
@@ -470,7 +473,7 @@ impl Common {
     /// What a cell held is not known: all of it may differ.
     fn cell_lost(&mut self, cx: &mut Cx, id: VolumeId, cell: u64) {
         cx.marks.hit(Mark::BitmapCellLost);
-        let size = self.volume(id).config.size_bytes;
+        let size = self.volumes.of(id).config.size_bytes;
         let first = cell * REGIONS_PER_CELL;
         let last = (first + REGIONS_PER_CELL).min(bitmap::regions(size)).saturating_sub(1);
         let (from, to) = (first * REGION_BYTES, ((last + 1) * REGION_BYTES).min(size));
@@ -480,7 +483,7 @@ impl Common {
         );
         cx.event(self.id(), Event::Note(note));
         if size > 0 {
-            self.volume(id).put_in_doubt(first, last);
+            self.volumes.of(id).put_in_doubt(first, last);
         }
     }
 
@@ -536,7 +539,7 @@ impl Common {
         self.phase = Phase::Starting(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
-        self.sb.current.sizes = self.sizes();
+        self.sb.current.sizes = self.volumes.sizes();
         self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
     }

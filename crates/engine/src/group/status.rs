@@ -273,7 +273,7 @@ impl Group {
                 .common
                 .volumes
                 .iter()
-                .zip(self.common.device_sizes())
+                .zip(self.common.volumes.device_sizes())
                 .map(|(v, device_bytes)| VolumeStatus {
                     size_bytes: v.config.size_bytes,
                     device_bytes,
@@ -331,7 +331,7 @@ impl Group {
             lag: None,
             told: None,
             settings: self.common.peer_settings,
-            dirty_bytes: self.common.dirty_bytes(),
+            dirty_bytes: self.common.volumes.dirty_bytes(),
             recovery_point: None,
         };
         match self.common.role() {

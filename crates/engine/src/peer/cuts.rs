@@ -338,7 +338,7 @@ impl Peer {
 
     pub fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         let small = common.small_bytes(cx);
-        match self.catch_up.step(cx.now.mono, common.dirty_bytes(), small) {
+        match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             Step::Stream => {
                 self.cut = None;
                 self.begin_sync_in_stream(common, cx, why);
@@ -357,7 +357,7 @@ impl Peer {
         if !self.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(common.phase, Phase::Running) {
             return;
         }
-        if common.dirty_bytes() == 0 {
+        if common.volumes.dirty_bytes() == 0 {
             return self.next_step(common, cx, "update sync");
         }
         self.begin_cut(common, cx, "update sync");
@@ -374,7 +374,7 @@ impl Peer {
         cx.marks.hit(Mark::CutBegan);
         let wall = self.numbers.stamp(cx);
         self.passes += 1;
-        let (from, total_bytes) = (common.place(self.numbers.last()), common.dirty_bytes());
+        let (from, total_bytes) = (common.place(self.numbers.last()), common.volumes.dirty_bytes());
         common.volumes.iter_mut().for_each(Volume::freeze);
         self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
         self.catch_up.cuts += 1;
@@ -470,7 +470,7 @@ impl Peer {
         next: u64,
         save: bool,
     ) {
-        let size = common.volume(volume).config.size_bytes;
+        let size = common.volumes.of(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
         let cut = self.cut.as_mut().expect("a cut is under way");
@@ -478,7 +478,7 @@ impl Peer {
         cut.reading_bytes += length;
         let read = CutRead { cut: cut.name, volume, offset, length, save };
         let slot = common.slots.insert(Op::Cut(read));
-        let held = common.volume(volume);
+        let held = common.volumes.of(volume);
         held.take_for_cut(first, next);
         held.occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));

@@ -44,7 +44,7 @@ impl Peer {
     pub fn wait_for_range(&mut self, common: &mut Common, slot: u32, offset: u64, length: u64) {
         self.reserve(common, slot);
         let volume = common.slots.write(slot).volume;
-        common.volume(volume).wait_for_range(slot, offset, length, true);
+        common.volumes.of(volume).wait_for_range(slot, offset, length, true);
     }
 
     /// Room is promised to a write that waits for something else.
@@ -115,7 +115,7 @@ impl Peer {
     pub fn local_write_failed(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
         cx.marks.hit(Mark::LocalWriteFailed);
         if !planted(Fault::FailedWriteClears) {
-            common.volume(op.volume).mark_uncovered(op.offset, op.length);
+            common.volumes.of(op.volume).mark_uncovered(op.offset, op.length);
         }
         let unsent_from = self.queue.first_unsent();
         let mut seq = op.first.max(unsent_from.unwrap_or(Seq(u64::MAX)));
@@ -137,7 +137,7 @@ impl Peer {
         let applied = |s: Stream| if planted(Fault::ClearBeforeApply) { s.received } else { s.applied };
         let Some(applied) = self.stream.map(applied) else { return };
         let mut cleared = false;
-        for volume in &mut common.volumes {
+        for volume in common.volumes.iter_mut() {
             cleared |= volume.clear_confirmed(applied);
         }
         if cleared {

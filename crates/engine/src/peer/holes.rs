@@ -32,10 +32,10 @@ impl Peer {
         if asked.data_until.is_some_and(|(of, until)| of == volume && first < until) {
             return false;
         }
-        let Some((_, next)) = common.volume(volume).next_of_cut(first, u64::MAX, ZERO_PART_BYTES_MAX) else {
+        let Some((_, next)) = common.volumes.of(volume).next_of_cut(first, u64::MAX, ZERO_PART_BYTES_MAX) else {
             return false;
         };
-        let size = common.volume(volume).config.size_bytes;
+        let size = common.volumes.of(volume).config.size_bytes;
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
         let Some(cut) = self.cut.as_mut().filter(|_| length >= HOLE_BYTES_MIN) else { return false };
@@ -43,7 +43,7 @@ impl Peer {
         cut.reads += 1;
         let question = CutRead { cut: cut.name, volume, offset, length, save: false };
         let slot = common.slots.insert(Op::CutHole(question));
-        common.volume(volume).occupy(slot, offset, length, Seq::NONE, false);
+        common.volumes.of(volume).occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(Output::FindHole { token, store, offset, length });
         true

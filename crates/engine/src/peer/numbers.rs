@@ -88,7 +88,7 @@ impl Numbers {
 
     /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
     pub fn flush_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, id: VolumeId) {
-        let latched = common.volume(id).latched;
+        let latched = common.volumes.of(id).latched;
         let op = common.slots.write(slot);
         if latched {
             op.failed = Some(IoError::Io);
@@ -100,7 +100,7 @@ impl Numbers {
 
     pub fn want_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, who: Who) {
         let record = if matches!(who, Who::Engine) { Seq::NONE } else { common.flush_record_due(id) };
-        let volume = common.volume(id);
+        let volume = common.volumes.of(id);
         let waiter = FlushWaiter { who, record };
         if volume.latched {
             return common.flush_answer(cx, waiter, false);
@@ -116,7 +116,7 @@ impl Numbers {
 
     pub fn begin_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
         let last = self.last_seq;
-        let volume = common.volume(id);
+        let volume = common.volumes.of(id);
         volume.flushing = Some(volume.complete_through(last));
         volume.unflushed_bytes = 0;
         let token = common.slots.start(Op::LocalFlush(id));
@@ -126,7 +126,7 @@ impl Numbers {
     /// Those who wait for a flush of more than was complete get it when that is.
     pub fn begin_late_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
         let last = self.last_seq;
-        let volume = common.volume(id);
+        let volume = common.volumes.of(id);
         if volume.flushing.is_some() || volume.flush_later.is_empty() {
             return;
         }
@@ -148,7 +148,7 @@ impl Numbers {
         }
         match local {
             Local::Done => self.flush_write(common, cx, slot, id),
-            Local::Flushing => common.volume(id).record_for(slot, record),
+            Local::Flushing => common.volumes.of(id).record_for(slot, record),
             // When it is written it will be seen what is due.
             Local::Waiting | Local::Writing => {}
         }
@@ -156,7 +156,7 @@ impl Numbers {
 
     /// Flushes by itself after enough bytes or time, so that bits can clear (rule 2).
     pub fn want_flush_for_bits(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
-        let volume = common.volume(id);
+        let volume = common.volumes.of(id);
         if !volume.wants_flush() {
             // Nothing is outstanding in a stream: no bit could clear.
             return;

@@ -28,7 +28,7 @@ impl Peer {
         let mut skipped = 0;
         if common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
-            self.resync = Some(Resync::new(now, self.passes, true, common.dirty_bytes()));
+            self.resync = Some(Resync::new(now, self.passes, true, common.volumes.dirty_bytes()));
         } else {
             self.repair_ended(common);
         }

@@ -139,7 +139,7 @@ impl Resync {
 impl Common {
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
     pub fn mark_everything(&mut self, cx: &mut Cx) {
-        for volume in &mut self.volumes {
+        for volume in self.volumes.iter_mut() {
             volume.dirty.set_all();
             volume.doubt = None;
         }
@@ -179,7 +179,7 @@ impl Peer {
             return;
         }
         let compare = common.volumes.iter().any(|v| v.doubt.is_some());
-        let dirty_bytes = common.dirty_bytes();
+        let dirty_bytes = common.volumes.dirty_bytes();
         cx.marks.hit(match (full, compare) {
             (true, _) => Mark::FullSyncBegan,
             (_, true) => Mark::CompareSyncBegan,
@@ -201,7 +201,7 @@ impl Peer {
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        let dirty_bytes = common.dirty_bytes();
+        let dirty_bytes = common.volumes.dirty_bytes();
         self.begin_stream(cx);
         self.stream_began = self.numbers.last();
         self.passes += 1;
@@ -330,7 +330,7 @@ impl Peer {
             part_bytes: 0,
             pass,
         }));
-        match common.volume(range.volume).conflict(range.offset, range.length) {
+        match common.volumes.of(range.volume).conflict(range.offset, range.length) {
             Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_resync_read(common, cx, slot),
             None => self.admit_resync_read(common, cx, slot),
             Some(conflict) => {
@@ -340,7 +340,7 @@ impl Peer {
                 if let Some(resync) = self.resync.as_mut() {
                     resync.waiting_bytes += next.range.queued_bytes(next.compare);
                 }
-                common.volume(range.volume).wait_for_range(slot, range.offset, range.length, false);
+                common.volumes.of(range.volume).wait_for_range(slot, range.offset, range.length, false);
             }
         }
     }
@@ -350,7 +350,7 @@ impl Peer {
         let Some(&Op::Resync(read)) = common.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
         let Some(resync) = self.resync.as_mut().filter(|resync| resync.pass == read.pass) else {
             // The stream ended while the read waited for its range.
-            common.volume(read.range.volume).let_go(slot);
+            common.volumes.of(read.range.volume).let_go(slot);
             common.slots.take(slot);
             return;
         };
@@ -385,8 +385,8 @@ impl Peer {
         if let Some(op) = common.slots.get_resync(slot) {
             *op = read;
         }
-        common.volume(volume).mark_shipped(offset, length, read.last);
-        common.volume(volume).occupy(slot, offset, length, read.first, false);
+        common.volumes.of(volume).mark_shipped(offset, length, read.last);
+        common.volumes.of(volume).occupy(slot, offset, length, read.first, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(if read.compare {
             Output::ReadHash { token, store, offset, length: length as u32 }
@@ -431,7 +431,7 @@ impl Peer {
         }
         cx.marks.hit(Mark::ProbeDiffered);
         resync.resend.push_back(range);
-        common.volume(range.volume).mark_uncovered(range.offset, range.length);
+        common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
     }
 
     /// Nothing is left to read: when all answers are in, the end takes its number. True: there is something left.

@@ -52,7 +52,7 @@ impl Peer {
             lag_bytes: if self.stream.is_some() && self.resync.is_none() {
                 self.queue.bytes()
             } else {
-                common.dirty_bytes()
+                common.volumes.dirty_bytes()
             },
             lag: known.then_some(lag),
             applied: self.recovered.filter(|_| known).map(|seq| (seq, wall)),
@@ -62,6 +62,6 @@ impl Peer {
     pub fn make_tick(&self, common: &Common, now: Now) -> Tick {
         let Behind { lag_bytes, lag, .. } = self.behind(common, now);
         let (state, mode) = (common.state, common.settings.mode);
-        Tick { state, mode, lag_bytes, lag, dirty_bytes: common.dirty_bytes(), clock: now.wall }
+        Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: now.wall }
     }
 }

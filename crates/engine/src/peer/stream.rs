@@ -157,7 +157,7 @@ impl Peer {
         for (seq, volume, offset, length) in self.queue.pending() {
             self.queue.void(seq);
             self.queue.lighten(seq, crate::peer::queue::cost(0));
-            common.volume(volume).mark_uncovered(offset, length);
+            common.volumes.of(volume).mark_uncovered(offset, length);
         }
     }
 

@@ -18,10 +18,10 @@ impl Primary {
         let (id, offset, length) = (op.volume, op.offset, op.length);
         if matches!(common.state, State::Failed(_)) {
             // It waited for another write when the group failed.
-            common.volume(id).let_go(slot);
+            common.volumes.of(id).let_go(slot);
             return common.fail_unnumbered(cx, slot);
         }
-        common.volume(id).occupy(slot, offset, length, Seq(u64::MAX), true);
+        common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         self.peer.want_generation(common, cx);
         if !self.peer.generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
@@ -108,8 +108,8 @@ impl Primary {
             }
             let op = common.slots.write(slot);
             let (id, offset, length) = (op.volume, op.offset, op.length);
-            let announced = common.volume(id).announced.iter().any(|a| a.slot == slot);
-            let stored = announced && common.is_stored(id, offset, length);
+            let announced = common.volumes.of(id).announced.iter().any(|a| a.slot == slot);
+            let stored = announced && common.volumes.is_stored(id, offset, length);
             if !stored && !common.is_covered(id, offset, length) {
                 if at == 0 && common.starves(cx) {
                     return;
@@ -118,7 +118,7 @@ impl Primary {
                 continue;
             }
             common.activity.cold.remove(at);
-            common.volume(id).announced.retain(|a| a.slot != slot);
+            common.volumes.of(id).announced.retain(|a| a.slot != slot);
             self.peer.unreserve(common, slot);
             self.go_hot_in_its_room(common, cx, slot);
         }
@@ -129,8 +129,8 @@ impl Primary {
         while let Some(slot) = common.activity.cold.pop_front() {
             self.peer.unreserve(common, slot);
             let id = common.slots.write(slot).volume;
-            common.volume(id).announced.retain(|a| a.slot != slot);
-            common.volume(id).release(slot);
+            common.volumes.of(id).announced.retain(|a| a.slot != slot);
+            common.volumes.of(id).release(slot);
             if let Some(Op::Write(op)) = common.slots.take(slot) {
                 cx.reply(op.id, Err(crate::IoError::Io));
             }

@@ -82,7 +82,7 @@ impl Primary {
         let ours = self.peer.cut.as_ref().is_some_and(|cut| cut.name == read.cut);
         let is_spilled = ours && self.place_cut_read(common, cx, slot, &read, result);
         if !is_spilled {
-            common.volume(read.volume).release(slot);
+            common.volumes.of(read.volume).release(slot);
         }
         // Nobody else is given the slot while it holds the range.
         common.slots.take(slot);
@@ -179,7 +179,7 @@ impl Primary {
     pub fn saves_for_cut(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) -> bool {
         let (id, offset, length) = common.slots.write(slot).range();
         let (first, last) = region_span(offset, length);
-        let spared = common.volume(id).unshipped_in(first, last) == 0 || planted(Fault::CutNotSaved);
+        let spared = common.volumes.of(id).unshipped_in(first, last) == 0 || planted(Fault::CutNotSaved);
         if spared || self.peer.cut.is_none() {
             return false;
         }
@@ -187,7 +187,7 @@ impl Primary {
         common.give_back_range(slot);
         let mut from = first;
         let longest = longest_read(limits::PART_BYTES_MAX, self.peer.cut_room(common, cx));
-        while let Some((run, next)) = common.volume(id).next_of_cut(from, last, longest) {
+        while let Some((run, next)) = common.volumes.of(id).next_of_cut(from, last, longest) {
             let bytes = (next - run) * REGION_BYTES;
             let room = self.peer.cut_room(common, cx);
             // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
@@ -255,7 +255,7 @@ impl Primary {
         }
         self.peer.scratch_writes += 1;
         let now = common.slots.insert(Op::CutSpill(spilled));
-        common.volume(read.volume).hand_over(slot, now);
+        common.volumes.of(read.volume).hand_over(slot, now);
         let mut parts = vec![Bytes::Meta(placed.image), Bytes::Payload(Slice { buf, start: 0, length })];
         let padding = u64::from(length).next_multiple_of(BLOCK_BYTES) - u64::from(length);
         if padding > 0 {
@@ -276,7 +276,7 @@ impl Primary {
         let Some(Op::CutSpill(spilled)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         self.peer.scratch_writes -= 1;
         // Before anything else may be given the slot.
-        common.volume(spilled.volume).release(slot);
+        common.volumes.of(spilled.volume).release(slot);
         if let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.name == spilled.cut) {
             cut.reads -= 1;
             cut.reading_bytes -= spilled.length;
@@ -327,7 +327,7 @@ impl Primary {
         result: Result<IoDone, IoError>,
     ) {
         let CutRead { volume, offset, length, .. } = question;
-        common.volume(volume).release(slot);
+        common.volumes.of(volume).release(slot);
         common.slots.take(slot);
         if let Some(cut) = self.peer.cut.as_mut().filter(|cut| cut.name == question.cut) {
             cut.reads -= 1;
@@ -344,7 +344,7 @@ impl Primary {
                 cx.marks.hit(Mark::HoleFound);
                 cut.hold(volume, offset, bytes, None, false);
                 cut.walk_from(volume, first + regions);
-                common.volume(volume).take_for_cut(first, first + regions);
+                common.volumes.of(volume).take_for_cut(first, first + regions);
                 common.counters.resynced_bytes += bytes;
             } else {
                 let until = first + regions.max(HOLE_BYTES_MIN / REGION_BYTES);

@@ -31,7 +31,7 @@ impl Primary {
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
     pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
-        let unfit = features_missing(hello).or_else(|| common.sizes_disagree(hello));
+        let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
         let Some(what) = &unfit else {
             if common.unfit.take().is_some() && common.role() == Role::Secondary {
                 common.reason.clear();

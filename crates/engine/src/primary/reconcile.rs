@@ -129,7 +129,7 @@ impl Primary {
         } else {
             for range in &ranges {
                 let (first, last) = region_span(range.offset, range.length);
-                let dirty = &mut common.volume(range.volume).dirty;
+                let dirty = &mut common.volumes.of(range.volume).dirty;
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
             self.peer.settling = Settling::StoringRanges { ranges };

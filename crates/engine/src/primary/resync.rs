@@ -115,7 +115,7 @@ impl Primary {
     pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         let range = read.range;
-        common.volume(range.volume).release(slot);
+        common.volumes.of(range.volume).release(slot);
         if self.peer.resync.as_ref().is_some_and(|r| r.pass == read.pass) {
             self.place_read(common, cx, &read, result);
         }
@@ -161,7 +161,7 @@ impl Primary {
         let failures = resync.failures;
         self.peer.fill_parts(read, &body);
         if voided {
-            common.volume(range.volume).mark_uncovered(range.offset, range.length);
+            common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         common.counters.resynced_bytes += range.length;

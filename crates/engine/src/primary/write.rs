@@ -137,7 +137,7 @@ impl WriteOp {
 impl Primary {
     pub fn local_flush_done(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
         let ok = ok || planted(Fault::FailedFlushIgnored);
-        let volume = common.volume(id);
+        let volume = common.volumes.of(id);
         let through = volume.flushing.take().expect("one flush at a time");
         let mut waiters = core::mem::take(&mut volume.flush_now);
         volume.flush_now = core::mem::take(&mut volume.flush_next);
@@ -151,7 +151,7 @@ impl Primary {
             cx.marks.hit(Mark::FlushFailedLatched);
         }
         if !ok {
-            let volume = common.volume(id);
+            let volume = common.volumes.of(id);
             waiters.append(&mut volume.flush_now);
             waiters.append(&mut volume.flush_later);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
@@ -167,7 +167,7 @@ impl Primary {
         if !recorded.is_empty() {
             common.record_flush(cx, id, through, recorded);
         }
-        if !common.volume(id).flush_now.is_empty() {
+        if !common.volumes.of(id).flush_now.is_empty() {
             self.peer.numbers.begin_flush(common, cx, id);
         }
         self.peer.numbers.begin_late_flush(common, cx, id);
@@ -204,7 +204,7 @@ impl Primary {
     pub fn reserve_and_go(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
-        match common.volume(volume).conflict(offset, length) {
+        match common.volumes.of(volume).conflict(offset, length) {
             None => self.take_range(common, cx, slot),
             Some(conflict) => {
                 cx.marks.hit(match conflict {
@@ -245,11 +245,11 @@ impl Primary {
 
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId) {
-        if core::mem::replace(&mut common.volume(volume).is_waking, true) {
+        if core::mem::replace(&mut common.volumes.of(volume).is_waking, true) {
             // One of them gave its range back at once: it is not for each to wake the next.
             return;
         }
-        while let Some(slot) = common.volume(volume).next_free_waiter() {
+        while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
             if matches!(common.slots.get(slot), Some(Op::Write(_))) {
                 self.peer.unreserve(common, slot);
                 self.take_range(common, cx, slot);
@@ -257,7 +257,7 @@ impl Primary {
                 self.peer.admit_waiting_read(common, cx, slot);
             }
         }
-        common.volume(volume).is_waking = false;
+        common.volumes.of(volume).is_waking = false;
     }
 
     pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
@@ -268,7 +268,7 @@ impl Primary {
         let op = common.slots.write(slot).clone();
         let Numbered { first, last, level, part_bytes } = self.peer.number_write(common, cx, &op);
         let streamed = part_bytes.is_some();
-        let volume = common.volume(op.volume);
+        let volume = common.volumes.of(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
         volume.keep(op.offset, op.length, last, streamed);
         volume.number(slot, first);
@@ -292,11 +292,11 @@ impl Primary {
 
     pub fn write_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
         let op = common.slots.write(slot).clone();
-        let volume = common.volume(op.volume);
+        let volume = common.volumes.of(op.volume);
         volume.release(slot);
         common.activity.unpin(&op.pins);
         let record = common.flush_record_due(op.volume);
-        let volume = common.volume(op.volume);
+        let volume = common.volumes.of(op.volume);
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some() || record > Seq::NONE;
         let durable = op.fua || op.level == Level::Durable;
@@ -325,7 +325,7 @@ impl Primary {
     }
 
     pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = matches!(common.state, State::Failed(_)) || common.volume(volume).latched;
+        let broken = matches!(common.state, State::Failed(_)) || common.volumes.of(volume).latched;
         if !self.peer.serves(common) || broken {
             return cx.reply(id, Err(IoError::Io));
         }
@@ -354,7 +354,7 @@ impl Common {
         let op = self.slots.write(slot);
         let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
         self.activity.unpin(&pins);
-        self.volume(volume).release(slot);
+        self.volumes.of(volume).release(slot);
     }
 
     fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
@@ -414,7 +414,7 @@ impl Common {
     }
 
     pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
-        let volume = self.volume(id);
+        let volume = self.volumes.of(id);
         volume.recorded = volume.recorded.max(through);
         volume.forget_kept(through);
         for waiter in waiters {

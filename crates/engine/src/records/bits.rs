@@ -249,7 +249,7 @@ impl Common {
             self.bitmap.moving.remove(&at);
         }
         let (id, cell) = self.bitmap.place(index);
-        self.volume(id).stored.set_cell(cell, words);
+        self.volumes.of(id).stored.set_cell(cell, words);
         for waiting in &mut self.bitmap.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }
@@ -267,7 +267,7 @@ impl Common {
 
     /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
     pub fn store_device_sizes(&mut self, cx: &mut Cx) {
-        let devices = self.device_sizes();
+        let devices = self.volumes.device_sizes();
         self.bitmap.sizes_recorded(devices);
         self.pump_cells(cx);
     }
@@ -370,7 +370,7 @@ impl Common {
     /// A very long write is covered by stored bits, not by the log.
     pub fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
-        let volume = self.volume(id);
+        let volume = self.volumes.of(id);
         if volume.announced.iter().any(|a| a.slot == slot) {
             return;
         }
@@ -386,12 +386,6 @@ impl Common {
             return false;
         };
         cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
-    }
-
-    pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
-        let (first, last) = region_span(offset, length);
-        let stored = &self.volumes[usize::from(id.0)].stored;
-        (first..=last).all(|region| stored.get(region))
     }
 
     pub fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {

@@ -488,7 +488,6 @@ impl Common {
         if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
             return true;
         }
-        let Some(volume) = self.volumes.get(usize::from(header.volume.0)) else { return false };
         let aligned =
             header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
         // A comparison is read into memory: its length is bounded like a payload's (P10).
@@ -497,8 +496,9 @@ impl Common {
             Kind::Zero => limits::ZERO_PART_BYTES_MAX,
             _ => limits::PART_BYTES_MAX,
         };
-        let end = header.offset.checked_add(header.length);
-        aligned && (1..=longest).contains(&header.length) && end.is_some_and(|end| end <= volume.config.size_bytes)
+        aligned
+            && (1..=longest).contains(&header.length)
+            && self.volumes.contain(header.volume, header.offset, header.length)
     }
 }
 

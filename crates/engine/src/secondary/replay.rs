@@ -330,9 +330,8 @@ impl Common {
     }
 
     fn entry_fits(&self, entry: &Entry) -> bool {
-        let size = self.volumes.get(usize::from(entry.volume.0)).map(|v| v.config.size_bytes);
         matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
-            || size.is_some_and(|size| entry.offset.checked_add(entry.length).is_some_and(|end| end <= size))
+            || self.volumes.contain(entry.volume, entry.offset, entry.length)
     }
 
     /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no

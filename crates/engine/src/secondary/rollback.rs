@@ -160,7 +160,7 @@ impl Secondary {
         common.saver.forget();
         for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
-                common.volume(volume).mark_undone(offset, length);
+                common.volumes.of(volume).mark_undone(offset, length);
             }
         }
         if let Phase::RollingBack(rollback) = &mut common.phase {
@@ -304,7 +304,7 @@ impl Secondary {
             self.scan_ended(common, cx);
             return Ok(());
         };
-        if !index.entries.iter().all(|e| common.saved_range_fits(e.volume, e.offset, e.length)) {
+        if !index.entries.iter().all(|e| common.volumes.contain(e.volume, e.offset, u64::from(e.length))) {
             let why =
                 "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
             return Err(CannotStart::new(Broken::Undo, why));
@@ -684,10 +684,5 @@ impl Common {
             let token = self.slots.start(Op::RestoreFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
-    }
-
-    fn saved_range_fits(&self, volume: VolumeId, offset: u64, length: u32) -> bool {
-        let size = self.volumes.get(usize::from(volume.0)).map(|v| v.config.size_bytes);
-        size.is_some_and(|size| offset + u64::from(length) <= size)
     }
 }

@@ -18,16 +18,16 @@ impl Secondary {
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
     /// had too.
     pub fn follow_sizes(&mut self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
-        let before = common.sizes();
+        let before = common.volumes.sizes();
         for (volume, told) in common.volumes.iter_mut().zip(&self.primary_bytes) {
             let size = if is_whole { *told } else { volume.config.size_bytes.max(*told) };
             if size != volume.config.size_bytes {
                 volume.resize(size);
             }
         }
-        let after = common.sizes();
+        let after = common.volumes.sizes();
         if before != after
-            && let Some(note) = common.surplus()
+            && let Some(note) = common.volumes.surplus()
         {
             cx.event(common.id(), Event::Note(note));
         }

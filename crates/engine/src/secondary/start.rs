@@ -138,7 +138,7 @@ impl Secondary {
         common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         common.sb.durable = found.identity;
         common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
-        common.take_up_sizes(&found.sizes);
+        common.volumes.take_up_sizes(&found.sizes);
         common.take_up_confirmed(found.confirmed);
         common.put_run_in_doubt(&found, boot);
         self.ring = Ring::new(common.config.journal_bytes, found.journal);
