@@ -145,7 +145,7 @@ impl Group {
         if matches!(self.common.state, State::Failed(_)) {
             return;
         }
-        if self.primary.peer.stream.is_some() {
+        if self.primary.peer.streams() {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
         self.primary.drop_cut(&mut self.common, cx);

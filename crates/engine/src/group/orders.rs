@@ -137,7 +137,7 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
-                if self.primary.peer.cut.is_some() {
+                if self.primary.peer.goes_by_cuts() {
                     self.primary.fall_to_logging(&mut self.common, cx, "stopping");
                 }
                 self.proceed(cx);

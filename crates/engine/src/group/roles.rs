@@ -42,13 +42,7 @@ impl Group {
         {
             return;
         }
-        // A peer that has applied every number so far holds no whole image before the sync's end has one too.
-        let draining = self
-            .primary
-            .peer
-            .stream
-            .is_some_and(|s| s.open && (s.applied < self.primary.peer.numbers.last() || self.primary.peer.syncs()));
-        if draining && !overdue && !planted(Fault::HandoverWithoutDrain) {
+        if self.primary.peer.drains() && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -68,12 +62,9 @@ impl Group {
         let (dirty_bytes, position) =
             (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there = match self.primary.peer.stream {
-            Some(stream) => {
-                stream.open && stream.applied == self.primary.peer.numbers.last() && !self.primary.peer.syncs()
-            }
-            None => self.common.sb.current.confirmed.place == position && self.common.peer_stands_at(position),
-        };
+        let all_there = self.primary.peer.stream_brought_all().unwrap_or_else(|| {
+            self.common.sb.current.confirmed.place == position && self.common.peer_stands_at(position)
+        });
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.primary.peer.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");

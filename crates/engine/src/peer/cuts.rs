@@ -418,6 +418,11 @@ impl Peer {
         self.catch_up.rates.filter(|_| self.cut.is_some())
     }
 
+    /// A sync goes by cuts; beside a stream there is none.
+    pub fn goes_by_cuts(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Cuts begun in this catch-up, while it goes by cuts.
     pub fn cut_number(&self) -> Option<u64> {
         self.cut.as_ref().map(|_| self.catch_up.cuts)

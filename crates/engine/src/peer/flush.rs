@@ -62,7 +62,7 @@ impl Peer {
 
     /// What writers must wait for now.
     fn write_level(&self, common: &Common) -> Level {
-        let promised = self.stream.is_some_and(|s| s.promise_from.is_some());
+        let promised = self.stream.is_some_and(|s| s.is_promised());
         match common.settings.mode {
             Mode::Sync if promised => Level::Durable,
             Mode::Nearsync if promised => Level::Received,

@@ -65,6 +65,17 @@ impl Peer {
         self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.numbers.last())
     }
 
+    /// A demotion waits for a stream that is open. A peer that has applied every number so far holds no whole image before the sync's end
+    /// has one too.
+    pub fn drains(&self) -> bool {
+        self.stream.is_some_and(|s| s.open && (s.applied < self.numbers.last() || self.syncs()))
+    }
+
+    /// Whether the peer has all that the stream was given; `None`: there is no stream.
+    pub fn stream_brought_all(&self) -> Option<bool> {
+        self.stream.map(|s| s.open && s.applied == self.numbers.last() && !self.syncs())
+    }
+
     pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary already");

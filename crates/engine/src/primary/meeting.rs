@@ -17,7 +17,7 @@ impl Primary {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
-        if common.role() == Role::Primary && holds && promises && self.peer.stream.is_some() {
+        if common.role() == Role::Primary && holds && promises && self.peer.streams() {
             return self.stream_lost(common, cx, why);
         }
         self.fall_if_primary(common, cx, why);
@@ -66,12 +66,12 @@ impl Primary {
         match decision {
             _ if failed => self.peer_failed(common, cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.settle(common, cx) => {
-                if self.peer.stream.is_some() {
+                if self.peer.streams() {
                     self.fail_held(common, cx);
                     self.fall_to_logging(common, cx, "the peer holds differences of its own");
                 }
             }
-            Decision::Continue(received) if self.peer.stream.is_some() => {
+            Decision::Continue(received) if self.peer.streams() => {
                 self.continue_stream(common, cx, received, granted);
                 self.peer.wanted_update = false;
                 if self.peer.full_is_wanted(common) {

@@ -83,7 +83,7 @@ impl Primary {
         }
         let full = self.peer.full_is_wanted(common) || full;
         self.peer.wanted_full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
-        if self.peer.stream.is_some() || self.peer.cut.is_some() {
+        if !self.peer.is_apart() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
             self.fail_held(common, cx);
             self.fall_to_logging(common, cx, "the operator asked for a sync");

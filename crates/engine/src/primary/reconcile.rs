@@ -74,7 +74,7 @@ impl Primary {
 
     /// Something that stood in the way of a sync is done.
     pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.stream.is_none() && self.peer.cut.is_none() {
+        if self.peer.is_apart() {
             self.meet_peer(common, cx);
         }
     }

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
+use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
@@ -112,7 +113,7 @@ impl Primary {
     pub fn fail_held(&mut self, common: &mut Common, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
-        let promised = self.peer.stream.is_some_and(|stream| stream.promise_from.is_some());
+        let promised = self.peer.stream().is_some_and(Stream::is_promised);
         let held = promised || !self.waiting_ack.is_empty() || common.state == State::Holding;
         if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(common, cx);

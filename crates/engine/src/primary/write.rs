@@ -191,7 +191,7 @@ impl Primary {
         if self.blocked.is_empty() && self.peer.has_room(common, cx, slot) {
             return self.reserve_and_go(common, cx, slot);
         }
-        if self.peer.stream.is_some() && self.peer.syncs() {
+        if self.peer.streams() && self.peer.syncs() {
             self.turn_to_cuts(common, cx);
             return self.reserve_and_go(common, cx, slot);
         }
