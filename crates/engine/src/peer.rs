@@ -19,9 +19,10 @@ use crate::Event;
 use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
-use crate::ids::{Generation, Seq};
+use crate::ids::Seq;
 use crate::peer::cuts::{CatchUp, Cut};
 use crate::peer::numbers::Numbers;
+use crate::peer::orders::Wanted;
 use crate::peer::queue::Queue;
 use crate::peer::repair::Repair;
 use crate::peer::resync::Resync;
@@ -74,11 +75,8 @@ pub(crate) struct Peer {
     /// When that last moved: its age, whatever was done to the wall clock since.
     applied_wall_since: Mono,
     /// It would sync if this node had a place for it.
-    pub wants_turn: bool,
-    /// In full, as the operator asked, over a peer of this generation: what it became since he did not see.
-    pub wanted_full: Option<Generation>,
-    /// The operator typed `sync`, and it has not begun yet: without `autosync` nothing else begins it.
-    pub wanted_update: bool,
+    wants_turn: bool,
+    wanted: Wanted,
 }
 
 impl Peer {
@@ -110,8 +108,7 @@ impl Peer {
             applied_wall: Wall(0),
             applied_wall_since: Mono(0),
             wants_turn: false,
-            wanted_full: None,
-            wanted_update: false,
+            wanted: Wanted::default(),
         }
     }
 

@@ -53,7 +53,7 @@ impl Group {
     }
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.generation_due = false;
+        self.primary.peer.generation_recorded();
         let generation = self.common.sb.current.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
         self.primary.pump_activity(&mut self.common, cx);
@@ -84,7 +84,7 @@ impl Group {
             self.common.early_hello = Some(hello);
             return;
         }
-        self.primary.peer.stall.moved(cx.now.mono);
+        self.primary.peer.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {

@@ -105,14 +105,16 @@ impl Group {
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
         let overrules = full || self.common.sb.current.changed_outside;
         (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
-        self.primary.peer.stall.ordered(cx.now.mono);
+        self.primary.peer.ordered(cx.now.mono);
         if overrules {
             self.primary.peer.ask_nothing(&mut self.common, cx);
         } else {
             self.primary.peer.settle_by_order(&mut self.common, cx);
         }
         let in_step = self.common.state.sends() && !full;
-        self.primary.peer.wanted_update |= !in_step && !full;
+        if !in_step && !full {
+            self.primary.peer.order_update();
+        }
         let text = if in_step && self.primary.repair_at_once(&mut self.common, cx) {
             "the group is in step but for what could not be read, which is read again now".into()
         } else if in_step {

@@ -64,7 +64,7 @@ impl Node {
             self.syncs.enter(self.now.mono, id);
         } else {
             self.syncs.leave(id);
-            if core::mem::take(&mut group.primary.peer.wants_turn) {
+            if group.primary.peer.take_want_of_turn() {
                 self.marks.hit(Mark::SyncWaitedForTurn);
                 if !planted(Fault::TurnForgotten) {
                     self.syncs.wait(id);

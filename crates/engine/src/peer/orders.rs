@@ -5,7 +5,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::group::roles::DRAIN_LIMIT;
 use crate::group::start::StartStage;
-use crate::ids::CommandId;
+use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
 use crate::shared::slots::Op;
@@ -13,6 +13,31 @@ use crate::state::State;
 use crate::{CommandResult, Output, Store};
 use alloc::format;
 use alloc::string::String;
+
+/// Syncs that an operator typed and that have not begun yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// In full, over a peer of this generation: what it became since he did not see.
+    full: Option<Generation>,
+    /// What is dirty: without `autosync` nothing else begins it.
+    update: bool,
+}
+
+impl Wanted {
+    pub fn update_is_done(&mut self) {
+        self.update = false;
+    }
+
+    pub fn is_update(self) -> bool {
+        self.update
+    }
+
+    /// Over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our history meanwhile
+    /// holds none.
+    fn is_full(self, ours: Generation, theirs: Option<Generation>) -> bool {
+        self.full.is_some() && (self.full == theirs || theirs == Some(ours))
+    }
+}
 
 impl Peer {
     /// What was given so far was not given under the promise of this mode.
@@ -82,7 +107,7 @@ impl Peer {
         }
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.stop_settling(common);
-        (self.wanted_full, self.wanted_update) = (None, false);
+        self.forget_orders();
         common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
         common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
     }
@@ -127,15 +152,32 @@ impl Peer {
     pub fn waits_for_turn(&mut self, common: &mut Common, full: bool) {
         self.wants_turn = true;
         if full {
-            self.wanted_full = common.hello.as_ref().map(|hello| hello.identity.generation);
+            self.order_full(common, true);
         }
     }
 
-    /// The operator asked for a full sync over the peer as it is. One that was promoted since may hold writes of its own; one that
-    /// has taken up our history meanwhile holds none.
+    /// A full sync over the peer that is connected is ordered, or is not any more.
+    pub fn order_full(&mut self, common: &Common, full: bool) {
+        self.wanted.full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+    }
+
+    pub fn order_update(&mut self) {
+        self.wanted.update = true;
+    }
+
+    /// What was ordered begins, or is not to begin any more.
+    pub fn forget_orders(&mut self) {
+        self.wanted = Wanted::default();
+    }
+
+    /// The operator asked for a full sync.
     pub fn full_is_wanted(&self, common: &Common) -> bool {
         let theirs = common.hello.as_ref().map(|hello| hello.identity.generation);
-        let ours = Some(common.sb.current.identity.generation);
-        self.wanted_full.is_some() && (self.wanted_full == theirs || theirs == ours)
+        self.wanted.is_full(common.sb.current.identity.generation, theirs)
+    }
+
+    /// Whether a place is wanted for a sync that could have begun, now that there is none.
+    pub fn take_want_of_turn(&mut self) -> bool {
+        core::mem::take(&mut self.wants_turn)
     }
 }

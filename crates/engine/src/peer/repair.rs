@@ -7,6 +7,7 @@ use crate::peer::Peer;
 use crate::peer::resync::Resync;
 use crate::shared::time::Mono;
 use crate::state::State;
+use crate::{Event, limits};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repair {
@@ -17,7 +18,7 @@ pub(crate) struct Repair {
 }
 
 impl Peer {
-    pub fn begin_repair(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn begin_repair(&mut self, common: &mut Common, cx: &mut Cx) {
         let now = cx.now.mono;
         if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
             return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
@@ -32,6 +33,35 @@ impl Peer {
         } else {
             self.repair_ended(common);
         }
+    }
+
+    /// Begins what is due, or looks again.
+    pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
+        let may_begin = matches!(common.state, State::CatchingUp | State::Replicating) && self.resync.is_none();
+        if may_begin {
+            self.begin_repair(common, cx);
+        } else if self.repair.due {
+            // A sync or a pause is under way: look again after it.
+            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+    }
+
+    /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
+    pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.resync = None;
+        self.void_pending(common);
+        self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
+        cx.event(common.id(), Event::Note(why.into()));
+        self.transition(common, cx, common.state, why);
+    }
+
+    /// What could not be read is tried again now. False: nothing is put off.
+    pub fn end_repairs_pause(&mut self, now: Mono) -> bool {
+        let is_put_off = self.repair.due && self.repair.again_at.is_some();
+        if is_put_off {
+            self.repair.again_at = Some(now);
+        }
+        is_put_off
     }
 }
 

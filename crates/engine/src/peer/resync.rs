@@ -14,6 +14,7 @@ use crate::limits::{self, REGION_BYTES};
 use crate::peer::Peer;
 use crate::peer::queue::{Body, Item, cost};
 use crate::peer::settle::Settling;
+use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
@@ -21,7 +22,8 @@ use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Conflict;
 use crate::state::{Mode, State};
-use crate::{Event, Output, Slice, Store};
+use crate::{Event, IoDone, IoError, Output, Slice, Store};
+use alloc::string::String;
 
 /// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
 pub(crate) const READ_FAILURES_MAX: u32 = 8;
@@ -90,6 +92,12 @@ pub(crate) struct NextRead {
     pub compare: bool,
     /// The region at which the walk goes on; `None`: it is of what is sent again.
     goes_on_at: Option<u64>,
+}
+
+impl ResyncRead {
+    pub fn volume(&self) -> VolumeId {
+        self.range.volume
+    }
 }
 
 impl Resync {
@@ -170,6 +178,150 @@ impl Peer {
             return;
         }
         self.begin_sync(common, cx, true);
+    }
+
+    /// From logging: whether a sync may begin by itself. If not, the state says why.
+    pub fn may_autosync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if common.hello.is_none() {
+            return false;
+        }
+        let waits = if common.settings.mode == Mode::Logging {
+            Some("mode is logging")
+        } else if common.sb.current.held_in_logging {
+            Some("waiting for 'sync': the operator holds the group in logging")
+        } else if common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
+            Some(crate::CHANGED_OUTSIDE)
+        } else if !(common.settings.autosync || self.wanted.is_update() || self.full_is_wanted(common)) {
+            Some("waiting for 'sync': autosync is off")
+        } else {
+            None
+        };
+        if let Some(waits) = waits {
+            let why = match self.decision(common) {
+                // That one would be refused.
+                Some(Decision::NeedsFullSync(why)) if !self.full_is_wanted(common) => {
+                    alloc::format!("{why}")
+                }
+                Some(Decision::Refuse(why)) => alloc::format!("{why}"),
+                _ => waits.into(),
+            };
+            self.transition(common, cx, State::Logging, &why);
+            return false;
+        }
+        let healthy = common.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due;
+        let may = match self.decision(common) {
+            Some(Decision::UpdateSync | Decision::Continue(_)) => true,
+            Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(common),
+            _ => false,
+        };
+        if let Some(wait) = self.stall.left_alone_for(cx.now.mono) {
+            if healthy && may {
+                self.transition(common, cx, State::Logging, self.stall.pause_words());
+            }
+            common.set_timer(cx, GroupTimer::Autosync, wait);
+            return false;
+        }
+        healthy && may
+    }
+
+    /// Starts reads while the stream has use for them. True: live writes leave it no room, and it will not come to its end beside them.
+    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.announce_sync(common, cx);
+        loop {
+            let reads = self.resync.as_ref().filter(|r| r.ready && r.end.is_none());
+            let Some(resync) = reads.filter(|_| !self.waits_to_resume(common)) else { return false };
+            let busy = resync.reads >= limits::RESYNC_READS_MAX
+                || cx.now.mono < resync.reads_again_at
+                || self.queue.unsent_sync_bytes() + resync.waiting_bytes >= cx.peer.resync_backlog_bytes()
+                || resync.probes.len() >= limits::PROBES_IN_FLIGHT_MAX;
+            if busy {
+                return false;
+            }
+            let next = self.next_read(common, cx);
+            if next
+                .as_ref()
+                .is_some_and(|next| !self.has_room_for_sync(common, cx, next.range.queued_bytes(next.compare)))
+            {
+                return self.is_starved(common, cx.now.mono);
+            }
+            if let Some(resync) = self.resync.as_mut() {
+                resync.had_room_at = cx.now.mono;
+            }
+            match next {
+                Some(next) => self.read_range(common, cx, next),
+                None if self.end_pass(common, cx) => {}
+                None => return false,
+            }
+        }
+    }
+
+    /// What was read for a pass takes its place in the queue. `Err`: it cannot be read, and the sync cannot go on.
+    pub fn place_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        read: &ResyncRead,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), String> {
+        let range = read.range;
+        let Some(resync) = self.resync.as_mut().filter(|resync| resync.pass == read.pass) else { return Ok(()) };
+        resync.reads -= 1;
+        let body = match result {
+            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { buf, .. }) => {
+                resync.sent_bytes += range.length;
+                common.counters.shipped_bytes += range.length;
+                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+            }
+            Ok(IoDone::Hash(hash)) => {
+                resync.probes.insert(read.first, range);
+                common.counters.compared_bytes += range.length;
+                Body::Probe(hash)
+            }
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
+            Err(_) => {
+                if cx.now.mono >= resync.reads_again_at {
+                    // Others that were under way beside it say nothing new.
+                    resync.failures += 1;
+                    resync.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
+                }
+                resync.resend.push_back(range);
+                Body::Void
+            }
+        };
+        let voided = matches!(body, Body::Void);
+        if !voided {
+            resync.failures = 0;
+        }
+        if !voided && !read.compare {
+            resync.done_bytes += range.length;
+        }
+        let failures = resync.failures;
+        self.fill_parts(read, &body);
+        if voided {
+            common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
+            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+        common.counters.resynced_bytes += range.length;
+        // Its bits clear after a local flush; nothing else may ask for one.
+        common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
+        if failures < READ_FAILURES_MAX {
+            return Ok(());
+        }
+        let why = unreadable(range.volume, range.offset);
+        let is_repair = self.resync.as_ref().is_some_and(|r| r.repair);
+        if !is_repair || planted(Fault::RepairEndsStream) {
+            return Err(why);
+        }
+        self.put_off_repair(common, cx, &why);
+        Ok(())
+    }
+
+    /// A pass over the dirty regions is under way, or a mere repair.
+    pub fn syncs_in_stream(&self) -> bool {
+        self.resync.is_some()
     }
 }
 
@@ -261,7 +413,7 @@ impl Peer {
     fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
         common.sb.current.alone = false;
         // Until now the order stood: what ends before the peer has heard of it is begun again.
-        (self.wanted_full, self.wanted_update) = (None, false);
+        self.forget_orders();
         let ours = common.sb.current.identity;
         if let Some(hello) = common.hello.as_mut() {
             let theirs = &mut hello.identity;

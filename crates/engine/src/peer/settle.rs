@@ -418,7 +418,9 @@ impl Peer {
 
     /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
     /// histories can be told apart (rule 5).
-    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) {
+    ///
+    /// True: it is being recorded, and writes wait for it.
+    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let sb = &mut common.sb.current;
         if self.stream.is_some()
             || self.cut.is_some()
@@ -426,7 +428,7 @@ impl Peer {
             || self.generation_due
             || sb.identity.generation.is_blank()
         {
-            return;
+            return self.generation_due;
         }
         cx.marks.hit(Mark::GenerationContinued);
         let old = sb.identity;
@@ -438,6 +440,15 @@ impl Peer {
         sb.alone = true;
         self.generation_due = true;
         common.save_in_both_slots(cx, AfterSuper::NewGeneration);
+        true
+    }
+
+    pub fn generation_is_due(&self) -> bool {
+        self.generation_due
+    }
+
+    pub fn generation_recorded(&mut self) {
+        self.generation_due = false;
     }
 }
 

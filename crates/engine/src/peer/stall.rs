@@ -21,6 +21,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::peer::Peer;
+use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::State;
 
@@ -54,6 +55,23 @@ impl Stall {
     /// How long a peer is left alone that was given up so many times before.
     pub fn hold_off(times: u32) -> Duration {
         limits::RESYNC_HOLD_OFF.saturating_mul(1 << times.min(16)).min(limits::RESYNC_HOLD_OFF_MAX)
+    }
+
+    /// It is given up, and left alone for so long.
+    fn give_up(&mut self, cx: &mut Cx) -> Duration {
+        let hold_off = Stall::hold_off(self.times);
+        if self.times > 0 {
+            cx.marks.hit(Mark::StalledAgain);
+        }
+        self.times = self.times.saturating_add(1);
+        (self.unanswered, self.pause_cause) = (true, PauseCause::PeerStoodStill);
+        self.left_alone_until = cx.now.mono.plus(hold_off);
+        hold_off
+    }
+
+    /// For how long no sync begins by itself, if it is to wait.
+    pub fn left_alone_for(&self, now: Mono) -> Option<Duration> {
+        (now < self.left_alone_until).then(|| self.left_alone_until.since(now))
     }
 
     /// Why no sync begins yet.
@@ -124,6 +142,78 @@ pub(crate) fn unreadable(volume: VolumeId, offset: u64) -> String {
 }
 
 impl Peer {
+    /// It is connected but of no use, and is left alone for so long.
+    pub fn give_up(&mut self, cx: &mut Cx) -> Duration {
+        self.stall.give_up(cx)
+    }
+
+    /// What was given up was no fault of the peer's.
+    pub fn not_the_peers(&mut self, cause: PauseCause) {
+        self.stall.not_the_peers(cause);
+    }
+
+    /// The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
+    pub fn pause(&mut self, now: Mono, cause: PauseCause) {
+        self.stall.pause_cause = cause;
+        self.stall.left_alone_until = now.plus(limits::RESYNC_HOLD_OFF);
+        self.keep_from_stream(now);
+    }
+
+    /// The operator wants a sync, which does not wait.
+    pub fn ordered(&mut self, now: Mono) {
+        self.stall.ordered(now);
+    }
+
+    /// It showed progress.
+    pub fn moved(&mut self, now: Mono) {
+        self.stall.moved(now);
+    }
+
+    /// Why a write waited so long, if it was not the peer that kept it.
+    pub fn waited_for_ourselves(&self, common: &Common, cx: &mut Cx) -> Option<(PauseCause, &'static str)> {
+        if self.peer_kept_us(common, cx.now.mono) {
+            return None;
+        }
+        if self.queue.waits_for_read() {
+            let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
+            return Some((PauseCause::OwnStoreFailed, why));
+        }
+        cx.marks.hit(Mark::LinkWasFull);
+        let why = "a write waited longer than wait_limit: more is written than the link has room for";
+        Some((PauseCause::LinkWasFull, why))
+    }
+
+    /// Whether a sync has come to a stand; if not, it is looked at again.
+    pub fn has_stalled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if matches!(common.state, State::Paused(_)) && self.syncs() {
+            // Its time begins when it goes on.
+            common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+            return false;
+        }
+        if common.state != State::Syncing || cx.peer.link.is_none() {
+            return false;
+        }
+        if !self.peer_owes() {
+            // It is we who are slow.
+            self.stall.moved(cx.now.mono);
+        }
+        let still = self.stall.still_for(cx.now.mono);
+        if still >= limits::SYNC_STALLED_AFTER {
+            cx.marks.hit(Mark::SyncStalled);
+            return true;
+        }
+        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+        false
+    }
+
+    /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
+    pub fn is_starved(&self, common: &Common, now: Mono) -> bool {
+        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return false };
+        let long = now.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let moves = self.stall.still_for(now) < limits::SYNC_STARVED_AFTER;
+        long && moves && common.state == State::Syncing
+    }
+
     /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
     pub fn peer_kept_us(&self, common: &Common, now: Mono) -> bool {
         let Some(stream) = self.stream.filter(|stream| stream.open) else { return true };

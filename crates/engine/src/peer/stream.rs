@@ -236,6 +236,7 @@ impl Peer {
         }
         let stream = self.stream.as_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
+        self.wanted.update_is_done();
         self.transition(common, cx, State::CatchingUp, "the link is back, the queue continues");
     }
 
@@ -302,6 +303,13 @@ impl Peer {
             }
         }
         self.tell_primary_state(common, cx);
+    }
+
+    /// A flush here is done: a peer that waits for one is told.
+    pub fn tell_of_flush(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer_wants_flush {
+            self.tell_primary_state(common, cx);
+        }
     }
 
     /// What this group is to its link.

@@ -22,8 +22,8 @@ impl Primary {
             return common.fail_unnumbered(cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        self.peer.want_generation(common, cx);
-        if !self.peer.generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
+        let generation_due = self.peer.want_generation(common, cx);
+        if !generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
@@ -103,7 +103,7 @@ impl Primary {
             if !planted(Fault::GenerationForgotten) {
                 self.peer.want_generation(common, cx);
             }
-            if self.peer.generation_due {
+            if self.peer.generation_is_due() {
                 return;
             }
             let op = common.slots.write(slot);

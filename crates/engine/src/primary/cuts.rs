@@ -242,7 +242,7 @@ impl Primary {
         let Some(placed) = placed else {
             let why = "writers overwrite what a cut has not shipped faster than the link carries it, and the undo store is full";
             self.give_up_cut(common, cx, why);
-            self.peer.stall.not_the_peers(PauseCause::UndoStoreWasFull);
+            self.peer.not_the_peers(PauseCause::UndoStoreWasFull);
             return false;
         };
         cx.marks.hit(Mark::CutSpilled);

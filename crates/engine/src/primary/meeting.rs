@@ -73,7 +73,6 @@ impl Primary {
             }
             Decision::Continue(received) if self.peer.streams() => {
                 self.continue_stream(common, cx, received, granted);
-                self.peer.wanted_update = false;
                 if self.peer.full_is_wanted(common) {
                     self.sync_in_turn(common, cx, true);
                 }

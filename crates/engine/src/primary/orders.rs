@@ -15,7 +15,7 @@ impl Primary {
     pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
         if common.settings.mode == Mode::Logging {
-            (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
+            self.peer.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
         self.peer.promise_anew(common, cx);
@@ -49,7 +49,7 @@ impl Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         common.sb.current.held_in_logging = true;
-        (self.peer.wanted_full, self.peer.wanted_update) = (None, false);
+        self.peer.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
         let text = "writes are marked, not sent, until 'sync'".to_string();
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
@@ -58,7 +58,7 @@ impl Primary {
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
     /// what waits for that waits no longer. What is left of the sync stays marked.
     pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.resync.is_some() {
+        if self.peer.syncs_in_stream() {
             self.fall_to_logging(
                 common,
                 cx,
@@ -82,7 +82,7 @@ impl Primary {
             return false;
         }
         let full = self.peer.full_is_wanted(common) || full;
-        self.peer.wanted_full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        self.peer.order_full(common, full);
         if !self.peer.is_apart() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
             self.fail_held(common, cx);

@@ -175,9 +175,7 @@ impl Primary {
         self.peer.numbers.want_flush_for_bits(common, cx, id);
         self.peer.clear_bits(common, cx);
         self.take_up_promise(common, cx);
-        if self.peer.peer_wants_flush {
-            self.peer.tell_primary_state(common, cx);
-        }
+        self.peer.tell_of_flush(common, cx);
         Ok(())
     }
 }
