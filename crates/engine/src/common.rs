@@ -3,7 +3,6 @@
 use alloc::string::String;
 
 use crate::durability::saving::Saver;
-use crate::formats::wire::GroupHello;
 use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::records::activity::Activity;
@@ -11,6 +10,7 @@ use crate::records::bits::BitmapWriter;
 use crate::records::record::SuperWriter;
 use crate::secondary::answers::Answers;
 use crate::secondary::rollback::Rollback;
+use crate::shared::greeting::Greeting;
 use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
@@ -74,18 +74,12 @@ pub(crate) struct Common {
     pub saver: Saver,
     /// What the superblock says in memory is true: a start may have to say more before it stands.
     pub may_count: bool,
-    /// What the peer is set to, as it told last.
-    pub peer_settings: Option<Settings>,
     /// It was said that the wall clock stands behind the stamps of writes.
     pub clock_is_behind: bool,
     pub clock_said_at: Option<Mono>,
-    pub hello: Option<GroupHello>,
-    /// The peer's hello came while this node was starting.
-    pub early_hello: Option<GroupHello>,
+    pub greeting: Greeting,
     /// What the peer asked for and has not got.
     pub answers: Answers,
-    /// Why the connected peer's half does not fit ours, if it does not.
-    pub unfit: Option<String>,
     pub counters: Counters,
     /// The pool kept it from something just now; it waits in line for memory.
     pub wants_memory: bool,
@@ -107,13 +101,10 @@ impl Common {
             slots: Slots::new(config.id),
             saver: Saver::new(config.history_bytes),
             may_count: false,
-            peer_settings: None,
             clock_is_behind: false,
             clock_said_at: None,
-            hello: None,
-            early_hello: None,
+            greeting: Greeting::default(),
             answers: Answers::default(),
-            unfit: None,
             counters: Counters::default(),
             wants_memory: false,
             waits_for_memory: false,

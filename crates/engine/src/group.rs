@@ -205,9 +205,7 @@ impl Group {
 
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
-        self.common.hello = None;
-        self.common.unfit = None;
-        self.common.early_hello = None;
+        self.common.greeting.forget();
         self.secondary.told_is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
@@ -227,9 +225,7 @@ impl Group {
     }
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
-        self.common.hello = None;
-        self.common.unfit = None;
-        self.common.early_hello = None;
+        self.common.greeting.forget();
         self.secondary.told_is_past();
         self.common.answers.forget();
         self.primary.peer.session_ends();
@@ -240,7 +236,7 @@ impl Group {
     }
 
     pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
-        if self.common.unfit.is_some() && header.kind.sender().is_some() {
+        if self.common.greeting.unfit().is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
         }

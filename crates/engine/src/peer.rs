@@ -154,7 +154,7 @@ impl Peer {
     /// The peer is there, its half of the group is not: a primary that waits for it says so.
     pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
         let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
-        let unheard = cx.peer.link.is_some() && common.hello.is_none() && common.unfit.is_none();
+        let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
         if waits && unheard && common.role() == Role::Primary && matches!(common.phase, Phase::Running) {
             let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
                        refused; see 'status' there";

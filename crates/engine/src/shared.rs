@@ -1,6 +1,7 @@
 //! What every half uses: the link, memory, turns, time, slots, volumes.
 
 pub mod gate;
+pub mod greeting;
 pub mod link;
 pub mod marks;
 pub mod memory;

@@ -8,20 +8,15 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::common::Common;
-use crate::formats::wire::{Ack, GroupHello, Header, Kind};
-use crate::ids::{Position, Seq};
+use crate::formats::wire::{Ack, Header, Kind};
+use crate::ids::Seq;
 use crate::state::State;
 
 impl Common {
-    /// Who the peer said it is.
-    fn peer_said(&self) -> Option<&GroupHello> {
-        self.hello.as_ref().or(self.early_hello.as_ref())
-    }
-
     /// Why this peer cannot have meant this frame; a look at its header.
     pub fn contradiction(&self, header: &Header) -> Option<String> {
         let kind = header.kind;
-        let said = self.peer_said();
+        let said = self.greeting.said();
         if kind == Kind::GroupHello && said.is_some() {
             return Some("a second GroupHello in one session".into());
         }
@@ -37,15 +32,6 @@ impl Common {
         let named = (self.config.peer, identity.incarnation, identity.generation.tag);
         let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
         (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
-    }
-
-    /// Whether a stream that begins here is one of the run and the history that the peer named.
-    pub fn is_of_the_peer(&self, from: Position, parent: Position) -> bool {
-        self.peer_said().is_some_and(|said| {
-            let identity = &said.identity;
-            let named = (identity.generation, identity.incarnation, identity.parent);
-            (from.generation, from.incarnation, parent) == named
-        })
     }
 }
 

@@ -65,7 +65,7 @@ impl Group {
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.common.is_starting() {
             // Who this node is, is not known yet.
-            self.common.early_hello = Some(hello);
+            self.common.greeting.keep_early(hello);
             return;
         }
         if !self.primary.fits(&mut self.common, cx, &hello) {
@@ -81,7 +81,7 @@ impl Group {
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.common.is_starting() {
-            self.common.early_hello = Some(hello);
+            self.common.greeting.keep_early(hello);
             return;
         }
         self.primary.peer.moved(cx.now.mono);

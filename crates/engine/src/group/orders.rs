@@ -99,7 +99,7 @@ impl Group {
             Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
             _ => {}
         }
-        if self.common.hello.as_ref().is_some_and(|h| h.failed) {
+        if self.common.greeting.hello().is_some_and(|h| h.failed) {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.

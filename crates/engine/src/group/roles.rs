@@ -62,7 +62,7 @@ impl Group {
             (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = self.primary.peer.stream_brought_all().unwrap_or_else(|| {
-            self.common.sb.current.confirmed.place == position && self.common.peer_stands_at(position)
+            self.common.sb.current.confirmed.place == position && self.common.greeting.stands_at(position)
         });
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.primary.peer.numbers.last_wall();
@@ -151,7 +151,7 @@ impl Group {
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
-        if let Some(hello) = self.common.hello.as_ref().filter(follows) {
+        if let Some(hello) = self.common.greeting.hello().filter(follows) {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
             self.common.sb.current.sizes = self.common.volumes.sizes();
         }
@@ -168,7 +168,7 @@ impl Group {
         self.secondary.empty_journal(&mut self.common);
         self.common.take_doubt_along();
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
-        let peers = self.common.hello.as_ref().map_or(0, |hello| hello.identity.generation.number);
+        let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
         let takes_back = self.common.takes_demotion_back();
         let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
@@ -232,15 +232,19 @@ impl Group {
         } else {
             self.common.reason = "promoted".into();
             self.primary.peer.open_or_withhold(&mut self.common, cx);
-            cx.answer(id, answer.told(self.common.peer_is_primary()));
+            cx.answer(id, answer.told(self.common.greeting.is_primary()));
         }
         self.say_hello(cx, Kind::GroupState);
-        match self.common.early_hello.take() {
+        match self.common.greeting.take_early() {
             // Promoted out of a start that stood still: only now it is known who meets the peer.
             Some(hello) => self.peer_hello(cx, hello),
             // As a primary it may be one that does not fit.
-            None if self.common.hello.clone().is_some_and(|hello| !self.primary.fits(&mut self.common, cx, &hello)) => {
-            }
+            None if self
+                .common
+                .greeting
+                .hello()
+                .cloned()
+                .is_some_and(|hello| !self.primary.fits(&mut self.common, cx, &hello)) => {}
             None => {
                 self.primary.meet_peer(&mut self.common, cx);
                 self.bits_saved(cx);
@@ -267,12 +271,12 @@ impl Common {
                  power"
             ),
         };
-        let there = match &self.hello {
+        let there = match self.greeting.hello() {
             None => "a promotion there, if the peer is not primary already, needs --force",
             Some(_) => "a promotion there needs --force",
         };
         let follows = match (dirty_bytes, in_doubt) {
-            _ if self.peer_is_primary() => {
+            _ if self.greeting.is_primary() => {
                 "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
                  this node has"
                     .into()
@@ -282,19 +286,6 @@ impl Common {
             (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
         };
         format!("{differs}; {follows}")
-    }
-
-    /// As the peer said last, in this session.
-    fn peer_is_primary(&self) -> bool {
-        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
-    }
-
-    /// The peer is connected, and holds the image of this place, whole.
-    pub fn peer_stands_at(&self, place: Position) -> bool {
-        self.hello.as_ref().is_some_and(|hello| {
-            let identity = &hello.identity;
-            identity.position == place && !identity.inconsistent && hello.dirty_bytes == 0 && !hello.failed
-        })
     }
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on

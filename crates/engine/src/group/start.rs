@@ -133,7 +133,7 @@ impl Group {
         if cx.peer.link.is_some() {
             self.secondary.new_session();
             self.say_hello(cx, Kind::GroupHello);
-            if let Some(hello) = self.common.early_hello.take() {
+            if let Some(hello) = self.common.greeting.take_early() {
                 self.peer_hello(cx, hello);
             }
         }

@@ -326,11 +326,11 @@ impl Group {
             link_reason: link.reason.clone(),
             round_trip: link.round_trip(),
             rate_bytes_per_s: link.rate(),
-            role: self.common.hello.as_ref().map(|h| h.identity.role),
+            role: self.common.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
             told: None,
-            settings: self.common.peer_settings,
+            settings: self.common.greeting.settings(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             recovery_point: None,
         };

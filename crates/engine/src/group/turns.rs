@@ -141,7 +141,7 @@ impl Group {
         let may = self.common.role() == Role::Primary
             && matches!(self.common.phase, Phase::Running)
             && !matches!(self.common.state, State::Failed(_))
-            && self.common.hello.as_ref().is_some_and(|h| !h.failed)
+            && self.common.greeting.hello().is_some_and(|h| !h.failed)
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
         if may && self.primary.peer.full_is_wanted(&self.common) {
             self.primary.sync_in_turn(&mut self.common, cx, true);

@@ -391,7 +391,7 @@ impl Peer {
         let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
         let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
         let parent = common.sb.current.identity.parent;
-        let to = common.peers_run();
+        let to = common.greeting.run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);

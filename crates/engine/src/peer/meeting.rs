@@ -12,7 +12,7 @@ impl Peer {
 
     /// On a primary: the decision, and the row of the table it comes from.
     pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
-        let hello = common.hello.as_ref().filter(|_| common.role() == Role::Primary)?;
+        let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
         let (ours, theirs) = (self.numbers.identity_sent(common), &hello.identity);
         let earliest = common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {

@@ -60,7 +60,7 @@ impl Peer {
     }
 
     pub fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = &common.unfit {
+        if let Some(what) = common.greeting.unfit() {
             return cx.refuse(id, what);
         }
         if full {
@@ -158,7 +158,7 @@ impl Peer {
 
     /// A full sync over the peer that is connected is ordered, or is not any more.
     pub fn order_full(&mut self, common: &Common, full: bool) {
-        self.wanted.full = common.hello.as_ref().filter(|_| full).map(|hello| hello.identity.generation);
+        self.wanted.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
     }
 
     pub fn order_update(&mut self) {
@@ -172,7 +172,7 @@ impl Peer {
 
     /// The operator asked for a full sync.
     pub fn full_is_wanted(&self, common: &Common) -> bool {
-        let theirs = common.hello.as_ref().map(|hello| hello.identity.generation);
+        let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
         self.wanted.is_full(common.sb.current.identity.generation, theirs)
     }
 

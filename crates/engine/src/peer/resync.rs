@@ -165,7 +165,9 @@ impl Peer {
             // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
             _ => return,
         }
-        let fits = common.state == State::Logging && matches!(common.phase, Phase::Running) && common.hello.is_some();
+        let fits = common.state == State::Logging
+            && matches!(common.phase, Phase::Running)
+            && common.greeting.hello().is_some();
         let sb = &common.sb.current;
         let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
@@ -182,7 +184,7 @@ impl Peer {
 
     /// From logging: whether a sync may begin by itself. If not, the state says why.
     pub fn may_autosync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        if common.hello.is_none() {
+        if common.greeting.hello().is_none() {
             return false;
         }
         let waits = if common.settings.mode == Mode::Logging {
@@ -208,7 +210,7 @@ impl Peer {
             self.transition(common, cx, State::Logging, &why);
             return false;
         }
-        let healthy = common.hello.as_ref().is_some_and(|h| !h.failed) && !self.generation_due;
+        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !self.generation_due;
         let may = match self.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
             Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(common),
@@ -375,7 +377,7 @@ impl Peer {
         let from = common.place(self.stream_began);
         let dirty_bytes = common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
         let parent = common.sb.current.identity.parent;
-        let to = common.peers_run();
+        let to = common.greeting.run();
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
@@ -415,12 +417,7 @@ impl Peer {
         // Until now the order stood: what ends before the peer has heard of it is begun again.
         self.forget_orders();
         let ours = common.sb.current.identity;
-        if let Some(hello) = common.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.parent, theirs.position) = (ours.generation, ours.parent, begin);
-            theirs.handed_over = false;
-            theirs.inconsistent |= dirty;
-        }
+        common.greeting.took_up(&ours, begin, dirty);
     }
 
     /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
@@ -640,19 +637,11 @@ impl Peer {
         common.tidy_bits(cx);
         cx.event(common.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
-        if let Some(hello) = common.hello.as_mut() {
-            hello.identity.generation = common.sb.current.identity.generation;
-            hello.identity.inconsistent = false;
-        }
+        common.greeting.became_whole(common.sb.current.identity.generation);
         // It holds a whole image again.
         common.confirmed(common.place(applied));
         self.transition(common, cx, State::CatchingUp, "the sync is done");
     }
 }
 
-impl Common {
-    /// The run that the peer said it is in.
-    pub fn peers_run(&self) -> Incarnation {
-        self.hello.as_ref().map_or(Incarnation(0), |hello| hello.identity.incarnation)
-    }
-}
+impl Common {}

@@ -101,7 +101,7 @@ impl Peer {
             return Some(());
         }
         let at = usize::from(header.volume.0);
-        let (theirs, volume) = (*common.hello.as_ref()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
+        let (theirs, volume) = (*common.greeting.hello()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
         let last = header.offset.checked_add(words.len() as u64 * 8)?;
         let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
         // Its volume may be larger than ours.
@@ -173,7 +173,7 @@ impl Peer {
 impl Peer {
     /// The peer may have confirmed what this node lost with its power.
     pub fn settle_tail(&mut self, common: &mut Common, cx: &mut Cx) {
-        let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return };
+        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
         if !common.is_in_doubt() {
             self.settling = Settling::Done;
             return;
@@ -492,7 +492,7 @@ impl Common {
     /// and so has nothing to give.
     pub fn take_doubt_along(&mut self) {
         // One that failed may not know where it stands.
-        let hello = self.hello.as_ref().filter(|hello| !hello.failed);
+        let hello = self.greeting.hello().filter(|hello| !hello.failed);
         if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
             self.forget_doubt();
         }
@@ -508,7 +508,7 @@ impl Common {
 
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new());
+        let peer_has_lived = self.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
         match (self.sb.current.is_unmet(), peer_has_lived) {
             (false, _) => CLOSED_UNTIL_CHOSEN,
             (true, false) => CLOSED_UNTIL_MET,

@@ -381,15 +381,8 @@ impl Common {
     pub fn confirmed(&mut self, place: Position) {
         let known = &mut self.sb.current.confirmed;
         known.place = place;
-        if let Some(hello) = self.hello.as_mut() {
-            if !hello.identity.inconsistent {
-                known.image = place;
-            }
-            let theirs = &mut hello.identity.position;
-            let same_run = (theirs.generation, theirs.incarnation) == (place.generation, place.incarnation);
-            if same_run && theirs.seq < place.seq {
-                *theirs = place;
-            }
+        if self.greeting.applied(place) {
+            known.image = place;
         }
     }
 }

@@ -154,10 +154,7 @@ impl Primary {
         let Some(cut) = self.peer.cut.as_mut() else { return };
         cut.done = true;
         let (from, wall, payload_bytes) = (cut.from, cut.wall, cut.payload_bytes);
-        if let Some(hello) = common.hello.as_mut() {
-            let theirs = &mut hello.identity;
-            (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);
-        }
+        common.greeting.holds_snapshot(from);
         common.confirmed(from);
         common.volumes.iter_mut().for_each(Volume::settle_cut);
         common.empty_scratch();

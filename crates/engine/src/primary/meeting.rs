@@ -32,20 +32,19 @@ impl Primary {
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
     pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
-        let Some(what) = &unfit else {
-            if common.unfit.take().is_some() && common.role() == Role::Secondary {
+        let Some(what) = unfit else {
+            if common.greeting.accept() && common.role() == Role::Secondary {
                 common.reason.clear();
             }
             return true;
         };
-        common.hello = None;
+        common.greeting.refuse(what.clone());
         cx.event(common.id(), Event::Note(what.clone()));
         self.fail_held(common, cx);
-        self.fall_if_primary(common, cx, what);
+        self.fall_if_primary(common, cx, &what);
         if common.role() == Role::Secondary {
-            common.reason.clone_from(what);
+            common.reason = what;
         }
-        common.unfit = unfit;
         false
     }
 
@@ -57,7 +56,7 @@ impl Primary {
             return;
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };
-        let Some(hello) = &common.hello else { return };
+        let Some(hello) = common.greeting.hello() else { return };
         let (granted, failed) = (hello.granted_bytes, hello.failed);
         cx.event(common.id(), Event::Decided { row, decision });
         if !failed && !matches!(decision, Decision::Continue(_)) {

@@ -23,7 +23,7 @@ impl Primary {
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
     pub fn settle(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let (Some(hello), Some(link)) = (&common.hello, cx.peer.link) else { return false };
+        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return false };
         match self.peer.settling {
             Settling::Done => return true,
             Settling::NotYet if self.peer.peer_went_back(common) => {
@@ -46,12 +46,13 @@ impl Primary {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask.
     pub fn settle_fork(&mut self, common: &mut Common, cx: &mut Cx) {
-        let peer_is_new = common.hello.as_ref().is_some_and(|hello| hello.identity.is_new());
+        let peer_is_new = common.greeting.hello().is_some_and(|hello| hello.identity.is_new());
         if self.peer.withheld && common.sb.current.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
             return self.peer.nothing_in_doubt(common, cx);
         }
-        if self.peer.withheld && common.hello.as_ref().is_some_and(|hello| common.followed_in_doubt(&hello.identity)) {
+        if self.peer.withheld && common.greeting.hello().is_some_and(|hello| common.followed_in_doubt(&hello.identity))
+        {
             self.settle(common, cx);
         }
     }
@@ -83,13 +84,7 @@ impl Primary {
     pub fn bits_joined(&mut self, common: &mut Common, cx: &mut Cx) {
         if matches!(self.peer.settling, Settling::StoringBits) {
             self.peer.settling = Settling::NotYet;
-            if let Some(hello) = &mut common.hello {
-                // If it went back to its image, what it undid is marked here now: less has to stand there from here on.
-                let known = &mut common.sb.current.confirmed;
-                let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
-                known.place = known.place.min(hello.identity.position).max(earliest);
-                hello.dirty_bytes = 0;
-            }
+            common.greeting.bits_joined(&mut common.sb.current.confirmed);
             self.meet_if_apart(common, cx);
         }
     }

@@ -461,7 +461,7 @@ impl Secondary {
 impl Secondary {
     /// A primary begins another stream.
     pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
-        if !common.is_of_the_peer(begin.from, begin.parent) {
+        if !common.greeting.is_in_run(begin.from, begin.parent) {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.streaming = false;

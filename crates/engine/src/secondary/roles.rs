@@ -22,7 +22,7 @@ impl Secondary {
     pub fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
-        let hello = match &common.hello {
+        let hello = match common.greeting.hello() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
                 return Some(format!(
@@ -67,7 +67,7 @@ impl Secondary {
 
     pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
         let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
-        let never_left = common.takes_demotion_back() && common.peer_stands_at(self.position());
-        !never_left && common.hello.as_ref().is_none_or(|hello| !handed_over(&hello.identity))
+        let never_left = common.takes_demotion_back() && common.greeting.stands_at(self.position());
+        !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
 }

@@ -9,7 +9,7 @@ use crate::secondary::Secondary;
 impl Secondary {
     /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
     pub fn begin_sizes(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(hello) = common.hello.as_ref().filter(|hello| hello.identity.role == Role::Primary) {
+        if let Some(hello) = common.greeting.hello().filter(|hello| hello.identity.role == Role::Primary) {
             self.primary_bytes.clone_from(&hello.volume_bytes);
         }
         self.follow_sizes(common, cx, common.sb.current.rollback_point.id == 0);

@@ -76,8 +76,7 @@ impl Secondary {
         if hello.identity.role != Role::Primary {
             self.told_is_past();
         }
-        common.peer_settings = Some(hello.settings);
-        common.hello = Some(hello);
+        common.greeting.take_up(hello);
     }
 
     /// The state that the primary told in this session.
