@@ -83,9 +83,9 @@ impl Group {
                 self.common.pull_read(cx, range, (session, question), result)
             }
             Some(Op::PullWrite { bytes }) => {
-                self.primary.peer.pull_written(&mut self.common, cx, bytes, result.is_ok())
+                self.primary.peer.reconcile.pull_written(&mut self.common, cx, bytes, result.is_ok())
             }
-            Some(Op::PullFlush) => self.primary.peer.pull_flushed(&mut self.common, cx, result.is_ok()),
+            Some(Op::PullFlush) => self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok()),
             Some(Op::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
             Some(Op::ReplicaFlush) => self.secondary.replica_flush_done(&mut self.common, cx, result.is_ok()),
             Some(Op::SaveRead { piece }) => self.secondary.save_read_done(&mut self.common, cx, piece, result),
@@ -305,7 +305,7 @@ impl Group {
             // `proceed` looks at the deadline.
             GroupTimer::Drain => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
-            GroupTimer::StartAlone => self.primary.peer.start_alone(&mut self.common, cx),
+            GroupTimer::StartAlone => self.primary.peer.reconcile.start_alone(&mut self.common, cx),
         }
     }
 

@@ -8,9 +8,9 @@ pub mod meeting;
 pub mod numbers;
 pub mod orders;
 pub mod queue;
+pub mod reconcile;
 pub mod repair;
 pub mod resync;
-pub mod settle;
 pub mod stall;
 pub mod status;
 pub mod stream;
@@ -19,16 +19,18 @@ use crate::Event;
 use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
-use crate::ids::Seq;
+use crate::ids::{Generation, Position, Seq};
 use crate::peer::cuts::{CatchUp, Cut};
 use crate::peer::numbers::Numbers;
 use crate::peer::orders::Wanted;
 use crate::peer::queue::Queue;
+use crate::peer::reconcile::Reconcile;
 use crate::peer::repair::Repair;
 use crate::peer::resync::Resync;
-use crate::peer::settle::{Pulling, Settling};
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
 use crate::shared::time::{Mono, Wall};
 use crate::state::{State, legal};
 use alloc::string::ToString;
@@ -53,16 +55,7 @@ pub(crate) struct Peer {
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,
     pub repair: Repair,
-    /// Not served yet: what the peer confirmed of the run before may be missing here.
-    pub withheld: bool,
-    withheld_since: Mono,
-    /// How far this session's settling has come.
-    pub settling: Settling,
-    /// What the peer was asked so far, counted.
-    pub questions: u64,
-    pub pulling: Pulling,
-    /// A full sync begins when the settling is on record.
-    pub full_sync_due: bool,
+    pub reconcile: Reconcile,
     /// For tags of generations that begin without a promotion.
     entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -94,12 +87,7 @@ impl Peer {
             recovered: None,
             passes: 0,
             repair: Repair::default(),
-            withheld: false,
-            withheld_since: Mono(0),
-            settling: Settling::NotYet,
-            questions: 0,
-            pulling: Pulling::default(),
-            full_sync_due: false,
+            reconcile: Reconcile::new(),
             entropy: 0,
             generation_due: false,
             reserved_bytes: 0,
@@ -114,7 +102,7 @@ impl Peer {
 
     /// Requests are accepted.
     pub fn serves(&self, common: &Common) -> bool {
-        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.withheld
+        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.reconcile.is_withheld()
     }
 
     /// Of that, what is to be sent. A primary holds nothing else.
@@ -179,13 +167,12 @@ impl Peer {
     }
 
     pub fn session_begins(&mut self, cx: &Cx) {
-        self.settling = Settling::NotYet;
+        self.reconcile.session_begins();
         self.stall.link_up(cx.now.mono);
     }
 
     pub fn session_ends(&mut self) {
-        self.settling = Settling::NotYet;
-        self.full_sync_due = false;
+        self.reconcile.session_ends();
     }
 
     /// The peer has all there is.
@@ -212,5 +199,44 @@ impl Peer {
         if common.state == State::Replicating {
             assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
         }
+    }
+
+    // ---- a history that goes on alone -------------------------------------------------------------------------------
+
+    // ---- a history that goes on alone -------------------------------------------------------------------------------
+
+    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
+    /// histories can be told apart (rule 5).
+    ///
+    /// True: it is being recorded, and writes wait for it.
+    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let sb = &mut common.sb.current;
+        if self.stream.is_some()
+            || self.cut.is_some()
+            || sb.alone
+            || self.generation_due
+            || sb.identity.generation.is_blank()
+        {
+            return self.generation_due;
+        }
+        cx.marks.hit(Mark::GenerationContinued);
+        let old = sb.identity;
+        sb.identity.parent =
+            Position { generation: old.generation, incarnation: old.incarnation, seq: self.numbers.last() };
+        let number = old.generation.number_after(0);
+        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.continued = true;
+        sb.alone = true;
+        self.generation_due = true;
+        common.save_in_both_slots(cx, AfterSuper::NewGeneration);
+        true
+    }
+
+    pub fn generation_is_due(&self) -> bool {
+        self.generation_due
+    }
+
+    pub fn generation_recorded(&mut self) {
+        self.generation_due = false;
     }
 }

@@ -5,7 +5,6 @@ pub mod cuts;
 pub mod held_up;
 pub mod meeting;
 pub mod orders;
-pub mod reconcile;
 pub mod resync;
 pub mod stall;
 pub mod stream;

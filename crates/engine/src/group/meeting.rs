@@ -5,7 +5,6 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
 use crate::group::Group;
-use crate::ids::Seq;
 use crate::state::State;
 use crate::{Event, FramePayload};
 use alloc::vec::Vec;
@@ -19,13 +18,13 @@ impl Group {
         match (header.kind, payload) {
             (Kind::BitsAsk, FramePayload::None) => self.common.bits_asked(header.seq),
             // Of a question that was given up meanwhile.
-            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if header.seq != Seq(self.primary.peer.questions) => {}
+            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
             (Kind::Bits, FramePayload::Control(words)) => {
-                self.primary.peer.bits_arrived(&mut self.common, cx, header, words)?;
+                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, words)?;
                 self.bits_saved(cx);
             }
             (Kind::Bits, FramePayload::None) => {
-                self.primary.peer.bits_arrived(&mut self.common, cx, header, &[])?;
+                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, &[])?;
                 self.bits_saved(cx);
             }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
@@ -45,7 +44,7 @@ impl Group {
             }
             (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {
-                self.primary.peer.pulled(&mut self.common, cx, header, buf.clone())?
+                self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }
             _ => return None,
         }
@@ -88,7 +87,7 @@ impl Group {
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {
-            self.primary.peer.stop_asking();
+            self.primary.peer.reconcile.stop_asking();
         }
         // A change of roles may turn sizes that were fine into ones that are not.
         if !self.primary.fits(&mut self.common, cx, &hello) {

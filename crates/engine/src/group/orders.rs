@@ -68,7 +68,7 @@ impl Group {
         }
         if self.common.role() == Role::Primary {
             self.primary.release_blocked(&mut self.common, cx);
-            self.primary.peer.start_alone(&mut self.common, cx);
+            self.primary.peer.reconcile.start_alone(&mut self.common, cx);
         }
         if settings.autosync && !before.autosync {
             self.primary.try_autosync(&mut self.common, cx);
@@ -107,9 +107,9 @@ impl Group {
         (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
         self.primary.peer.ordered(cx.now.mono);
         if overrules {
-            self.primary.peer.ask_nothing(&mut self.common, cx);
+            self.primary.peer.reconcile.ask_nothing(&mut self.common, cx);
         } else {
-            self.primary.peer.settle_by_order(&mut self.common, cx);
+            self.primary.peer.reconcile.by_order(&mut self.common, cx);
         }
         let in_step = self.common.state.sends() && !full;
         if !in_step && !full {
@@ -135,7 +135,7 @@ impl Group {
             }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
-                self.primary.peer.never_served(&mut self.common);
+                self.primary.peer.reconcile.never_served(&mut self.common);
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.phase = Phase::Stopping { deadline };
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
@@ -217,7 +217,7 @@ impl Group {
                     self.primary.cut_sync_short(&mut self.common, cx);
                 }
                 self.primary.peer.primary_at_rest(&mut self.common, cx)
-                    && self.primary.peer.pulled_is_durable(&mut self.common, cx)
+                    && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
                     && (overdue || !self.primary.peer.peer_is_behind())
             }
             Role::Secondary => {
@@ -249,10 +249,10 @@ impl Group {
             AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
-            AfterBits::Joined { question } if question == self.primary.peer.questions => {
+            AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {
                 self.primary.bits_joined(&mut self.common, cx)
             }
-            AfterBits::Pull { question } if question == self.primary.peer.questions => {
+            AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
                 self.primary.begin_pull(&mut self.common, cx)
             }
             // Asked anew meanwhile: what that answer says is stored by itself.

@@ -58,7 +58,7 @@ impl Group {
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Settled => {
-                self.primary.settled_recorded(&mut self.common, cx);
+                self.primary.reconciled_recorded(&mut self.common, cx);
                 self.bits_saved(cx);
             }
             AfterSuper::ServedInDoubt => {

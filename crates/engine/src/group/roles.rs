@@ -37,7 +37,7 @@ impl Group {
             self.primary.cut_sync_short(&mut self.common, cx);
         }
         if !self.primary.peer.primary_at_rest(&mut self.common, cx)
-            || !self.primary.peer.pulled_is_durable(&mut self.common, cx)
+            || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
         {
             return;
         }
@@ -231,7 +231,7 @@ impl Group {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
             self.common.reason = "promoted".into();
-            self.primary.peer.open_or_withhold(&mut self.common, cx);
+            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
             cx.answer(id, answer.told(self.common.greeting.is_primary()));
         }
         self.say_hello(cx, Kind::GroupState);

@@ -128,7 +128,7 @@ impl Group {
         );
         self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
         if identity.role == Role::Primary {
-            self.primary.peer.open_or_withhold(&mut self.common, cx);
+            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
         }
         if cx.peer.link.is_some() {
             self.secondary.new_session();

@@ -265,7 +265,7 @@ impl Group {
             reason: self
                 .secondary
                 .standstill(&self.common)
-                .map_or_else(|| self.primary.peer.shown_reason(&self.common), |(_, why)| why.into()),
+                .map_or_else(|| self.primary.peer.reconcile.shown_reason(&self.common), |(_, why)| why.into()),
             starting: matches!(self.common.phase, Phase::Starting(_)),
             changed_outside: role == Role::Primary && self.common.sb.current.changed_outside,
             protection: self.primary.peer.protection(&self.common),

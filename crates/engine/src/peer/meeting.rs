@@ -1,9 +1,11 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
 use crate::common::Common;
-use crate::formats::identity::{Decision, Role, Row, Why, row, row_back, went_back};
+use crate::context::Cx;
+use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::peer::Peer;
+use crate::state::State;
 
 impl Peer {
     pub fn decision(&self, common: &Common) -> Option<Decision> {
@@ -22,8 +24,19 @@ impl Peer {
         Some((row, row.decision(&ours, theirs)))
     }
 
-    pub fn peer_went_back(&self, common: &Common) -> bool {
-        matches!(self.decision(common), Some(Decision::NeedsFullSync(Why::PeerWentBack { .. })))
+    /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
+    pub fn begins_reconciled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.reconcile.recorded();
+        if matches!(common.state, State::Failed(_)) {
+            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
+            return true;
+        }
+        self.reconcile.open_exports(common, cx);
+        let is_full = self.reconcile.take_due_full_sync() && self.full_is_wanted(common);
+        if is_full {
+            self.begin_full_sync(common, cx);
+        }
+        is_full
     }
 }
 

@@ -71,7 +71,7 @@ impl Peer {
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
         }
-        if self.waits_for_choice(common) {
+        if self.reconcile.waits_for_choice(common) {
             // It would be forgotten before it counts.
             return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
         }
@@ -106,7 +106,7 @@ impl Peer {
             return cx.refuse(id, "this node is the secondary already");
         }
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
-        self.stop_settling(common);
+        self.reconcile.stop(common);
         self.forget_orders();
         common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
         common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);

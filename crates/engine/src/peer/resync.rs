@@ -13,7 +13,6 @@ use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::Peer;
 use crate::peer::queue::{Body, Item, cost};
-use crate::peer::settle::Settling;
 use crate::peer::stall::unreadable;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
@@ -158,12 +157,8 @@ impl Common {
 
 impl Peer {
     pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
-        match self.settling {
-            Settling::Done if self.full_is_wanted(common) => {}
-            // Once it is on record that nothing will be pulled.
-            Settling::Draining | Settling::Recording => return self.full_sync_due = true,
-            // Another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
-            _ => return,
+        if !self.reconcile.may_sync_in_full() || !self.full_is_wanted(common) {
+            return;
         }
         let fits = common.state == State::Logging
             && matches!(common.phase, Phase::Running)

@@ -12,7 +12,7 @@ use core::time::Duration;
 
 impl Peer {
     pub fn sync_is_ordered(&self, common: &Common) -> bool {
-        let waits = self.wanted.is_update() || self.full_sync_due || self.full_is_wanted(common);
+        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.full_is_wanted(common);
         waits && common.role() == Role::Primary && !self.syncs()
     }
 

@@ -4,11 +4,13 @@ use crate::Event;
 use crate::common::{Common, Phase};
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
-use crate::formats::wire::GroupHello;
+use crate::formats::wire::{GroupHello, Header, VolumeRange};
 use crate::peer::meeting::features_missing;
+use crate::peer::reconcile::Reconciled;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
+use alloc::vec::Vec;
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
@@ -64,7 +66,7 @@ impl Primary {
         }
         match decision {
             _ if failed => self.peer_failed(common, cx),
-            Decision::Continue(_) | Decision::UpdateSync if !self.settle(common, cx) => {
+            Decision::Continue(_) | Decision::UpdateSync if !self.reconcile(common, cx) => {
                 if self.peer.streams() {
                     self.fail_held(common, cx);
                     self.fall_to_logging(common, cx, "the peer holds differences of its own");
@@ -85,8 +87,8 @@ impl Primary {
                 if self.peer.full_is_wanted(common) {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(common, cx, true);
-                } else {
-                    self.settle_fork(common, cx);
+                } else if self.peer.reconcile.reconciles_fork(common, cx) {
+                    self.reconcile(common, cx);
                 }
             }
             Decision::Refuse(why) => {
@@ -94,6 +96,67 @@ impl Primary {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
+        }
+    }
+
+    // ---- before anything is sent, what both know is reconciled ------------------------------------------------------
+
+    /// Whether this session may go on to send; if not, what is missing was asked for.
+    pub fn reconcile(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.go_on(common, cx, decision);
+        self.go_on_reconciled(common, cx, reconciled)
+    }
+
+    fn go_on_reconciled(&mut self, common: &mut Common, cx: &mut Cx, reconciled: Reconciled) -> bool {
+        if let Reconciled::Asks(why) = &reconciled {
+            self.fall_to_logging(common, cx, why);
+        }
+        matches!(reconciled, Reconciled::Done)
+    }
+
+    pub fn tail_arrived(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        header: &Header,
+        more: Vec<VolumeRange>,
+    ) -> Option<()> {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.tail_arrived(common, cx, header, more, decision)?;
+        self.go_on_reconciled(common, cx, reconciled);
+        Some(())
+    }
+
+    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.begin_pull(common, cx, decision);
+        self.go_on_reconciled(common, cx, reconciled);
+    }
+
+    pub fn bits_joined(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.reconcile.bits_joined(common) {
+            self.meet_if_apart(common, cx);
+        }
+    }
+
+    /// What was reconciled is on record.
+    pub fn reconciled_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !self.peer.begins_reconciled(common, cx) {
+            self.meet_if_apart(common, cx);
+        }
+    }
+
+    pub fn serves_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.reconcile.serves_in_doubt(common, cx) {
+            self.meet_if_apart(common, cx);
+        }
+    }
+
+    /// Something that stood in the way of a sync is done.
+    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.is_apart() {
+            self.meet_peer(common, cx);
         }
     }
 }

@@ -89,9 +89,9 @@ impl Primary {
             self.fall_to_logging(common, cx, "the operator asked for a sync");
         }
         if full {
-            self.peer.ask_nothing(common, cx);
+            self.peer.reconcile.ask_nothing(common, cx);
             common.mark_everything(cx);
-        } else if self.settle(common, cx) {
+        } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);
         }
         true
