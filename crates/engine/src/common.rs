@@ -1,21 +1,25 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
 
+use alloc::format;
 use alloc::string::String;
+use core::time::Duration;
 
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::saving::Saver;
+use crate::formats::identity::Role;
 use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::BitmapWriter;
-use crate::records::record::SuperWriter;
+use crate::records::record::{AfterSuper, SuperWriter};
 use crate::secondary::answers::Answers;
-use crate::secondary::rollback::Rollback;
+use crate::secondary::rollback::{Rollback, Then};
 use crate::shared::greeting::Greeting;
 use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
-use crate::{GroupConfig, Settings};
+use crate::{GroupConfig, Output, Settings};
 
 /// What the group is busy with besides serving.
 #[derive(Debug)]
@@ -109,6 +113,68 @@ impl Common {
             wants_memory: false,
             waits_for_memory: false,
             config,
+        }
+    }
+}
+
+impl Common {
+    pub fn id(&self) -> GroupId {
+        self.config.id
+    }
+
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
+        self.sb.save(&self.saver.store, &mut self.slots, cx, then);
+    }
+
+    /// As [`Common::save`]; `then` follows once both slots say it.
+    pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
+        self.sb.save_in_both_slots(&self.saver.store, &mut self.slots, cx, then);
+    }
+
+    pub fn role(&self) -> Role {
+        self.sb.current.identity.role
+    }
+
+    // ---- tokens and operations -------------------------------------------------------------------------------------
+
+    /// A number of this primary's present run.
+    pub fn place(&self, seq: Seq) -> Position {
+        let identity = &self.sb.current.identity;
+        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
+    }
+
+    /// It is not known yet who this node is. A rollback that was cut short is finished first.
+    pub fn is_starting(&self) -> bool {
+        match &self.phase {
+            // One that failed on the way says so, to operators and to its peer.
+            _ if matches!(self.state, State::Failed(_)) => false,
+            Phase::Starting(_) => true,
+            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
+            _ => false,
+        }
+    }
+
+    pub fn has_stopped(&self) -> bool {
+        matches!(self.phase, Phase::Stopped)
+    }
+
+    /// The peer broke the protocol: this session ends.
+    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
+        if let Some(link) = cx.peer.link {
+            cx.refused = true;
+            let reason = format!("group {}: the peer sent {what}", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+    }
+
+    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
+        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+        if timer == GroupTimer::Autosync {
+            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
+            cx.timers.set_sooner(key, at);
+        } else {
+            cx.timers.set_if_idle(key, at);
         }
     }
 }

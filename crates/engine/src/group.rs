@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::{Common, Phase};
-use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
@@ -14,7 +14,7 @@ use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::Then;
 use crate::shared::time::Now;
-use crate::{GroupConfig, IoDone, IoError, Output, SendPayload, limits};
+use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
 
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
@@ -136,9 +136,9 @@ impl Group {
 
     /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
     pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
-        if broken == Broken::VolumeFlush && !self.common.sb.lost_caches {
-            self.common.caches_lost();
-            if self.common.sb.lost_caches {
+        if broken == Broken::VolumeFlush && !self.common.sb.has_lost_caches() {
+            self.common.sb.caches_lost();
+            if self.common.sb.has_lost_caches() {
                 self.common.save(cx, None);
             }
         }
@@ -174,7 +174,7 @@ impl Group {
     /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
     /// when that failed.
     fn told_identity(&self) -> Identity {
-        let durable = self.common.sb.durable;
+        let durable = self.common.sb.durable();
         if durable.role == self.common.role() {
             return self.identity();
         }
@@ -286,7 +286,7 @@ impl Group {
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
             GroupTimer::LocalFlush => self.primary.peer.numbers.flush_for_bits(&mut self.common, cx),
-            GroupTimer::RecordAgain => self.common.record_again(cx),
+            GroupTimer::RecordAgain => self.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
@@ -328,58 +328,6 @@ impl Group {
         match self.common.role() {
             Role::Primary => self.primary.peer.numbers.clock_behind(now),
             Role::Secondary => self.secondary.primary_clock_ahead(),
-        }
-    }
-}
-
-impl Common {
-    pub fn id(&self) -> GroupId {
-        self.config.id
-    }
-
-    pub fn role(&self) -> Role {
-        self.sb.current.identity.role
-    }
-
-    // ---- tokens and operations -------------------------------------------------------------------------------------
-
-    /// A number of this primary's present run.
-    pub fn place(&self, seq: Seq) -> Position {
-        let identity = &self.sb.current.identity;
-        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
-    }
-
-    /// It is not known yet who this node is. A rollback that was cut short is finished first.
-    pub fn is_starting(&self) -> bool {
-        match &self.phase {
-            // One that failed on the way says so, to operators and to its peer.
-            _ if matches!(self.state, State::Failed(_)) => false,
-            Phase::Starting(_) => true,
-            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
-            _ => false,
-        }
-    }
-
-    fn has_stopped(&self) -> bool {
-        matches!(self.phase, Phase::Stopped)
-    }
-
-    /// The peer broke the protocol: this session ends.
-    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
-        if let Some(link) = cx.peer.link {
-            cx.refused = true;
-            let reason = format!("group {}: the peer sent {what}", self.id().0);
-            cx.out.push_back(Output::CloseLink { link, reason });
-        }
-    }
-
-    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
-        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
-        if timer == GroupTimer::Autosync {
-            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
-            cx.timers.set_sooner(key, at);
-        } else {
-            cx.timers.set_if_idle(key, at);
         }
     }
 }

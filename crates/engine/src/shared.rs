@@ -6,6 +6,7 @@ pub mod link;
 pub mod marks;
 pub mod memory;
 pub mod newest;
+pub mod promotion;
 pub mod ranges;
 pub mod share;
 pub mod size;

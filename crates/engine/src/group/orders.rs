@@ -192,13 +192,13 @@ impl Group {
     }
 
     pub fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
-        if self.common.sb.in_flight {
+        if self.common.sb.is_writing() {
             return;
         }
         if matches!(self.common.state, State::Failed(_)) {
             // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
             // that is tried again until the deadline.
-            if !self.common.sb.lost_caches || cx.now.mono >= deadline {
+            if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
                 self.common.phase = Phase::Stopped;
             }
             return;

@@ -1,37 +1,74 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
-use crate::Event;
-use crate::common::Phase;
-use crate::context::Cx;
+use crate::{Event, limits};
+use alloc::format;
+
+use crate::common::{Common, Phase};
+use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::Kind;
 use crate::group::Group;
+use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::state::{Broken, State};
 
 impl Group {
     /// A fault on purpose: goes on before what was to be recorded first is durable.
     pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
-        loop {
-            let then = self.common.followers_of_nothing();
-            if then.is_empty() {
-                return;
-            }
+        while planted(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
+            let then = self.common.sb.take_followers();
             then.into_iter().for_each(|then| self.after_super(cx, then));
         }
     }
 
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
-        match self.common.superblock_written(ok) {
+        match self.common.sb.written(ok) {
             Err(broken) => {
                 self.fail(cx, broken);
-                return self.common.update_failed(cx);
+                return self.update_failed(cx);
             }
             // Nobody else says so any more.
             Ok(true) if matches!(self.common.state, State::Failed(_)) => self.say_hello(cx, Kind::GroupState),
             Ok(_) => {}
         }
-        for then in self.common.followers_of_update(cx) {
+        let Common { sb, saver, slots, .. } = &mut self.common;
+        for then in sb.followers(&saver.store, slots, cx) {
             self.after_super(cx, then);
+        }
+    }
+
+    /// The superblock could not be written: whoever waits for it is told, and what caches lost is tried again.
+    fn update_failed(&mut self, cx: &mut Cx) {
+        for then in self.common.sb.take_followers() {
+            match then {
+                AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
+                    self.common.flush_failed(cx, waiters);
+                }
+                AfterSuper::Answer { id, .. } | AfterSuper::PointGone { answer: Some((id, _)) } => {
+                    cx.refuse(id, Broken::Superblock.words());
+                }
+                AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    self.common.phase = Phase::Running;
+                    // One of its slots may say it.
+                    let why = format!(
+                        "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \
+                         'farshore status' before another node gets a role",
+                        Broken::Superblock.words()
+                    );
+                    cx.refuse(id, &why);
+                }
+                _ => {}
+            }
+        }
+        if self.common.sb.has_lost_caches() {
+            self.common.set_timer(cx, GroupTimer::RecordAgain, limits::RECORD_AGAIN_AFTER);
+        }
+    }
+
+    /// The group has failed, but what its caches lost is the one thing that the next start has to know.
+    pub fn record_again(&mut self, cx: &mut Cx) {
+        let sb = &self.common.sb;
+        if sb.has_lost_caches() && !sb.is_writing() && !matches!(self.common.phase, Phase::Stopped) {
+            self.common.save(cx, None);
         }
     }
 

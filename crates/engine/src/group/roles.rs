@@ -16,6 +16,7 @@ use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
+use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::Size;
 use crate::shared::time::Mono;
 use crate::state::{Broken, State};
@@ -306,31 +307,6 @@ impl Common {
                 before.word()
             )
         })
-    }
-}
-
-/// What a promotion came to.
-#[derive(Debug)]
-pub(crate) struct PromotionAnswer {
-    /// The image that was promoted.
-    at: String,
-    /// What it lacks, and what follows for the peer.
-    follows: String,
-    other_mode: String,
-    warn: bool,
-}
-
-impl PromotionAnswer {
-    /// A peer that is primary, before or since, goes on with what is not here.
-    fn told(self, both_are_primary: bool) -> CommandResult {
-        let PromotionAnswer { at, follows, other_mode, warn } = self;
-        if both_are_primary {
-            return CommandResult::Warning(format!(
-                "{at}; both nodes are primary now: what the other one acknowledges is not here, and one of them is to be demoted{other_mode}"
-            ));
-        }
-        let text = format!("{at}; {follows}{other_mode}");
-        if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) }
     }
 }
 

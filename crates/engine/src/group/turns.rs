@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::common::Phase;
 use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
+use crate::formats::superblock::Superblock;
 use crate::group::Group;
 use crate::group::start::{CannotStart, StartStage};
 use crate::ids::GroupId;
@@ -33,7 +34,7 @@ impl Node {
         assert!(matches!(group.common.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
         group.refused = Some(why);
         if let Some(identity) = recorded {
-            (group.common.sb.current.identity, group.common.sb.durable) = (identity, identity);
+            group.common.sb.take_up(Superblock { identity, ..Superblock::default() }, identity);
         }
     }
 

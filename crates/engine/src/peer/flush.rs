@@ -165,7 +165,7 @@ impl Peer {
 
     pub fn tell_primary_state(&mut self, common: &mut Common, cx: &mut Cx) {
         // What is not on record the peer was not told.
-        let is_known = common.role() == Role::Primary && common.sb.durable.role == Role::Primary;
+        let is_known = common.role() == Role::Primary && common.sb.durable().role == Role::Primary;
         if !is_known || common.greeting.hello().is_none() {
             return;
         }

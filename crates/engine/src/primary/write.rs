@@ -155,7 +155,7 @@ impl Primary {
             waiters.append(&mut volume.flush_now);
             waiters.append(&mut volume.flush_later);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
-            common.caches_lost();
+            common.sb.caches_lost();
             common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
             return Err(Broken::VolumeFlush);
         }

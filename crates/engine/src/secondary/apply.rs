@@ -255,7 +255,7 @@ impl Secondary {
             // One update: the whole sync counts, or nothing of it.
             identity.inconsistent = false;
             self.sync_end = None;
-            common.drop_rollback_point(None);
+            common.sb.drop_rollback_point(None);
             self.forget_bits(common);
             common.forget_doubt();
             self.follow_sizes(common, cx, true);
@@ -329,7 +329,7 @@ impl Secondary {
             (Phase::Starting(StartStage::Replay(_)), _) => true,
             _ => false,
         };
-        if due && common.counts_too_few() {
+        if due && common.sb.counts_too_few(&common.saver.store) {
             cx.marks.hit(Mark::CountedWithoutCycle);
             common.save(cx, None);
         }
@@ -361,7 +361,7 @@ impl Secondary {
     /// What waited for space lands, and the next cycle is looked for.
     pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
         self.land(common, cx);
-        if self.written > self.applied || common.counts_too_few() {
+        if self.written > self.applied || common.sb.counts_too_few(&common.saver.store) {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }

@@ -332,7 +332,7 @@ impl Secondary {
     pub fn proceed_sync_begin(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
-        let records = common.sb.after.iter().any(|(_, then)| matches!(then, AfterSuper::SyncReady { .. }));
+        let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));
         if records || !self.replica_at_rest(common, cx) {
             return;
         }

@@ -234,7 +234,7 @@ impl Secondary {
     }
 
     fn replay_ended(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.counts_too_few() {
+        if common.sb.counts_too_few(&common.saver.store) {
             // Should this start fail from here on, what it has saved and overwritten is on record.
             return common.save(cx, Some(AfterSuper::ReplayCounted));
         }

@@ -573,23 +573,6 @@ impl Common {
         }
     }
 
-    /// What the superblock says of the undo store is brought up to date; called before each update is written.
-    pub fn note_rollback_point(&mut self) {
-        let point = &mut self.sb.current.rollback_point;
-        if point.id != 0 && self.saver.store.mark() == Some(point.id) {
-            point.batches = self.saver.store.durable_batches();
-            point.reserved_bytes = self.saver.store.reserved_bytes();
-        }
-    }
-
-    /// The next superblock update has no rollback point; once it is durable, nothing is saved any more.
-    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
-        if self.sb.current.rollback_point.id != 0 {
-            self.sb.current.rollback_point = RollbackPoint::default();
-            self.after_next_save(AfterSuper::PointGone { answer });
-        }
-    }
-
     /// An operator gives the rollback point up by its name.
     pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
         let point = self.sb.current.rollback_point;
@@ -601,7 +584,7 @@ impl Common {
             return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
         }
         let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
-        self.drop_rollback_point(Some((id, text)));
+        self.sb.drop_rollback_point(Some((id, text)));
         self.save(cx, None);
     }
 

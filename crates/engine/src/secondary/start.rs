@@ -135,8 +135,8 @@ impl Secondary {
         if (found.node, found.peer) == (common.config.peer, common.node) {
             return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
         }
-        common.sb.current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
-        common.sb.durable = found.identity;
+        let current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        common.sb.take_up(current, found.identity);
         common.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
         common.volumes.take_up_sizes(&found.sizes);
         common.take_up_confirmed(found.confirmed);

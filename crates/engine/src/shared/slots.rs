@@ -69,6 +69,10 @@ impl Slots {
         Slots { group, ops: Vec::new(), free: Vec::new() }
     }
 
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
     /// The operation is under way; its completion brings the token back.
     pub fn start(&mut self, op: Op) -> Token {
         Token::new(self.group, self.insert(op))

@@ -59,7 +59,7 @@ impl Reconcile {
         let then = AfterSuper::StaysClosed { told };
         common.sb.current.given_up = Seq(u64::MAX);
         self.never_served(common);
-        common.sb.after.retain(|(_, then)| !matches!(then, AfterSuper::ServedInDoubt));
+        common.sb.forget(|then| matches!(then, AfterSuper::ServedInDoubt));
         common.save_in_both_slots(cx, then);
     }
 
