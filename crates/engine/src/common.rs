@@ -6,11 +6,12 @@ use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::saving::Saver;
+use crate::formats::cell::Head;
 use crate::formats::identity::Role;
 use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::records::activity::Activity;
-use crate::records::bits::BitmapWriter;
+use crate::records::bits::{BitmapWriter, Bits};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::secondary::answers::Answers;
 use crate::secondary::rollback::{Rollback, Then};
@@ -19,7 +20,7 @@ use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
-use crate::{GroupConfig, Output, Settings};
+use crate::{GroupConfig, Output, Settings, limits};
 
 /// What the group is busy with besides serving.
 #[derive(Debug)]
@@ -130,6 +131,36 @@ impl Common {
     /// As [`Common::save`]; `then` follows once both slots say it.
     pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
         self.sb.save_in_both_slots(&self.saver.store, &mut self.slots, cx, then);
+    }
+
+    pub fn cell_head(&self) -> Head {
+        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    pub fn bits(&mut self) -> Bits<'_> {
+        Bits {
+            head: self.cell_head(),
+            writer: &mut self.bitmap,
+            activity: &mut self.activity,
+            volumes: &mut self.volumes,
+            slots: &mut self.slots,
+            config: self.config.activity,
+            confirmed: self.sb.current.confirmed,
+        }
+    }
+
+    /// Clears on disk what is clear in memory: on a primary, which clears bits all the time, a few cells at a time.
+    pub fn tidy_bits(&mut self, cx: &mut Cx) {
+        let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
+        if self.bits().tidy(cx, most) {
+            self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        }
+    }
+
+    /// Empties the activity log for the run whose incarnation is recorded next.
+    pub fn reset_activity(&mut self, cx: &mut Cx) {
+        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        self.bits().reset_activity(cx, run);
     }
 
     pub fn role(&self) -> Role {

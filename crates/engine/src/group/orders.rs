@@ -229,7 +229,7 @@ impl Group {
         };
         if drained {
             self.common.phase = Phase::StopRecording;
-            self.common.save_bits_exactly(cx, AfterBits::Stopped);
+            self.common.bits().save_exactly(cx, AfterBits::Stopped);
             self.bits_saved(cx);
         }
     }

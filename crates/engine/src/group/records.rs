@@ -8,6 +8,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::state::{Broken, State};
 
@@ -114,7 +115,7 @@ impl Group {
     }
 
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) {
-        match self.common.cell_written(cx, index, words, ok) {
+        match self.common.bits().cell_written(cx, index, words, ok) {
             Ok(false) => {}
             Ok(true) => {
                 self.bits_saved(cx);
@@ -122,7 +123,17 @@ impl Group {
             }
             Err(broken) => {
                 self.fail(cx, broken);
-                self.common.refuse_waiting(cx);
+                self.bits_failed(cx);
+            }
+        }
+    }
+
+    /// The bits cannot be stored: whoever ordered what waits for them is told.
+    fn bits_failed(&mut self, cx: &mut Cx) {
+        for then in self.common.bitmap.take_waiting() {
+            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = then {
+                self.common.phase = Phase::Running;
+                cx.refuse(id, Broken::Bits.words());
             }
         }
     }

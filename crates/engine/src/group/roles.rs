@@ -49,7 +49,7 @@ impl Group {
         self.common.phase = Phase::Recording;
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
-        self.common.save_bits_exactly(cx, AfterBits::Demote { id });
+        self.common.bits().save_exactly(cx, AfterBits::Demote { id });
         self.bits_saved(cx);
     }
 
@@ -156,7 +156,7 @@ impl Group {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
             self.common.sb.current.sizes = self.common.volumes.sizes();
         }
-        self.common.save_bits(cx, AfterBits::Promote { id, force, entropy });
+        self.common.bits().save(cx, AfterBits::Promote { id, force, entropy });
         self.bits_saved(cx);
     }
 

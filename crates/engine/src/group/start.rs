@@ -112,7 +112,7 @@ impl Group {
         }
         self.common.phase = Phase::Running;
         self.common.may_count = true;
-        self.common.store_device_sizes(cx);
+        self.common.bits().store_device_sizes(cx);
         if self.common.sb.current.rollback_point.id == 0 {
             self.secondary.empty_undo(&mut self.common);
         }
@@ -290,13 +290,13 @@ impl Common {
         self.phase = Phase::Starting(StartStage::StoringBits);
         if self.bitmap.outgrown && self.role() == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
-            self.store_device_sizes(cx);
+            self.bits().store_device_sizes(cx);
         }
         if self.bitmap.has_moved() {
-            self.save_all_bits(cx, AfterBits::Started);
+            self.bits().save_all(cx, AfterBits::Started);
             return Ok(());
         }
-        self.save_bits(cx, AfterBits::Started);
+        self.bits().save(cx, AfterBits::Started);
         Ok(())
     }
 

@@ -232,7 +232,7 @@ impl Reconcile {
         if header.flags & flags::LAST != 0 {
             cx.marks.hit(Mark::BitsJoined);
             self.enter(Reconciling::StoringBits);
-            common.save_bits(cx, AfterBits::Joined { question: self.questions });
+            common.bits().save(cx, AfterBits::Joined { question: self.questions });
         }
         Some(())
     }
@@ -308,7 +308,7 @@ impl Reconcile {
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
             self.enter(Reconciling::StoringRanges { ranges });
-            common.save_bits(cx, AfterBits::Pull { question: self.questions });
+            common.bits().save(cx, AfterBits::Pull { question: self.questions });
         }
         Some(Reconciled::Waits)
     }

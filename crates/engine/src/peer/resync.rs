@@ -151,7 +151,7 @@ impl Common {
             volume.doubt = None;
         }
         self.sb.current.compare = false;
-        self.save_bits(cx, AfterBits::FullSync);
+        self.bits().save(cx, AfterBits::FullSync);
     }
 }
 

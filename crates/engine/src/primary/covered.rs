@@ -1,12 +1,15 @@
 //! A write waits until a crash would find it: its extents stand in the activity log, or its regions in the stored bitmap.
 
+use crate::ActivityConfig;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::ids::Seq;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
+use crate::primary::write::WriteOp;
 use crate::records::activity::Pins;
-use crate::records::bits::{is_very_long, stored_through};
+use crate::records::activity::extents_of;
+use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::state::State;
@@ -23,7 +26,7 @@ impl Primary {
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         let generation_due = self.peer.want_generation(common, cx);
-        if !generation_due && common.is_covered(id, offset, length) && !common.starves(cx) {
+        if !generation_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
@@ -58,7 +61,7 @@ impl Primary {
         let op = common.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
         let mut pins = Pins::default();
-        for extent in common.config.activity.extents_of(id, offset, length) {
+        for extent in extents_of(common.config.activity, id, offset, length) {
             common.activity.pin(extent, &mut pins);
         }
         common.slots.write(slot).pins = pins;
@@ -77,23 +80,23 @@ impl Primary {
             let op = common.slots.write_ref(*slot);
             if is_very_long(config, op) {
                 let (id, offset, length) = (op.volume, op.offset, op.length);
-                common.announce_write(*slot, id, offset, length);
+                common.bits().announce_write(*slot, id, offset, length);
             }
         }
         let volumes = &common.volumes;
         let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
         let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
-        let line = writes.map(|op| config.extents_of(op.volume, op.offset, op.length).collect());
+        let line = writes.map(|op| extents_of(config, op.volume, op.offset, op.length).collect());
         let crowded = !common.activity.admit_line(line, may_leave);
         common.activity.crowded = crowded;
-        common.store_ahead(crowded);
-        common.pump_cells(cx);
+        common.bits().store_ahead(crowded);
+        common.bits().pump_cells(cx);
         let cells = common.activity.begin_update(
             common.cell_head(),
             common.sb.current.identity.incarnation,
             common.sb.current.confirmed,
         );
-        common.write_activity(cx, cells);
+        common.bits().write_activity(cx, cells);
     }
 
     pub fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
@@ -110,8 +113,8 @@ impl Primary {
             let (id, offset, length) = (op.volume, op.offset, op.length);
             let announced = common.volumes.of(id).announced.iter().any(|a| a.slot == slot);
             let stored = announced && common.volumes.is_stored(id, offset, length);
-            if !stored && !common.is_covered(id, offset, length) {
-                if at == 0 && common.starves(cx) {
+            if !stored && !common.bits().is_covered(id, offset, length) {
+                if at == 0 && common.bits().starves(cx) {
                     return;
                 }
                 at += 1;
@@ -137,4 +140,10 @@ impl Primary {
             self.wake_range_waiters(common, cx, id);
         }
     }
+}
+
+/// It is covered by stored bits, and not by the log.
+fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
+    let most = EXTENTS_PER_WRITE_MAX.min(config.extents as usize / 2);
+    extents_of(config, op.volume, op.offset, op.length).count() > most
 }

@@ -111,12 +111,15 @@ pub(crate) struct Pins {
     more: Vec<u32>,
 }
 
-impl ActivityConfig {
-    /// The extents of a range.
-    pub(crate) fn extents_of(self, volume: VolumeId, offset: u64, length: u64) -> impl Iterator<Item = Extent> {
-        (offset / self.extent_bytes..=(offset + length - 1) / self.extent_bytes)
-            .map(move |number| Extent { volume, number })
-    }
+/// The extents of a range.
+pub(crate) fn extents_of(
+    config: ActivityConfig,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+) -> impl Iterator<Item = Extent> {
+    (offset / config.extent_bytes..=(offset + length - 1) / config.extent_bytes)
+        .map(move |number| Extent { volume, number })
 }
 
 /// The log in memory.

@@ -9,15 +9,14 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
-use crate::context::{Cx, GroupTimer};
+use crate::context::Cx;
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::formats::cell::{self, Head};
-use crate::formats::identity::Role;
+use crate::formats::identity::Confirmed;
 use crate::ids::*;
-use crate::primary::write::WriteOp;
-use crate::records::activity::Extent;
-use crate::shared::slots::Op;
+use crate::records::activity::{Activity, Extent, extents_of};
+use crate::shared::slots::{Op, Slots};
+use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{ActivityConfig, Bytes, Output, Store, limits};
 
@@ -25,7 +24,7 @@ use crate::{ActivityConfig, Bytes, Output, Store, limits};
 const CELLS_IN_FLIGHT_MAX: usize = 8;
 
 /// A write over more extents than this has its regions stored instead: a large trim would empty the log.
-const EXTENTS_PER_WRITE_MAX: usize = 16;
+pub(crate) const EXTENTS_PER_WRITE_MAX: usize = 16;
 
 /// What goes on once bits are durable.
 #[derive(Debug)]
@@ -155,6 +154,11 @@ impl BitmapWriter {
         Some(self.waiting.remove(at).then)
     }
 
+    /// All that waits, whether its bits will ever be on disk or not.
+    pub fn take_waiting(&mut self) -> Vec<AfterBits> {
+        core::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.then).collect()
+    }
+
     /// Something has its bits on disk, and nobody has gone on with it.
     pub fn is_overdue(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.left.is_empty())
@@ -184,55 +188,66 @@ impl BitmapWriter {
     }
 }
 
-impl Common {
-    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable, by [`Group::bits_saved`], which
+/// The stored bits of a group, with what is touched as they are written.
+pub(crate) struct Bits<'a> {
+    pub writer: &'a mut BitmapWriter,
+    pub activity: &'a mut Activity,
+    pub volumes: &'a mut Volumes,
+    pub slots: &'a mut Slots,
+    pub config: ActivityConfig,
+    /// What every cell says of its group.
+    pub head: Head,
+    /// Bits that are clear are clear because the peer confirmed so much: a cell says it, so that no crash comes between the two.
+    pub confirmed: Confirmed,
+}
+
+impl Bits<'_> {
+    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable, by [`crate::group::Group::bits_saved`], which
     /// is called behind this.
-    pub fn save_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let unstored = |common: &Common, index: usize| {
-            let (volume, cell) = common.bitmap.place(index);
-            let volume = &common.volumes[usize::from(volume.0)];
+    pub fn save(&mut self, cx: &mut Cx, then: AfterBits) {
+        let unstored = |bits: &Bits, index: usize| {
+            let (volume, cell) = bits.writer.place(index);
+            let volume = &bits.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
         };
-        let cells = (0..self.bitmap.count()).filter(|index| unstored(self, *index)).collect();
+        let cells = (0..self.writer.count()).filter(|index| unstored(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
-    pub fn save_bits_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
-        let differs = |common: &Common, index: usize| {
-            let (volume, cell) = common.bitmap.place(index);
-            let volume = &common.volumes[usize::from(volume.0)];
+    pub fn save_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
+        let differs = |bits: &Bits, index: usize| {
+            let (volume, cell) = bits.writer.place(index);
+            let volume = &bits.volumes[usize::from(volume.0)];
             volume.dirty.cell(cell) != volume.stored.cell(cell)
         };
-        let cells = (0..self.bitmap.count()).filter(|index| differs(self, *index)).collect();
+        let cells = (0..self.writer.count()).filter(|index| differs(self, *index)).collect();
         self.save_cells(cx, cells, then);
     }
 
     /// Stores every cell as it is in memory.
-    pub fn save_all_bits(&mut self, cx: &mut Cx, then: AfterBits) {
-        let cells = (0..self.bitmap.count()).collect();
+    pub fn save_all(&mut self, cx: &mut Cx, then: AfterBits) {
+        let cells = (0..self.writer.count()).collect();
         self.save_cells(cx, cells, then);
     }
 
     fn save_cells(&mut self, cx: &mut Cx, cells: Vec<usize>, then: AfterBits) {
-        let needed = |index: &usize| (self.bitmap.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
+        let needed = |index: &usize| (self.writer.cells[*index].update + 1).max(cell::RELIED_ON_FROM);
         let left: Vec<_> = cells.iter().map(|index| (*index, needed(index))).collect();
-        self.bitmap.wanted.extend(cells);
+        self.writer.wanted.extend(cells);
         if then.is_of_a_question() {
             // Nothing follows from an earlier one any more.
-            self.bitmap.waiting.retain(|waiting| !waiting.then.is_of_a_question());
+            self.writer.waiting.retain(|waiting| !waiting.then.is_of_a_question());
         }
-        self.bitmap.waiting.push(Waiting { left, then });
+        self.writer.waiting.push(Waiting { left, then });
         self.pump_cells(cx);
     }
-}
 
-impl Common {
     /// A cell's write has ended: whether what waits for it may go on, or the write has to be followed by another.
     pub fn cell_written(&mut self, cx: &mut Cx, index: usize, words: &[u64], ok: bool) -> Result<bool, Broken> {
-        self.bitmap.in_flight -= 1;
-        let cell = &mut self.bitmap.cells[index];
+        self.writer.in_flight -= 1;
+        let cell = &mut self.writer.cells[index];
         cell.writing = false;
         if !ok {
             // As with the superblock: the slot that may be torn is the next one as well.
@@ -241,103 +256,82 @@ impl Common {
         }
         let update = cell.update;
         if update < cell::RELIED_ON_FROM {
-            self.bitmap.wanted.insert(index);
+            self.writer.wanted.insert(index);
             self.pump_cells(cx);
             return Ok(false);
         }
         if let Some(at) = cell.found_at.take() {
-            self.bitmap.moving.remove(&at);
+            self.writer.moving.remove(&at);
         }
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.writer.place(index);
         self.volumes.of(id).stored.set_cell(cell, words);
-        for waiting in &mut self.bitmap.waiting {
+        for waiting in &mut self.writer.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
         }
         self.pump_cells(cx);
         Ok(true)
     }
-}
 
-impl Common {
     // ---- the bitmap's cells -----------------------------------------------------------------------------------------
-
-    pub fn cell_head(&self) -> Head {
-        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
-    }
 
     /// The sizes of the group are on record: the cells on disk need not tell the next start that devices grew.
     pub fn store_device_sizes(&mut self, cx: &mut Cx) {
         let devices = self.volumes.device_sizes();
-        self.bitmap.sizes_recorded(devices);
+        self.writer.sizes_recorded(devices);
         self.pump_cells(cx);
     }
 
     pub fn pump_cells(&mut self, cx: &mut Cx) {
-        while self.bitmap.in_flight < CELLS_IN_FLIGHT_MAX {
-            let Some(index) = self.bitmap.next_wanted() else { return };
+        while self.writer.in_flight < CELLS_IN_FLIGHT_MAX {
+            let Some(index) = self.writer.next_wanted() else { return };
             self.write_cell(cx, index);
         }
     }
 
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
-        // Bits that are clear here are clear because the peer confirmed so much: no crash comes between the two.
-        let confirmed = self.sb.current.confirmed;
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.writer.place(index);
         let volume = &mut self.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
         announce(&mut words, &volume.announced, cell);
         // Until the write is done either content may be found: only what both hold counts as stored.
         volume.stored.mask_cell(cell, &words);
-        let state = &mut self.bitmap.cells[index];
+        let state = &mut self.writer.cells[index];
         state.update += 1;
         state.writing = true;
         // Where the cells stand follows from the devices, whatever the group uses of them.
-        let size = self.bitmap.device_bytes[usize::from(id.0)];
-        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.cell_head() };
-        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, confirmed, &words);
+        let size = self.writer.device_bytes[usize::from(id.0)];
+        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.head };
+        let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, self.confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);
-        self.bitmap.in_flight += 1;
+        self.writer.in_flight += 1;
         let token = self.slots.start(Op::BitmapCell { index, words });
-        let store = Store::Bitmap(self.id());
+        let store = Store::Bitmap(self.slots.group());
         let parts = vec![Bytes::Meta(image)];
         let offset = head.slot_offset();
         cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
     }
 
-    /// The bits cannot be stored: whoever ordered what waits for them is told.
-    pub fn refuse_waiting(&mut self, cx: &mut Cx) {
-        for waiting in core::mem::take(&mut self.bitmap.waiting) {
-            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = waiting.then {
-                self.phase = Phase::Running;
-                cx.refuse(id, Broken::Bits.words());
-            }
-        }
-    }
-
-    /// Clears on disk what is clear in memory: on a primary, which clears them all the time, a few cells at a time.
-    pub fn tidy_bits(&mut self, cx: &mut Cx) {
-        let stale = |common: &Common, index: usize| {
-            let (volume, cell) = common.bitmap.place(index);
-            let volume = &common.volumes[usize::from(volume.0)];
+    /// Clears on disk what is clear in memory, in as many cells; true if there are more.
+    pub fn tidy(&mut self, cx: &mut Cx, most: usize) -> bool {
+        let stale = |bits: &Bits, index: usize| {
+            let (volume, cell) = bits.writer.place(index);
+            let volume = &bits.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
-        let mut found = (0..self.bitmap.count()).filter(|index| stale(self, *index));
-        let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
+        let mut found = (0..self.writer.count()).filter(|index| stale(self, *index));
         let cells: Vec<usize> = found.by_ref().take(most).collect();
         let more = found.next().is_some();
-        self.bitmap.wanted.extend(cells);
+        self.writer.wanted.extend(cells);
         self.pump_cells(cx);
-        if more {
-            self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-        }
+        more
     }
 
     // ---- the activity log -------------------------------------------------------------------------------------------
 
     /// A crash from now on finds this range: by the log, or by its stored bits.
     pub fn is_covered(&self, id: VolumeId, offset: u64, length: u64) -> bool {
-        self.config.activity.extents_of(id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
+        extents_of(self.config, id, offset, length).all(|extent| self.extent_covered(extent, offset, length))
     }
 
     fn extent_covered(&self, extent: Extent, offset: u64, length: u64) -> bool {
@@ -352,17 +346,17 @@ impl Common {
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
     pub fn store_ahead(&mut self, crowded: bool) {
-        let wanted = self.config.activity.extents as usize / if crowded { 2 } else { 8 };
-        let bytes = self.config.activity.extent_bytes;
+        let wanted = self.config.extents as usize / if crowded { 2 } else { 8 };
+        let bytes = self.config.extent_bytes;
         let coldest: Vec<Extent> = self.activity.coldest(wanted.max(1)).collect();
         for extent in coldest {
-            if !stored_through(&self.volumes, bytes, extent) {
+            if !stored_through(self.volumes, bytes, extent) {
                 // It may lie in two cells.
                 let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
                 let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
                 let (first, last) = region_span(start, bytes);
-                let cells = self.bitmap.index(extent.volume, first)..=self.bitmap.index(extent.volume, last);
-                self.bitmap.wanted.extend(cells);
+                let cells = self.writer.index(extent.volume, first)..=self.writer.index(extent.volume, last);
+                self.writer.wanted.extend(cells);
             }
         }
     }
@@ -375,32 +369,30 @@ impl Common {
             return;
         }
         volume.announced.push(Announced { slot, first, last });
-        let cells = self.bitmap.index(id, first)..=self.bitmap.index(id, last);
-        self.bitmap.wanted.extend(cells);
+        let cells = self.writer.index(id, first)..=self.writer.index(id, last);
+        self.writer.wanted.extend(cells);
     }
 
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
-    pub fn starves(&mut self, cx: &Cx) -> bool {
+    pub fn starves(&self, cx: &Cx) -> bool {
         let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else {
             return false;
         };
-        cx.now.mono.since(self.slots.write(slot).since) >= limits::STARVES_AFTER
+        cx.now.mono.since(self.slots.write_ref(slot).since) >= limits::STARVES_AFTER
     }
 
     pub fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
         for (offset, image) in cells {
             let token = self.slots.start(Op::ActivityCell);
-            let (store, parts) = (Store::Activity(self.id()), vec![Bytes::Meta(image)]);
+            let (store, parts) = (Store::Activity(self.slots.group()), vec![Bytes::Meta(image)]);
             cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
         }
     }
 
-    /// Empties the log on disk: everything it named is in the stored bitmap.
-    pub fn reset_activity(&mut self, cx: &mut Cx) {
-        // The run that begins: its incarnation is recorded next.
-        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
-        let cells = self.activity.begin_reset(self.cell_head(), run, self.sb.current.confirmed);
+    /// Empties the log on disk for a run that begins: everything it named is in the stored bitmap.
+    pub fn reset_activity(&mut self, cx: &mut Cx, run: Incarnation) {
+        let cells = self.activity.begin_reset(self.head, run, self.confirmed);
         self.write_activity(cx, cells);
     }
 }
@@ -421,12 +413,6 @@ fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
             *word |= 1 << (region % 64);
         }
     }
-}
-
-/// It is covered by stored bits, and not by the log.
-pub(crate) fn is_very_long(config: ActivityConfig, op: &WriteOp) -> bool {
-    let most = EXTENTS_PER_WRITE_MAX.min(config.extents as usize / 2);
-    config.extents_of(op.volume, op.offset, op.length).count() > most
 }
 
 /// The stored bitmap holds every bit of the extent: it may leave the log.

@@ -166,7 +166,7 @@ impl Secondary {
         if let Phase::RollingBack(rollback) = &mut common.phase {
             rollback.stage = Stage::Bits;
         }
-        common.save_bits(cx, AfterBits::Rollback);
+        common.bits().save(cx, AfterBits::Rollback);
     }
 
     pub fn restore_read_done(

@@ -54,7 +54,7 @@ impl Secondary {
                     return Err(CannotStart::new(Broken::Bits, why));
                 } else if done {
                     common.phase = Phase::Starting(StartStage::StoringBits);
-                    common.save_all_bits(cx, AfterBits::Started);
+                    common.bits().save_all(cx, AfterBits::Started);
                 }
                 Ok(())
             }
