@@ -8,46 +8,19 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::saving::Saver;
 use crate::formats::cell::Head;
 use crate::formats::identity::Role;
-use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::secondary::answers::Answers;
-use crate::secondary::rollback::{Rollback, Then};
 use crate::shared::greeting::Greeting;
+use crate::shared::lifecycle::Lifecycle;
+use crate::shared::lifecycle::{Phase, Then};
 use crate::shared::slots::Slots;
 use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
 use crate::{GroupConfig, Output, Settings, limits};
-
-/// What the group is busy with besides serving.
-#[derive(Debug)]
-pub(crate) enum Phase {
-    Starting(StartStage),
-    Running,
-    Demoting {
-        id: CommandId,
-        deadline: Mono,
-    },
-    Promoting {
-        id: CommandId,
-        force: bool,
-        entropy: u64,
-    },
-    /// Back to the rollback point.
-    RollingBack(Rollback),
-    /// A new role is being recorded; nothing is accepted meanwhile.
-    Recording,
-    /// The peer gets until the deadline to have everything; what it lacks then stays marked.
-    Stopping {
-        deadline: Mono,
-    },
-    /// The dirty regions, then the clean stop are being recorded.
-    StopRecording,
-    Stopped,
-}
 
 /// Counters for people.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +39,7 @@ pub(crate) struct Common {
     pub config: GroupConfig,
     pub node: NodeId,
     pub settings: Settings,
-    pub phase: Phase,
+    pub lifecycle: Lifecycle,
     pub state: State,
     /// Why the state is what it is, for people.
     pub reason: String,
@@ -96,7 +69,7 @@ impl Common {
         Common {
             node,
             settings: config.settings,
-            phase: Phase::Starting(StartStage::Idle),
+            lifecycle: Lifecycle::new(),
             state: State::Logging,
             reason: String::new(),
             sb: SuperWriter::default(),
@@ -177,17 +150,13 @@ impl Common {
 
     /// It is not known yet who this node is. A rollback that was cut short is finished first.
     pub fn is_starting(&self) -> bool {
-        match &self.phase {
+        match self.lifecycle.phase() {
             // One that failed on the way says so, to operators and to its peer.
             _ if matches!(self.state, State::Failed(_)) => false,
             Phase::Starting(_) => true,
-            Phase::RollingBack(rollback) => matches!(rollback.then, Then::Start),
+            Phase::RollingBack(then) => then == Then::Start,
             _ => false,
         }
-    }
-
-    pub fn has_stopped(&self) -> bool {
-        matches!(self.phase, Phase::Stopped)
     }
 
     /// The peer broke the protocol: this session ends.

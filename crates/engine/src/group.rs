@@ -12,7 +12,7 @@ use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
-use crate::secondary::rollback::Then;
+use crate::shared::lifecycle::Then;
 use crate::shared::time::Now;
 use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
 
@@ -126,7 +126,7 @@ impl Group {
             Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             Op::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
-                Ok(Some(Then::Promote { id, force, entropy })) => self.store_promotion_bits(cx, id, force, entropy),
+                Ok(Some(Then::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
                 Ok(Some(Then::Start)) => self.common.record(cx),
                 Err(broken) => self.fail(cx, broken),
             },
@@ -209,7 +209,7 @@ impl Group {
         self.secondary.told_is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
-        if self.common.is_starting() || self.common.has_stopped() {
+        if self.common.is_starting() || self.common.lifecycle.has_stopped() {
             return;
         }
         self.secondary.new_session();
@@ -240,7 +240,7 @@ impl Group {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
         }
-        if self.common.has_stopped() {
+        if self.common.lifecycle.has_stopped() {
             // It may never have known who it is. Other groups of the node are still on their way.
             return;
         }

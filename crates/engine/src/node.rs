@@ -5,7 +5,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Phase;
 use crate::context::{Cx, LinkTimer, TimerKey};
 use crate::formats::codec::Reader;
 use crate::formats::wire::{Header, Kind};
@@ -369,7 +368,7 @@ impl Node {
         }
         self.fill_links();
         self.touched.clear();
-        if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.common.phase, Phase::Stopped)) {
+        if self.stopping && !self.stopped && self.groups.values().all(|g| g.common.lifecycle.has_stopped()) {
             self.stopped = true;
             self.say_goodbye();
             self.outputs.push_back(Output::Stopped);

@@ -16,7 +16,7 @@ pub mod status;
 pub mod stream;
 
 use crate::Event;
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
 use crate::ids::{Generation, Position, Seq};
@@ -102,7 +102,7 @@ impl Peer {
 
     /// Requests are accepted.
     pub fn serves(&self, common: &Common) -> bool {
-        common.role() == Role::Primary && matches!(common.phase, Phase::Running) && !self.reconcile.is_withheld()
+        common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_withheld()
     }
 
     /// Of that, what is to be sent. A primary holds nothing else.
@@ -143,7 +143,7 @@ impl Peer {
     pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
         let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
-        if waits && unheard && common.role() == Role::Primary && matches!(common.phase, Phase::Running) {
+        if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
             let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
                        refused; see 'status' there";
             self.transition(common, cx, common.state, why);

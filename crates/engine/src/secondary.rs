@@ -26,6 +26,9 @@ use crate::limits;
 use crate::peer::cuts::CutPlace;
 use crate::planted::{Fault, planted};
 use crate::secondary::receive::*;
+use crate::secondary::replay::Replay;
+use crate::secondary::rollback::Rollback;
+use crate::secondary::rollback::Scan;
 use crate::secondary::told::Told;
 use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
@@ -84,6 +87,11 @@ pub(crate) struct Secondary {
     /// Why the rollback point cannot be gone back to.
     undo_damaged: Option<String>,
     pub told: Option<Told>,
+    /// Counts in the stage of a start that it is named after.
+    scan: Scan,
+    replay: Replay,
+    /// Counts while the group is on its way back.
+    rollback: Option<Rollback>,
 }
 
 impl Secondary {
@@ -124,6 +132,9 @@ impl Secondary {
             streaming: false,
             undo_damaged: None,
             told: None,
+            scan: Scan::default(),
+            replay: Replay::default(),
+            rollback: None,
         }
     }
 

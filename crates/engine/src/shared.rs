@@ -2,6 +2,7 @@
 
 pub mod gate;
 pub mod greeting;
+pub mod lifecycle;
 pub mod link;
 pub mod marks;
 pub mod memory;

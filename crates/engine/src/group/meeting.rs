@@ -1,6 +1,5 @@
 //! The peer says who it is, and what it is asked and answers: to the half that it concerns.
 
-use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
@@ -12,7 +11,7 @@ use alloc::vec::Vec;
 impl Group {
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
-        if !matches!(self.common.phase, Phase::Running) || matches!(self.common.state, State::Failed(_)) {
+        if !self.common.lifecycle.is_running() || matches!(self.common.state, State::Failed(_)) {
             return Some(());
         }
         match (header.kind, payload) {
@@ -97,7 +96,7 @@ impl Group {
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }
-        if promoted && !matches!(self.common.phase, Phase::Running) {
+        if promoted && !self.common.lifecycle.is_running() {
             // Whatever this node is in the middle of, its stream has nobody any more who receives it.
             self.primary.fail_held(&mut self.common, cx);
             self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");

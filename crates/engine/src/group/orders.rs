@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::common::Phase;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::Kind;
@@ -11,13 +10,15 @@ use crate::group::Group;
 use crate::ids::*;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::Promotion;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Pause, State};
 use crate::{Command, CommandResult, Output, Settings, limits};
 
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
-        if let (Command::Set(settings), false) = (&command, matches!(self.common.phase, Phase::Running)) {
+        if let (Command::Set(settings), false) = (&command, self.common.lifecycle.is_running()) {
             let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
             self.common.settings = *settings;
             if changes_mode {
@@ -25,14 +26,14 @@ impl Group {
             }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
-        let starts = matches!(self.common.phase, Phase::Starting(_));
+        let starts = self.common.lifecycle.stage().is_some();
         if starts && let State::Failed(broken) = self.common.state {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
         let stuck = starts && self.secondary.paused == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
-        if !matches!(self.common.phase, Phase::Running) && !way_out {
+        if !self.common.lifecycle.is_running() && !way_out {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
             return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
@@ -44,7 +45,7 @@ impl Group {
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
-            Command::Promote { force, entropy } => self.promote(cx, id, force, entropy),
+            Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
             Command::DropRollbackPoint { name } => self.common.command_drop_point(cx, id, &name),
         }
     }
@@ -127,17 +128,17 @@ impl Group {
 
     /// Clean stop begins; a change of role under way is finished first.
     pub fn stop(&mut self, cx: &mut Cx) {
-        match self.common.phase {
+        match self.common.lifecycle.phase() {
             Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
-            Phase::Starting(_) => self.common.phase = Phase::Stopped,
-            Phase::Demoting { .. } | Phase::Promoting { .. } | Phase::RollingBack(_) | Phase::Recording => {
+            Phase::Starting(_) => self.common.lifecycle.enter(Phase::Stopped),
+            Phase::Demoting { .. } | Phase::Promoting(_) | Phase::RollingBack(_) | Phase::Recording => {
                 self.stop_wanted = true;
             }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
                 self.primary.peer.reconcile.never_served(&mut self.common);
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
-                self.common.phase = Phase::Stopping { deadline };
+                self.common.lifecycle.enter(Phase::Stopping { deadline });
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
                 if self.primary.peer.goes_by_cuts() {
                     self.primary.fall_to_logging(&mut self.common, cx, "stopping");
@@ -150,13 +151,13 @@ impl Group {
     /// Of a promotion nothing is on record yet; a rollback is taken up by the next start.
     fn stop_without_space(&mut self, cx: &mut Cx) {
         let why = "the node is being stopped, and a volume has no space for what has to be written first";
-        if let Some(id) = self.common.promotion_under_way() {
+        if let Some(id) = self.common.lifecycle.promotion_under_way() {
             cx.refuse(id, why);
         }
-        if matches!(self.common.phase, Phase::RollingBack(_)) {
-            self.common.phase = Phase::Stopped;
+        if self.common.lifecycle.is_rolling_back() {
+            self.common.lifecycle.enter(Phase::Stopped);
         } else {
-            self.common.phase = Phase::Running;
+            self.common.lifecycle.enter(Phase::Running);
             self.stop(cx);
         }
     }
@@ -168,9 +169,9 @@ impl Group {
             self.stop_wanted = false;
             return self.stop_without_space(cx);
         }
-        match self.common.phase {
+        match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
-            Phase::Promoting { id, force, entropy } => self.proceed_promote(cx, id, force, entropy),
+            Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
             Phase::RollingBack(_) => {
                 self.secondary.proceed_rollback(&mut self.common, cx);
                 self.bits_saved(cx);
@@ -182,10 +183,12 @@ impl Group {
                 self.secondary.answer_tail(&mut self.common, cx);
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
-            Phase::StopRecording if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
+            Phase::StopRecording if matches!(self.common.state, State::Failed(_)) => {
+                self.common.lifecycle.enter(Phase::Stopped)
+            }
             // It went on with a rollback, whose last record failed.
             Phase::Starting(_) if self.stop_wanted && matches!(self.common.state, State::Failed(_)) => {
-                self.common.phase = Phase::Stopped;
+                self.common.lifecycle.enter(Phase::Stopped);
             }
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
@@ -199,13 +202,13 @@ impl Group {
             // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
             // that is tried again until the deadline.
             if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
-                self.common.phase = Phase::Stopped;
+                self.common.lifecycle.enter(Phase::Stopped);
             }
             return;
         }
         if self.secondary.paused.is_some() && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
-            self.common.phase = Phase::Stopped;
+            self.common.lifecycle.enter(Phase::Stopped);
             return;
         }
         let drained = match self.common.role() {
@@ -228,7 +231,7 @@ impl Group {
             }
         };
         if drained {
-            self.common.phase = Phase::StopRecording;
+            self.common.lifecycle.enter(Phase::StopRecording);
             self.common.bits().save_exactly(cx, AfterBits::Stopped);
             self.bits_saved(cx);
         }
@@ -239,14 +242,16 @@ impl Group {
         match then {
             AfterBits::Started => self.common.bits_started(cx),
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
-            AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => self.common.phase = Phase::Stopped,
+            AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => {
+                self.common.lifecycle.enter(Phase::Stopped)
+            }
             AfterBits::Stopped => {
                 self.common.sb.current.clean = true;
                 self.common.sb.current.identity = self.identity();
                 self.common.save(cx, Some(AfterSuper::Stopped));
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),
-            AfterBits::Promote { id, force, entropy } => self.record_promotion(cx, id, force, entropy),
+            AfterBits::Promote(promotion) => self.record_promotion(cx, promotion),
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {

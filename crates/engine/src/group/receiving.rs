@@ -1,6 +1,5 @@
 //! Where the receiving half needs the whole group: answers that count memory, a sync that begins, what was applied.
 
-use crate::common::Phase;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{Kind, SyncBegin};
@@ -32,7 +31,7 @@ impl Group {
         if begin.from.generation.is_blank() {
             return self.common.protocol_error(cx, "a sync of a blank history");
         }
-        let welcome = self.common.role() == Role::Secondary && matches!(self.common.phase, Phase::Running);
+        let welcome = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
         let same_run = begin.to == self.common.sb.current.identity.incarnation;
         if !welcome || !same_run || matches!(self.common.state, State::Failed(_)) {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.

@@ -1,15 +1,17 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
+use crate::shared::lifecycle::Promotion;
 use crate::{Event, limits};
 use alloc::format;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::Phase;
 use crate::state::{Broken, State};
 
 impl Group {
@@ -48,7 +50,7 @@ impl Group {
                     cx.refuse(id, Broken::Superblock.words());
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
-                    self.common.phase = Phase::Running;
+                    self.common.lifecycle.enter(Phase::Running);
                     // One of its slots may say it.
                     let why = format!(
                         "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \
@@ -68,7 +70,7 @@ impl Group {
     /// The group has failed, but what its caches lost is the one thing that the next start has to know.
     pub fn record_again(&mut self, cx: &mut Cx) {
         let sb = &self.common.sb;
-        if sb.has_lost_caches() && !sb.is_writing() && !matches!(self.common.phase, Phase::Stopped) {
+        if sb.has_lost_caches() && !sb.is_writing() && !self.common.lifecycle.has_stopped() {
             self.common.save(cx, None);
         }
     }
@@ -109,7 +111,7 @@ impl Group {
                 }
             }
             AfterSuper::Stopped => {
-                self.common.phase = Phase::Stopped;
+                self.common.lifecycle.enter(Phase::Stopped);
             }
         }
     }
@@ -131,8 +133,8 @@ impl Group {
     /// The bits cannot be stored: whoever ordered what waits for them is told.
     fn bits_failed(&mut self, cx: &mut Cx) {
         for then in self.common.bitmap.take_waiting() {
-            if let AfterBits::Demote { id } | AfterBits::Promote { id, .. } = then {
-                self.common.phase = Phase::Running;
+            if let AfterBits::Demote { id } | AfterBits::Promote(Promotion { id, .. }) = then {
+                self.common.lifecycle.enter(Phase::Running);
                 cx.refuse(id, Broken::Bits.words());
             }
         }

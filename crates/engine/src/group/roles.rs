@@ -6,7 +6,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::CommandResult;
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{GroupHello, Kind};
@@ -15,6 +15,8 @@ use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::Promotion;
 use crate::shared::marks::Mark;
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::Size;
@@ -31,7 +33,7 @@ impl Group {
             self.primary.fail_waiting(&mut self.common, cx);
         }
         if matches!(self.common.state, State::Failed(_)) {
-            self.common.phase = Phase::Running;
+            self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
         if overdue {
@@ -46,7 +48,7 @@ impl Group {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
-        self.common.phase = Phase::Recording;
+        self.common.lifecycle.enter(Phase::Recording);
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
         self.common.bits().save_exactly(cx, AfterBits::Demote { id });
@@ -56,7 +58,7 @@ impl Group {
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
         if let State::Failed(broken) = self.common.state {
             // Another store failed while the bits were being stored.
-            self.common.phase = Phase::Running;
+            self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
         let (dirty_bytes, position) =
@@ -86,7 +88,7 @@ impl Group {
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
-        self.common.phase = Phase::Running;
+        self.common.lifecycle.enter(Phase::Running);
         cx.event(self.common.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
         if let State::Failed(broken) = self.common.state {
@@ -96,7 +98,8 @@ impl Group {
         cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
     }
 
-    pub fn promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+    pub fn promote(&mut self, cx: &mut Cx, promotion: Promotion) {
+        let Promotion { id, force, .. } = promotion;
         if self.common.role() == Role::Primary {
             return cx.refuse(id, "this node is the primary already");
         }
@@ -120,18 +123,18 @@ impl Group {
         }
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
         if identity.inconsistent && !planted(Fault::PromoteMidSync) {
-            self.secondary.begin_rollback(&mut self.common, cx, id, force, entropy);
+            self.secondary.begin_rollback(&mut self.common, cx, promotion);
             return self.bits_saved(cx);
         }
         // A sync that was about to begin has overwritten nothing yet.
         self.secondary.lost_session();
-        self.common.phase = Phase::Promoting { id, force, entropy };
+        self.common.lifecycle.enter(Phase::Promoting(promotion));
     }
 
-    pub fn proceed_promote(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+    pub fn proceed_promote(&mut self, cx: &mut Cx, promotion: Promotion) {
         if matches!(self.common.state, State::Failed(_)) {
-            self.common.phase = Phase::Running;
-            return cx.refuse(id, "a store of this node failed while the journal was being applied");
+            self.common.lifecycle.enter(Phase::Running);
+            return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
         }
         self.secondary.land(&mut self.common, cx);
         if self.secondary.waits_for_primary() {
@@ -141,13 +144,13 @@ impl Group {
         if !self.secondary.replica_at_rest(&mut self.common, cx) {
             return;
         }
-        self.store_promotion_bits(cx, id, force, entropy);
+        self.store_promotion_bits(cx, promotion);
     }
 
     /// The volumes hold the image that is promoted.
-    pub fn store_promotion_bits(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        self.common.phase = Phase::Recording;
-        if force && self.secondary.peer_may_be_ahead(&self.common) {
+    pub fn store_promotion_bits(&mut self, cx: &mut Cx, promotion: Promotion) {
+        self.common.lifecycle.enter(Phase::Recording);
+        if promotion.force && self.secondary.peer_may_be_ahead(&self.common) {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
@@ -156,13 +159,13 @@ impl Group {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
             self.common.sb.current.sizes = self.common.volumes.sizes();
         }
-        self.common.bits().save(cx, AfterBits::Promote { id, force, entropy });
+        self.common.bits().save(cx, AfterBits::Promote(promotion));
         self.bits_saved(cx);
     }
 
-    pub fn record_promotion(&mut self, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
+    pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
         if let State::Failed(broken) = self.common.state {
-            self.common.phase = Phase::Running;
+            self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
         let position = self.secondary.position();
@@ -223,7 +226,7 @@ impl Group {
     }
 
     pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
-        self.common.phase = Phase::Running;
+        self.common.lifecycle.enter(Phase::Running);
         let generation = self.common.sb.current.identity.generation;
         cx.event(self.common.id(), crate::Event::Promoted { generation });
         self.secondary.after_promotion(&self.common.config);

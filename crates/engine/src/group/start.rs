@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{self, CELL_BYTES, RELIED_ON_FROM, Rejected};
@@ -25,8 +25,9 @@ use crate::planted::{Fault, planted};
 use crate::records::activity::{self, ActivityCell};
 use crate::records::bits::{AfterBits, mark_extent};
 use crate::records::record::AfterSuper;
-use crate::secondary::replay::Replay;
-use crate::secondary::rollback::Scan;
+use crate::shared::lifecycle::Beside;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::size::Exactly;
 use crate::shared::slots::Op;
@@ -35,46 +36,6 @@ use crate::{Event, IoDone, IoError, Output, Store};
 
 /// Cells of the bitmap read at once: 1 MiB.
 const CELLS_PER_READ: usize = 64;
-
-/// How far the start has come.
-#[derive(Debug)]
-pub(crate) enum StartStage {
-    Idle,
-    /// What a killed run had not made durable still reads as if it were; a power loss would take it back.
-    Settling {
-        left: usize,
-        entropy: u64,
-        boot: u128,
-    },
-    Superblocks {
-        entropy: u64,
-        boot: u128,
-    },
-    /// There is no superblock: whether the group is new is told by what stands beside it.
-    Blank {
-        entropy: u64,
-        boot: u128,
-        beside: Beside,
-    },
-    /// A new group: what an older one may have left in these files is wiped.
-    Wipe {
-        left: u32,
-    },
-    /// Cells are read from this one on.
-    Bitmap {
-        next: usize,
-    },
-    Activity,
-    StoringBits,
-    EmptyingLog,
-    /// A sync was under way: what it overwrote is read back first.
-    Undo(Scan),
-    Replay(Replay),
-    Flush {
-        left: usize,
-    },
-    Recording,
-}
 
 /// Why a group cannot be taken up: which of its stores stands in the way, and what is to be done about it.
 #[derive(Debug)]
@@ -100,17 +61,18 @@ impl Group {
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
         let CannotStart { broken, why } = cannot;
         cx.event(self.common.id(), Event::Note(why.clone()));
-        self.common.phase = Phase::Running;
+        self.common.lifecycle.enter(Phase::Running);
+        self.secondary.forget_start();
         self.fail(cx, broken);
         self.common.reason = why;
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
-        if !matches!(self.common.phase, Phase::Starting(_)) || matches!(self.common.state, State::Failed(_)) {
+        if !self.common.lifecycle.stage().is_some() || matches!(self.common.state, State::Failed(_)) {
             // Stopped while starting, or failed.
             return;
         }
-        self.common.phase = Phase::Running;
+        self.common.lifecycle.enter(Phase::Running);
         self.common.may_count = true;
         self.common.bits().store_device_sizes(cx);
         if self.common.sb.current.rollback_point.id == 0 {
@@ -175,9 +137,8 @@ impl Common {
     }
 
     pub fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
-        match &self.phase {
-            Phase::Starting(StartStage::Bitmap { next }) => {
-                let next = *next;
+        match self.lifecycle.stage() {
+            Some(StartStage::Bitmap { next }) => {
                 for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
                     self.bitmap_cell_read(cx, index, bytes)?;
                 }
@@ -190,7 +151,7 @@ impl Common {
                 if let Some((id, before_bytes)) = self.volumes.recorded_beyond_device(&self.sb.current.sizes) {
                     return Err(self.volume_shrank(id, before_bytes));
                 }
-                self.phase = Phase::Starting(StartStage::Activity);
+                self.lifecycle.enter_stage(StartStage::Activity);
                 let length = activity::file_bytes(self.config.activity) as u32;
                 self.read_meta(cx, Store::Activity(self.id()), 0, length);
                 Ok(())
@@ -287,7 +248,7 @@ impl Common {
             }
         }
         self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
-        self.phase = Phase::Starting(StartStage::StoringBits);
+        self.lifecycle.enter_stage(StartStage::StoringBits);
         if self.bitmap.outgrown && self.role() == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
             self.bits().store_device_sizes(cx);
@@ -318,7 +279,7 @@ impl Common {
     }
 
     pub fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
-        self.phase = Phase::Starting(StartStage::Blank { entropy, boot, beside });
+        self.lifecycle.enter_stage(StartStage::Blank { entropy, boot, beside });
         let (store, length) = match beside {
             Beside::Log => (Store::Activity(self.id()), activity::file_bytes(self.config.activity) as u32),
             Beside::Bits => (Store::Bitmap(self.id()), CELL_BYTES as u32),
@@ -346,7 +307,7 @@ impl Common {
         if role == Role::Primary {
             self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        self.phase = Phase::Starting(StartStage::Wipe { left: 3 });
+        self.lifecycle.enter_stage(StartStage::Wipe { left: 3 });
         let bitmap_bytes = bitmap::file_bytes(self.volumes.device_sizes().into_iter());
         let activity_bytes = activity::file_bytes(self.config.activity);
         // Of the undo store its first index: without it no batch behind it follows.
@@ -395,7 +356,7 @@ impl Common {
     // ---- bits ------------------------------------------------------------------------------------------------------
 
     pub fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
-        self.phase = Phase::Starting(StartStage::Bitmap { next });
+        self.lifecycle.enter_stage(StartStage::Bitmap { next });
         let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
         self.read_meta(cx, Store::Bitmap(self.id()), next as u64 * CELL_BYTES, (count as u64 * CELL_BYTES) as u32);
     }
@@ -516,17 +477,17 @@ impl Common {
 
     /// The bits are stored: the log may be emptied, this run has its own.
     pub fn bits_started(&mut self, cx: &mut Cx) {
-        if !matches!(self.phase, Phase::Starting(StartStage::StoringBits)) {
+        if !self.lifecycle.is_at(StartStage::StoringBits) {
             // Stopped while starting.
             return;
         }
-        self.phase = Phase::Starting(StartStage::EmptyingLog);
+        self.lifecycle.enter_stage(StartStage::EmptyingLog);
         self.reset_activity(cx);
     }
 
     /// What an earlier run left in caches becomes durable before this run gives its first number.
     pub fn flush_then_record(&mut self, cx: &mut Cx) {
-        self.phase = Phase::Starting(StartStage::Flush { left: self.volumes.len() });
+        self.lifecycle.enter_stage(StartStage::Flush { left: self.volumes.len() });
         for index in 0..self.volumes.len() {
             let token = self.slots.start(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
@@ -536,21 +497,13 @@ impl Common {
     // ---- ready -----------------------------------------------------------------------------------------------------
 
     pub fn record(&mut self, cx: &mut Cx) {
-        self.phase = Phase::Starting(StartStage::Recording);
+        self.lifecycle.enter_stage(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
         self.sb.current.sizes = self.volumes.sizes();
         self.begin_flush_points();
         self.save(cx, Some(AfterSuper::Ready));
     }
-}
-
-/// What stands beside a blank superblock, in the order in which it is looked at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Beside {
-    Log,
-    Bits,
-    Journal,
 }
 
 fn log_lived(tag: u64, bytes: &[u8]) -> bool {

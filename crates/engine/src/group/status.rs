@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::Settings;
-use crate::common::Phase;
 use crate::formats::identity::{Identity, Role};
 use crate::group::Group;
 use crate::ids::*;
@@ -179,7 +178,7 @@ impl Node {
             let link = self.links.get(&g.common.config.peer);
             alloc::format!(
                 "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
-                g.common.phase,
+                g.common.lifecycle.phase(),
                 g.primary.blocked,
                 g.common.activity.cold,
                 g.primary.waiting_ack,
@@ -206,9 +205,9 @@ impl Node {
             mode: g.common.settings.mode,
             protection: g.primary.peer.protection(&g.common),
             paused: g.secondary.paused,
-            running: matches!(g.common.phase, Phase::Running),
+            running: g.common.lifecycle.is_running(),
             in_doubt: g.common.is_in_doubt(),
-            settled: matches!(g.common.phase, Phase::Running) && g.settled(),
+            settled: g.common.lifecycle.is_running() && g.settled(),
         })
     }
 
@@ -266,7 +265,7 @@ impl Group {
                 .secondary
                 .standstill(&self.common)
                 .map_or_else(|| self.primary.peer.reconcile.shown_reason(&self.common), |(_, why)| why.into()),
-            starting: matches!(self.common.phase, Phase::Starting(_)),
+            starting: self.common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && self.common.sb.current.changed_outside,
             protection: self.primary.peer.protection(&self.common),
             volumes: self

@@ -4,15 +4,15 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Phase;
 use crate::context::{Cx, TimerKey};
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
 use crate::group::Group;
-use crate::group::start::{CannotStart, StartStage};
+use crate::group::start::CannotStart;
 use crate::ids::GroupId;
 use crate::node::{Node, mix};
 use crate::planted::{Fault, planted};
+use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::state::{Broken, State};
 
@@ -31,7 +31,7 @@ impl Node {
     /// asked for anything. Its peer hears who this node was at last, as far as that is known, and that its half has failed.
     pub fn refuse(&mut self, id: GroupId, why: String, recorded: Option<Identity>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        assert!(matches!(group.common.phase, Phase::Starting(StartStage::Idle)), "it has not begun to start");
+        assert!(group.common.lifecycle.is_at(StartStage::Idle), "it has not begun to start");
         group.refused = Some(why);
         if let Some(identity) = recorded {
             group.common.sb.take_up(Superblock { identity, ..Superblock::default() }, identity);
@@ -58,7 +58,7 @@ impl Node {
                 link.uses(before, link_use);
             }
         }
-        if !matches!(group.common.phase, Phase::Starting(_)) {
+        if !group.common.lifecycle.stage().is_some() {
             self.starts.leave(id);
         }
         if group.common.state == State::Syncing {
@@ -81,7 +81,7 @@ impl Node {
             // Each group's generation gets a tag of its own.
             let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
             self.in_group(id, |g, cx| {
-                if matches!(g.common.phase, Phase::Starting(StartStage::Idle)) {
+                if g.common.lifecycle.is_at(StartStage::Idle) {
                     match g.refused.take() {
                         Some(why) => g.start_failed(cx, CannotStart::new(Broken::Device, why)),
                         None => g.primary.peer.start(&mut g.common, cx, entropy, boot),
@@ -140,7 +140,7 @@ impl Group {
             return self.primary.peer.resume(&mut self.common, cx);
         }
         let may = self.common.role() == Role::Primary
-            && matches!(self.common.phase, Phase::Running)
+            && self.common.lifecycle.is_running()
             && !matches!(self.common.state, State::Failed(_))
             && self.common.greeting.hello().is_some_and(|h| !h.failed)
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));

@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::bitmap::Bitmap;
 use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
@@ -354,7 +354,7 @@ impl Peer {
 
     /// It is time for the next cut.
     pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.cut.as_ref().is_some_and(|cut| cut.done) || !matches!(common.phase, Phase::Running) {
+        if !self.cut.as_ref().is_some_and(|cut| cut.done) || !common.lifecycle.is_running() {
             return;
         }
         if common.volumes.dirty_bytes() == 0 {

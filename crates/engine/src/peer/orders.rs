@@ -1,13 +1,14 @@
 //! What is ordered of the peer, and waits for its turn.
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::group::roles::DRAIN_LIMIT;
-use crate::group::start::StartStage;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::StartStage;
 use crate::shared::slots::Op;
 use crate::state::State;
 use crate::{CommandResult, Output, Store};
@@ -108,7 +109,7 @@ impl Peer {
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.reconcile.stop(common);
         self.forget_orders();
-        common.phase = Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) };
+        common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) });
         common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
     }
 
@@ -117,7 +118,7 @@ impl Peer {
         let id = common.id();
         let files =
             [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        common.phase = Phase::Starting(StartStage::Settling { left: files.len(), entropy, boot });
+        common.lifecycle.enter_stage(StartStage::Settling { left: files.len(), entropy, boot });
         for store in files {
             let token = common.slots.start(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store });

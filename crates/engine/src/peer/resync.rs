@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Decision;
 use crate::formats::wire::{Header, Kind, SyncBegin, flags};
@@ -160,9 +160,7 @@ impl Peer {
         if !self.reconcile.may_sync_in_full() || !self.full_is_wanted(common) {
             return;
         }
-        let fits = common.state == State::Logging
-            && matches!(common.phase, Phase::Running)
-            && common.greeting.hello().is_some();
+        let fits = common.state == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
         let sb = &common.sb.current;
         let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;

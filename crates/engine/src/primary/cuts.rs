@@ -1,6 +1,6 @@
 //! A sync by cuts on its primary: reads, writers that wait for what they would overwrite, confirmations.
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::bitmap::region_span;
 use crate::formats::undo::{BLOCK_BYTES, ToSave};
@@ -167,7 +167,7 @@ impl Primary {
         }
         cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
         self.retry_saves_for_cut(common, cx);
-        if matches!(common.phase, Phase::Running) {
+        if common.lifecycle.is_running() {
             self.peer.next_step(common, cx, "update sync");
         }
     }

@@ -1,7 +1,7 @@
 //! What a meeting with the peer comes to on a primary: who is of no use, who goes on, what begins.
 
 use crate::Event;
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::{GroupHello, Header, VolumeRange};
@@ -51,9 +51,7 @@ impl Primary {
     }
 
     pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary
-            || !matches!(common.phase, Phase::Running)
-            || matches!(common.state, State::Failed(_))
+        if common.role() != Role::Primary || !common.lifecycle.is_running() || matches!(common.state, State::Failed(_))
         {
             return;
         }

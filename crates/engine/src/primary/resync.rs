@@ -1,6 +1,6 @@
 //! A sync in the stream: when it begins, and reads while the stream has use for them.
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::primary::Primary;
@@ -13,7 +13,7 @@ impl Primary {
 
     /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
     pub fn try_autosync(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary || !matches!(common.phase, Phase::Running) {
+        if common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
         if common.state != State::Logging {

@@ -1,6 +1,6 @@
 //! What the stream means for writers: whom a confirmation answers, who is held when the link is lost, who goes on.
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
 use crate::ids::*;
@@ -103,7 +103,7 @@ impl Primary {
     /// The session with the peer ended while this node is primary.
     pub fn stream_lost(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         match self.peer.link_lost(common, cx) {
-            Lost::Nothing if common.state == State::Logging && matches!(common.phase, Phase::Running) => {
+            Lost::Nothing if common.state == State::Logging && common.lifecycle.is_running() => {
                 return self.peer.transition(common, cx, State::Logging, why);
             }
             Lost::Nothing | Lost::Before => return,

@@ -15,6 +15,7 @@ use crate::formats::cell::{self, Head};
 use crate::formats::identity::Confirmed;
 use crate::ids::*;
 use crate::records::activity::{Activity, Extent, extents_of};
+use crate::shared::lifecycle::Promotion;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
@@ -36,7 +37,7 @@ pub(crate) enum AfterBits {
     /// The demotion is recorded.
     Demote { id: CommandId },
     /// The promotion is recorded.
-    Promote { id: CommandId, force: bool, entropy: u64 },
+    Promote(Promotion),
     /// The sync of everything begins.
     FullSync,
     /// The rollback is recorded.

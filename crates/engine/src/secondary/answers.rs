@@ -10,7 +10,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::kept::merged;
 use crate::formats::identity::Role;
@@ -130,7 +130,7 @@ impl Common {
 impl Common {
     /// The next frame of an answer, now that the link has credit for one.
     pub fn next_answer(&mut self, cx: &mut Cx, others_bytes: u64) -> Option<(Header, SendPayload)> {
-        let answers = self.role() == Role::Secondary && matches!(self.phase, Phase::Running);
+        let answers = self.role() == Role::Secondary && self.lifecycle.is_running();
         if !answers || matches!(self.state, State::Failed(_)) {
             self.answers.forget();
             return None;

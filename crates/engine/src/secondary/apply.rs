@@ -4,16 +4,17 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::undo::BLOCK_BYTES;
 use crate::formats::wire::{Ack, Header, Kind, flags};
-use crate::group::start::StartStage;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::receive::*;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
@@ -78,7 +79,7 @@ impl Secondary {
 impl Secondary {
     /// Writes durable records to the volumes, in order where they overlap.
     pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(common.phase, Phase::RollingBack(_)) {
+        if common.lifecycle.is_rolling_back() {
             // Nothing new begins.
             return self.collect_applied(common, cx);
         }
@@ -162,8 +163,8 @@ impl Secondary {
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
     pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(common.phase, Phase::RollingBack(_)) {
-            return common.retry_write_back(cx);
+        if common.lifecycle.is_rolling_back() {
+            return self.retry_write_back(common, cx);
         }
         if !matches!(common.state, State::Failed(_)) {
             self.retry_reads(common, cx);
@@ -218,7 +219,7 @@ impl Secondary {
     /// Begins a cycle unless one is under way or nothing was written since.
     pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
         // A stopped one may have been stopped in the middle of its start.
-        let is_still = matches!(common.phase, Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
         if is_still
             || self.cycle.is_some()
             || (self.written == self.applied && !self.can_trim())
@@ -321,12 +322,12 @@ impl Secondary {
 
     /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
-        let due = match (&common.phase, common.state) {
+        let due = match (common.lifecycle.phase(), common.state) {
             // However long it stands failed until somebody looks.
             (Phase::Running, State::Failed(broken)) => common.may_count && broken != Broken::Superblock,
-            (Phase::Running | Phase::Promoting { .. } | Phase::Stopping { .. }, _) => self.cycle.is_none(),
+            (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => self.cycle.is_none(),
             // It stands still for want of space, or failed, and has overwritten what it saved.
-            (Phase::Starting(StartStage::Replay(_)), _) => true,
+            (Phase::Starting(StartStage::Replay), _) => true,
             _ => false,
         };
         if due && common.sb.counts_too_few(&common.saver.store) {

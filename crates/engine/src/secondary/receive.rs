@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
@@ -22,6 +22,7 @@ use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
+use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
@@ -144,7 +145,7 @@ impl Secondary {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
     pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
-        let receives = common.role() == Role::Secondary && matches!(common.phase, Phase::Running);
+        let receives = common.role() == Role::Secondary && common.lifecycle.is_running();
         if matches!(common.state, State::Failed(_)) || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
@@ -404,7 +405,7 @@ impl Secondary {
 
     pub fn primary_tick(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let tick = Tick::decode(payload)?;
-        if common.role() != Role::Secondary || !matches!(common.phase, Phase::Running) {
+        if common.role() != Role::Secondary || !common.lifecycle.is_running() {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
@@ -439,9 +440,9 @@ impl Secondary {
 
     /// A change of role waits for space that may never come.
     pub fn waits_for_space(&self, common: &Common) -> bool {
-        match common.phase {
-            Phase::Promoting { .. } => self.paused.is_some(),
-            _ => common.restore_waits_for_space(),
+        match common.lifecycle.phase() {
+            Phase::Promoting(_) => self.paused.is_some(),
+            _ => self.restore_waits_for_space(common),
         }
     }
 

@@ -4,23 +4,24 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
-use crate::group::start::{CannotStart, StartStage, other_version};
+use crate::group::start::{CannotStart, other_version};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::receive::{Content, Record};
+use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::state::{Broken, State};
 use crate::{Event, IoDone, IoError, Output, Store};
 
 /// How far it has come: read, check whole, apply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Replay {
     /// Where the next batch is expected.
     next: JournalHead,
@@ -40,6 +41,34 @@ pub(crate) struct Replay {
     records: u64,
 }
 
+impl Replay {
+    /// Whether the block is the batch that follows.
+    fn follows(&self, index: &Index, offset: u64, common: &Common) -> bool {
+        let identity = common.sb.current.identity;
+        let (tag, ring_bytes, own_from) =
+            (common.config.tag, common.config.journal_bytes, common.sb.current.own_from_ordinal);
+        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
+        let in_order = if self.live.is_empty() { first <= self.last.next() } else { first == self.last.next() };
+        let own = index.boot == identity.incarnation;
+        index.tag == tag
+            && index.ring_offset == offset
+            && index.ordinal == self.next.ordinal
+            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
+            // another is a left-over behind an earlier torn tail.
+            && (own
+                || (index.boot < identity.incarnation && index.ordinal < own_from))
+            && index.generation == identity.position.generation
+            && index.incarnation == identity.position.incarnation
+            // A cut is one step, or none: what of it had landed is not replayed.
+            && index.cut == 0
+            && offset + u64::from(index.bytes) <= ring_bytes
+            && consecutive
+            && in_order
+    }
+}
+
 impl Secondary {
     pub fn replay_read(
         &mut self,
@@ -47,13 +76,13 @@ impl Secondary {
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
     ) -> Result<(), CannotStart> {
-        if common.replay_mut().batch.is_none() {
+        if self.replay.batch.is_none() {
             return match result {
                 Ok(IoDone::Meta(block)) => self.index_read(common, cx, &block),
                 _ => Err(CannotStart::unreadable(Broken::Journal, "the journal")),
             };
         }
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         match result {
             Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
             Err(IoError::Damaged) => replay.damaged = true,
@@ -66,12 +95,12 @@ impl Secondary {
     }
 
     fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
         match Index::decode(block) {
-            Some(index) if common.follows(&index, offset) => {
+            Some(index) if self.replay.follows(&index, offset, common) => {
                 let sizes_fit = index.entries.iter().all(|e| common.entry_fits(e));
-                let replay = common.replay_mut();
+                let replay = &mut self.replay;
                 if !sizes_fit {
                     return Err(CannotStart::new(
                         Broken::Journal,
@@ -118,24 +147,14 @@ impl Secondary {
         let position = common.sb.current.identity.position;
         self.stand_at(position, common.sb.current.applied_wall);
         common.may_count = true;
-        common.phase = Phase::Starting(StartStage::Replay(Replay {
-            next: common.sb.current.journal,
-            tried_start: false,
-            last: position.seq,
-            applied: position.seq,
-            head: common.sb.current.journal,
-            live: Vec::new(),
-            batch: None,
-            payloads: Vec::new(),
-            damaged: false,
-            applying: false,
-            records: 0,
-        }));
+        common.lifecycle.enter_stage(StartStage::Replay);
+        let head = common.sb.current.journal;
+        self.replay = Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() };
         self.read_next_batch(common, cx);
     }
 
     fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
-        let offset = common.replay_mut().next.offset;
+        let offset = self.replay.next.offset;
         if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
             return self.no_batch_here(common, cx);
         }
@@ -143,7 +162,7 @@ impl Secondary {
     }
 
     fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
             // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
             replay.tried_start = true;
@@ -154,7 +173,7 @@ impl Secondary {
     }
 
     fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         let Some(index) = &replay.batch else { return };
         if replay.damaged {
             // Torn: the crash came while it was written, it was never confirmed.
@@ -181,7 +200,7 @@ impl Secondary {
     }
 
     fn apply_batch(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         let Some(index) = &replay.batch else { return };
         let applied = replay.applied;
         let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
@@ -222,12 +241,12 @@ impl Secondary {
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
     pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
-        let applying = matches!(&common.phase, Phase::Starting(StartStage::Replay(r)) if r.applying);
+        let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
         if !applying || !self.replayed() || matches!(common.state, State::Failed(_)) {
             return;
         }
-        let replay = common.replay_mut();
+        let replay = &mut self.replay;
         replay.applying = false;
         replay.batch = None;
         self.read_next_batch(common, cx);
@@ -243,12 +262,12 @@ impl Secondary {
 
     pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
         let failed = matches!(common.state, State::Failed(_));
-        if failed || !matches!(common.phase, Phase::Starting(StartStage::Replay(_))) {
+        if failed || !common.lifecycle.is_at(StartStage::Replay) {
             // Stopped while starting, or failed.
             return;
         }
         common.may_count = false;
-        let replay = common.replay_mut();
+        let mut replay = core::mem::take(&mut self.replay);
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));
         if records > 0 {
@@ -295,40 +314,6 @@ impl Secondary {
 }
 
 impl Common {
-    fn replay_mut(&mut self) -> &mut Replay {
-        match &mut self.phase {
-            Phase::Starting(StartStage::Replay(replay)) => replay,
-            other => unreachable!("replay is under way, not {other:?}"),
-        }
-    }
-
-    /// Whether the block is the batch that follows.
-    fn follows(&mut self, index: &Index, offset: u64) -> bool {
-        let identity = self.sb.current.identity;
-        let (tag, ring_bytes, own_from) =
-            (self.config.tag, self.config.journal_bytes, self.sb.current.own_from_ordinal);
-        let replay = self.replay_mut();
-        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
-        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
-        // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
-        let in_order = if replay.live.is_empty() { first <= replay.last.next() } else { first == replay.last.next() };
-        let own = index.boot == identity.incarnation;
-        index.tag == tag
-            && index.ring_offset == offset
-            && index.ordinal == replay.next.ordinal
-            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
-            // another is a left-over behind an earlier torn tail.
-            && (own
-                || (index.boot < identity.incarnation && index.ordinal < own_from))
-            && index.generation == identity.position.generation
-            && index.incarnation == identity.position.incarnation
-            // A cut is one step, or none: what of it had landed is not replayed.
-            && index.cut == 0
-            && offset + u64::from(index.bytes) <= ring_bytes
-            && consecutive
-            && in_order
-    }
-
     fn entry_fits(&self, entry: &Entry) -> bool {
         matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
             || self.volumes.contain(entry.volume, entry.offset, entry.length)

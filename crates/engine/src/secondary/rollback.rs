@@ -14,37 +14,30 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
 use crate::formats::superblock::RollbackPoint;
+use crate::formats::undo::Undo;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, space_for_regions};
 use crate::formats::wire::SyncBegin;
-use crate::group::start::{CannotStart, StartStage, other_version};
+use crate::group::start::{CannotStart, other_version};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
+use crate::shared::lifecycle::Phase;
+use crate::shared::lifecycle::Promotion;
+use crate::shared::lifecycle::StartStage;
+use crate::shared::lifecycle::Then;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
-
-/// What a rollback is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Then {
-    Promote {
-        id: CommandId,
-        force: bool,
-        entropy: u64,
-    },
-    /// It was interrupted: finish it and start as a secondary.
-    Start,
-}
 
 /// What an operator reads of a rollback that waits.
 pub(crate) const NO_SPACE: &str =
@@ -53,7 +46,6 @@ pub(crate) const NO_SPACE: &str =
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
-    pub then: Then,
     stage: Stage,
     /// It began before the start was through.
     mid_start: bool,
@@ -86,6 +78,43 @@ struct WriteBack {
     damaged: Option<String>,
 }
 
+impl Rollback {
+    /// The only way from one stage to the next.
+    fn enter(&mut self, to: Stage) {
+        use Stage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
+        let edge = (&self.stage, &to);
+        let legal = matches!(
+            edge,
+            (Quiesce, Bits)
+                | (Bits, Recording)
+                | (Recording, WriteBack(_) | GivenUp(_))
+                | (WriteBack(_), Flush { .. } | GivenUp(_))
+        );
+        assert!(cfg!(feature = "planted") || legal, "{edge:?}");
+        self.stage = to;
+    }
+}
+
+impl WriteBack {
+    fn next(&mut self, store: &Undo) -> Option<Saved> {
+        if planted(Fault::RollbackHalf) && self.cursor.is_some() {
+            return None;
+        }
+        if self.damaged.is_some() || !self.again.is_empty() || self.in_flight >= limits::WRITE_BACKS_MAX {
+            return None;
+        }
+        let mut next = store.next_saved(self.cursor, !self.zeroed);
+        if next.is_none() && !self.zeroed {
+            (self.zeroed, self.cursor) = (true, None);
+            next = store.next_saved(None, false);
+        }
+        let saved = next?;
+        self.cursor = Some((saved.volume, saved.offset));
+        self.in_flight += 1;
+        Some(saved)
+    }
+}
+
 /// Reading the store back at a start, a batch at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
@@ -105,29 +134,26 @@ pub(crate) fn name(point: u64) -> String {
 impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
-    pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, force: bool, entropy: u64) {
-        let mid_start = !matches!(common.phase, Phase::Running);
+    pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, promotion: Promotion) {
+        let mid_start = !common.lifecycle.is_running();
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
             common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
         self.lost_session();
-        let then = Then::Promote { id, force, entropy };
-        common.phase = Phase::RollingBack(Rollback { then, stage: Stage::Quiesce, mid_start });
+        self.enter_rollback(common, Then::Promote(promotion), Rollback { stage: Stage::Quiesce, mid_start });
         self.proceed_rollback(common, cx);
     }
 
     /// Called after every input: moves on what waits for others. Bits may be stored then.
     pub fn proceed_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &common.phase else { return };
-        let quiesces = matches!(rollback.stage, Stage::Quiesce);
-        let then = rollback.then;
+        let Phase::RollingBack(then) = common.lifecycle.phase() else { return };
         if common.slots.replica_busy() {
             return;
         }
         if matches!(common.state, State::Failed(_)) {
-            common.phase = Phase::Running;
-            if let Then::Promote { id, .. } = then {
+            common.lifecycle.enter(Phase::Running);
+            if let Then::Promote(Promotion { id, .. }) = then {
                 cx.refuse(
                     id,
                     "a store of this node failed on the way back to the rollback point; a restart goes on with it",
@@ -135,17 +161,17 @@ impl Secondary {
             }
             return;
         }
-        if quiesces {
+        if self.rollback.as_ref().is_some_and(|rollback| matches!(rollback.stage, Stage::Quiesce)) {
             self.quiesced(common, cx, then);
         }
     }
 
     fn quiesced(&mut self, common: &mut Common, cx: &mut Cx, then: Then) {
-        if let Then::Promote { id, force, entropy } = then
+        if let Then::Promote(promotion) = then
             && !common.sb.current.identity.inconsistent
         {
             // The sync ended meanwhile: its image is the newer one.
-            common.phase = Phase::Promoting { id, force, entropy };
+            common.lifecycle.enter(Phase::Promoting(promotion));
             // The time to look for space again may have come and gone on the way back.
             self.retry_apply(common, cx);
             return self.apply(common, cx);
@@ -163,8 +189,8 @@ impl Secondary {
                 common.volumes.of(volume).mark_undone(offset, length);
             }
         }
-        if let Phase::RollingBack(rollback) = &mut common.phase {
-            rollback.stage = Stage::Bits;
+        if let Some(rollback) = &mut self.rollback {
+            rollback.enter(Stage::Bits);
         }
         common.bits().save(cx, AfterBits::Rollback);
     }
@@ -209,7 +235,7 @@ impl Secondary {
             Ok(()) => self.restored(common, cx, |back| back.waits = !back.again.is_empty()),
             Err(IoError::NoSpace) => {
                 common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-                if common.writing_back().is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                if self.writing_back(common).is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
                     cx.event(common.id(), Event::Note(NO_SPACE.into()));
                 }
                 self.restored(common, cx, |back| back.again.push(saved));
@@ -225,11 +251,13 @@ impl Secondary {
             cx.marks.hit(Mark::FlushFailedLatched);
             return Err(Broken::VolumeFlush);
         }
-        let Phase::RollingBack(Rollback { then, stage: Stage::Flush { left }, .. }) = &mut common.phase else {
+        let (Phase::RollingBack(then), Some(Rollback { stage: Stage::Flush { left }, .. })) =
+            (common.lifecycle.phase(), &mut self.rollback)
+        else {
             return Ok(None);
         };
         *left -= 1;
-        let then = (*left == 0).then_some(*then);
+        let then = (*left == 0).then_some(then);
         if then.is_some() {
             self.rolled_back(common, cx);
         }
@@ -253,13 +281,12 @@ impl Secondary {
 
     /// The operator is told why a rollback ends; false if that is not on its way any more.
     pub fn rollback_given_up(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, stage: Stage::GivenUp(what), .. }) =
-            &common.phase
+        let (Phase::RollingBack(Then::Promote(Promotion { id, .. })), Some(Stage::GivenUp(what))) =
+            (common.lifecycle.phase(), self.rollback.take().map(|rollback| rollback.stage))
         else {
             return false;
         };
-        let (id, what) = (*id, what.clone());
-        common.phase = Phase::Running;
+        common.lifecycle.enter(Phase::Running);
         self.empty_undo(common);
         cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
         if let Some(link) = cx.peer.link {
@@ -276,18 +303,16 @@ impl Secondary {
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
     ) -> Result<(), CannotStart> {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
         match result {
             Ok(IoDone::Meta(block)) => return self.undo_index_read(common, cx, block),
             Ok(_) => {}
-            Err(IoError::Damaged) => scan.torn = true,
+            Err(IoError::Damaged) => self.scan.torn = true,
             Err(_) => {
                 return Err(CannotStart::unreadable(Broken::Undo, "the undo store"));
             }
         }
-        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
-        scan.left -= 1;
-        if scan.left == 0 {
+        self.scan.left -= 1;
+        if self.scan.left == 0 {
             self.undo_batch_checked(common, cx);
         }
         Ok(())
@@ -313,8 +338,7 @@ impl Secondary {
         let counted = index.ordinal <= common.sb.current.rollback_point.batches;
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return Ok(()) };
-        (scan.batch, scan.left, scan.torn) = (Some((block, index)), to_check.len(), false);
+        (self.scan.batch, self.scan.left, self.scan.torn) = (Some((block, index)), to_check.len(), false);
         if to_check.is_empty() {
             self.undo_batch_checked(common, cx);
             return Ok(());
@@ -414,8 +438,8 @@ impl Secondary {
 
     /// The bits of all that is undone and dropped are durable.
     pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut common.phase else { return };
-        rollback.stage = Stage::Recording;
+        let Some(rollback) = self.rollback_under_way(common) else { return };
+        rollback.enter(Stage::Recording);
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.mid_start;
@@ -438,37 +462,76 @@ impl Secondary {
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
     pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Phase::RollingBack(rollback) = &mut common.phase else { return };
-        rollback.stage = Stage::WriteBack(WriteBack::default());
+        let Some(rollback) = self.rollback_under_way(common) else { return };
+        rollback.enter(Stage::WriteBack(WriteBack::default()));
         self.pump_write_back(common, cx);
     }
 
     fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(saved) = common.next_to_write_back() {
+        while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.saver.store)) {
             common.write_back_one(cx, saved);
         }
-        let Some(back) = common.writing_back() else { return };
+        let Some(back) = self.writing_back(common) else { return };
         if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
             return;
         }
         match back.damaged.take() {
             Some(what) => self.give_rollback_up(common, cx, what),
-            None => common.flush_restored(cx),
+            None => self.flush_restored(common, cx),
         }
     }
 
     fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
-        let Some(back) = common.writing_back() else { return };
+        let Some(back) = self.writing_back(common) else { return };
         back.in_flight -= 1;
         note(back);
         self.pump_write_back(common, cx);
     }
 
+    /// There may be space by now.
+    pub fn retry_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(back) = self.writing_back(common) else { return };
+        let again = core::mem::take(&mut back.again);
+        back.in_flight += again.len();
+        again.into_iter().for_each(|saved| common.write_back_one(cx, saved));
+    }
+
+    fn flush_restored(&mut self, common: &mut Common, cx: &mut Cx) {
+        let left = common.volumes.len();
+        let Some(rollback) = self.rollback_under_way(common) else { return };
+        rollback.enter(Stage::Flush { left });
+        for index in 0..left {
+            let token = common.slots.start(Op::RestoreFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
+        }
+    }
+
+    fn enter_rollback(&mut self, common: &mut Common, then: Then, rollback: Rollback) {
+        common.lifecycle.enter(Phase::RollingBack(then));
+        self.rollback = Some(rollback);
+    }
+
+    fn rollback_under_way(&mut self, common: &Common) -> Option<&mut Rollback> {
+        self.rollback.as_mut().filter(|_| common.lifecycle.is_rolling_back())
+    }
+
+    fn writing_back(&mut self, common: &Common) -> Option<&mut WriteBack> {
+        match &mut self.rollback_under_way(common)?.stage {
+            Stage::WriteBack(back) => Some(back),
+            _ => None,
+        }
+    }
+
+    /// Volumes have no space for what is written back.
+    pub fn restore_waits_for_space(&self, common: &Common) -> bool {
+        let waits = |rollback: &Rollback| matches!(&rollback.stage, Stage::WriteBack(back) if back.waits);
+        common.lifecycle.is_rolling_back() && self.rollback.as_ref().is_some_and(waits)
+    }
+
     /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
     fn give_rollback_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) {
-        let Phase::RollingBack(rollback) = &mut common.phase else { return };
-        let then = rollback.then;
-        rollback.stage = Stage::GivenUp(what.clone());
+        let (Phase::RollingBack(then), Some(rollback)) = (common.lifecycle.phase(), &mut self.rollback) else { return };
+        rollback.enter(Stage::GivenUp(what.clone()));
         cx.event(common.id(), Event::Note(what));
         let sb = &mut common.sb.current;
         (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
@@ -490,7 +553,8 @@ impl Secondary {
             return self.begin_replay(common, cx);
         }
         common.saver.store.begin_mark(point.id);
-        common.phase = Phase::Starting(StartStage::Undo(Scan::default()));
+        self.scan = Scan::default();
+        common.lifecycle.enter_stage(StartStage::Undo);
         self.read_undo_index(common, cx);
     }
 
@@ -503,21 +567,20 @@ impl Secondary {
     }
 
     fn undo_batch_checked(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(scan)) = &mut common.phase else { return };
-        let Some((block, index)) = scan.batch.take() else { return };
-        if scan.torn {
+        let Some((block, index)) = self.scan.batch.take() else { return };
+        if self.scan.torn {
             cx.marks.hit(Mark::UndoTornTail);
             return self.scan_ended(common, cx);
         }
         if index.ordinal > common.sb.current.rollback_point.batches {
-            scan.drawn_bytes += u64::from(index.bytes);
+            self.scan.drawn_bytes += u64::from(index.bytes);
         }
         common.saver.store.found(&block, &index);
         self.read_undo_index(common, cx);
     }
 
     fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Phase::Starting(StartStage::Undo(Scan { drawn_bytes, .. })) = common.phase else { return };
+        let drawn_bytes = self.scan.drawn_bytes;
         let point = common.sb.current.rollback_point;
         let (whole, at) = (common.saver.store.durable_batches(), common.saver.store.next_offset());
         if whole < point.batches {
@@ -542,7 +605,7 @@ impl Secondary {
             return common.save(cx, Some(AfterSuper::PointDamaged));
         }
         cx.marks.hit(Mark::RollbackResumed);
-        common.phase = Phase::RollingBack(Rollback { then: Then::Start, stage: Stage::Recording, mid_start: false });
+        self.enter_rollback(common, Then::Start, Rollback { stage: Stage::Recording, mid_start: false });
         match self.undo_damaged.take() {
             Some(what) => self.give_rollback_up(common, cx, what),
             None => self.write_back(common, cx),
@@ -552,7 +615,7 @@ impl Secondary {
     /// It is on record that the point is no image, whatever a later start reads.
     pub fn damage_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
         // Unless the node was stopped while it started.
-        if matches!(common.phase, Phase::Starting(StartStage::Undo(_))) {
+        if common.lifecycle.is_at(StartStage::Undo) {
             self.begin_replay(common, cx);
         }
     }
@@ -588,52 +651,6 @@ impl Common {
         self.save(cx, None);
     }
 
-    fn writing_back(&mut self) -> Option<&mut WriteBack> {
-        match &mut self.phase {
-            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => Some(back),
-            _ => None,
-        }
-    }
-
-    /// The command that waits for a promotion, on its way back or after it.
-    pub fn promotion_under_way(&self) -> Option<CommandId> {
-        match self.phase {
-            Phase::Promoting { id, .. } => Some(id),
-            Phase::RollingBack(Rollback { then: Then::Promote { id, .. }, .. }) => Some(id),
-            _ => None,
-        }
-    }
-
-    /// Volumes have no space for what is written back.
-    pub fn restore_waits_for_space(&self) -> bool {
-        match &self.phase {
-            Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) => back.waits,
-            _ => false,
-        }
-    }
-
-    fn next_to_write_back(&mut self) -> Option<Saved> {
-        let store = &self.saver.store;
-        let Phase::RollingBack(Rollback { stage: Stage::WriteBack(back), .. }) = &mut self.phase else {
-            return None;
-        };
-        if planted(Fault::RollbackHalf) && back.cursor.is_some() {
-            return None;
-        }
-        if back.damaged.is_some() || !back.again.is_empty() || back.in_flight >= limits::WRITE_BACKS_MAX {
-            return None;
-        }
-        let mut next = store.next_saved(back.cursor, !back.zeroed);
-        if next.is_none() && !back.zeroed {
-            (back.zeroed, back.cursor) = (true, None);
-            next = store.next_saved(None, false);
-        }
-        let saved = next?;
-        back.cursor = Some((saved.volume, saved.offset));
-        back.in_flight += 1;
-        Some(saved)
-    }
-
     fn write_back_one(&mut self, cx: &mut Cx, saved: Saved) {
         let id = self.id();
         match saved.place {
@@ -648,24 +665,6 @@ impl Common {
                 let store = Store::Volume(id, saved.volume);
                 cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
             }
-        }
-    }
-
-    /// There may be space by now.
-    pub fn retry_write_back(&mut self, cx: &mut Cx) {
-        let Some(back) = self.writing_back() else { return };
-        let again = core::mem::take(&mut back.again);
-        back.in_flight += again.len();
-        again.into_iter().for_each(|saved| self.write_back_one(cx, saved));
-    }
-
-    fn flush_restored(&mut self, cx: &mut Cx) {
-        let left = self.volumes.len();
-        let Phase::RollingBack(rollback) = &mut self.phase else { return };
-        rollback.stage = Stage::Flush { left };
-        for index in 0..left {
-            let token = self.slots.start(Op::RestoreFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), VolumeId(index as u16)) });
         }
     }
 }

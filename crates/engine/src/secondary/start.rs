@@ -1,19 +1,28 @@
 //! A group is taken up step by step: what each completed read leads to.
 
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::journal::Ring;
 use crate::formats::superblock;
 use crate::formats::superblock::Superblock;
-use crate::group::start::{Beside, CannotStart, PEERS_DIRECTORY, StartStage, other_version};
+use crate::group::start::{CannotStart, PEERS_DIRECTORY, other_version};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::secondary::Secondary;
+use crate::secondary::replay::Replay;
+use crate::secondary::rollback::Scan;
+use crate::shared::lifecycle::Beside;
+use crate::shared::lifecycle::StartStage;
 use crate::state::Broken;
 use crate::{Event, IoDone, IoError, Store};
 
 impl Secondary {
+    /// The start came to nothing.
+    pub fn forget_start(&mut self) {
+        (self.scan, self.replay) = (Scan::default(), Replay::default());
+    }
+
     /// A read or flush of the start completed.
     pub fn start_read_done(
         &mut self,
@@ -21,39 +30,31 @@ impl Secondary {
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
     ) -> Result<(), CannotStart> {
-        let Phase::Starting(stage) = &mut common.phase else { return Ok(()) };
+        let Some(stage) = common.lifecycle.stage() else { return Ok(()) };
         match stage {
-            StartStage::Settling { left, entropy, boot } => {
-                *left -= 1;
-                let (done, entropy, boot) = (*left == 0, *entropy, *boot);
+            StartStage::Settling { entropy, boot, .. } => {
+                let done = common.lifecycle.one_done();
                 if result.is_err() {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
                     return Err(CannotStart::new(Broken::Superblock, why));
                 } else if done {
-                    common.phase = Phase::Starting(StartStage::Superblocks { entropy, boot });
+                    common.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
                     common.read_meta(cx, Store::Superblock(common.id()), 0, superblock::FILE_BYTES as u32);
                 }
                 Ok(())
             }
-            StartStage::Superblocks { entropy, boot } => {
-                let (entropy, boot) = (*entropy, *boot);
-                match result {
-                    Ok(IoDone::Meta(bytes)) => self.superblocks_read(common, cx, &bytes, entropy, boot),
-                    _ => Err(CannotStart::unreadable(Broken::Superblock, "the superblock")),
-                }
-            }
-            StartStage::Blank { entropy, boot, beside } => {
-                let (entropy, boot, beside) = (*entropy, *boot, *beside);
-                common.beside_read(cx, result, beside, (entropy, boot))
-            }
-            StartStage::Wipe { left } => {
-                *left -= 1;
-                let done = *left == 0;
+            StartStage::Superblocks { entropy, boot } => match result {
+                Ok(IoDone::Meta(bytes)) => self.superblocks_read(common, cx, &bytes, entropy, boot),
+                _ => Err(CannotStart::unreadable(Broken::Superblock, "the superblock")),
+            },
+            StartStage::Blank { entropy, boot, beside } => common.beside_read(cx, result, beside, (entropy, boot)),
+            StartStage::Wipe { .. } => {
+                let done = common.lifecycle.one_done();
                 if result.is_err() {
                     let why = "the group's files could not be written; see the kernel log";
                     return Err(CannotStart::new(Broken::Bits, why));
                 } else if done {
-                    common.phase = Phase::Starting(StartStage::StoringBits);
+                    common.lifecycle.enter_stage(StartStage::StoringBits);
                     common.bits().save_all(cx, AfterBits::Started);
                 }
                 Ok(())
@@ -62,11 +63,10 @@ impl Secondary {
                 Ok(IoDone::Meta(bytes)) => common.bits_read(cx, &bytes),
                 _ => Err(CannotStart::unreadable(Broken::Bits, "the bitmap or the activity log")),
             },
-            StartStage::Undo(_) => self.undo_read(common, cx, result),
-            StartStage::Replay(_) => self.replay_read(common, cx, result),
-            StartStage::Flush { left } => {
-                *left -= 1;
-                let done = *left == 0;
+            StartStage::Undo => self.undo_read(common, cx, result),
+            StartStage::Replay => self.replay_read(common, cx, result),
+            StartStage::Flush { .. } => {
+                let done = common.lifecycle.one_done();
                 if result.is_err() {
                     return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
                 } else if done {
@@ -154,7 +154,7 @@ impl Secondary {
 
     /// The log on disk is empty; false: this is no start.
     pub fn start_activity_reset(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        if !matches!(common.phase, Phase::Starting(StartStage::EmptyingLog)) {
+        if !common.lifecycle.is_at(StartStage::EmptyingLog) {
             return false;
         }
         if common.activity.is_young() {

@@ -10,7 +10,7 @@ use crate::state::{Pause, State};
 impl Secondary {
     /// Why nothing is written to the volumes of this secondary, and in what words.
     pub fn standstill(&self, common: &Common) -> Option<(Pause, &'static str)> {
-        if common.restore_waits_for_space() {
+        if self.restore_waits_for_space(common) {
             return Some((Pause::PeerFull, NO_SPACE));
         }
         self.paused.map(|pause| (pause, pause.words()))

@@ -2,7 +2,7 @@
 //! `start_alone` says, or until its operator chooses.
 
 use super::{Reconcile, Reconciling};
-use crate::common::{Common, Phase};
+use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::ids::*;
@@ -80,7 +80,7 @@ impl Reconcile {
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, common: &mut Common, cx: &mut Cx) {
         let broken = matches!(common.state, State::Failed(_));
-        if broken || !self.withheld || common.role() != Role::Primary || !matches!(common.phase, Phase::Running) {
+        if broken || !self.withheld || common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
         let wait = match common.settings.start_alone {
@@ -125,7 +125,7 @@ impl Reconcile {
     }
 
     pub fn open_exports(&mut self, common: &mut Common, cx: &mut Cx) {
-        if core::mem::take(&mut self.withheld) && matches!(common.phase, Phase::Running) {
+        if core::mem::take(&mut self.withheld) && common.lifecycle.is_running() {
             cx.out.push_back(Output::Serve { group: common.id(), open: true });
         }
     }
