@@ -1,9 +1,8 @@
 //! The primary's view of its secondary: the stream to it, syncs, cuts, what is settled when they meet.
 
-pub mod cut_saves;
+pub mod cut;
 pub mod cuts;
 pub mod flush;
-pub mod holes;
 pub mod meeting;
 pub mod numbers;
 pub mod orders;
@@ -20,7 +19,9 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
 use crate::ids::{Generation, Position, Seq};
-use crate::peer::cuts::{CatchUp, Cut};
+use crate::peer::cut::Cut;
+use crate::peer::cut::saves::Scratch;
+use crate::peer::cuts::CatchUp;
 use crate::peer::numbers::Numbers;
 use crate::peer::orders::Wanted;
 use crate::peer::queue::Queue;
@@ -48,8 +49,7 @@ pub(crate) struct Peer {
     /// Beside a stream there is none: a sync goes by cuts, or in the stream.
     pub cut: Option<Cut>,
     pub catch_up: CatchUp,
-    /// Writes of cuts to the undo store that are on their way.
-    pub scratch_writes: u64,
+    scratch: Scratch,
     /// The last number of this run at which the peer is known to be consistent.
     pub recovered: Option<Seq>,
     /// Passes over the dirty regions begun so far: names each one.
@@ -83,7 +83,7 @@ impl Peer {
             resync: None,
             cut: None,
             catch_up: CatchUp::default(),
-            scratch_writes: 0,
+            scratch: Scratch::default(),
             recovered: None,
             passes: 0,
             repair: Repair::default(),

@@ -23,7 +23,6 @@ use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
 use crate::limits;
-use crate::peer::cuts::CutPlace;
 use crate::planted::{Fault, planted};
 use crate::secondary::receive::*;
 use crate::secondary::replay::Replay;
@@ -34,6 +33,15 @@ use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
 use crate::shared::time::Wall;
 use crate::state::Pause;
+
+/// A cut being received, or the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CutPlace {
+    /// As its primary names it.
+    pub name: u64,
+    /// The image it makes; this node's place once it is done.
+    pub from: Position,
+}
 
 /// The secondary's half of a group: what it received, how far that has come, what it owes its primary.
 #[derive(Debug)]

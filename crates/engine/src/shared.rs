@@ -1,5 +1,6 @@
 //! What every half uses: the link, memory, turns, time, slots, volumes.
 
+pub mod frozen;
 pub mod gate;
 pub mod greeting;
 pub mod lifecycle;

@@ -21,30 +21,18 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::formats::bitmap::Bitmap;
-use crate::formats::wire::{Ack, Header, Kind, SyncBegin, flags};
+use crate::formats::wire::{Ack, Header, Kind, SyncBegin};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::peer::Peer;
-use crate::peer::cut_saves::Spilled;
-use crate::peer::holes::Asked;
+use crate::peer::cut::saves::Spilled;
+use crate::peer::cut::{Cut, CutRead, GivenUp, Placed, Rates, longest_read};
 use crate::planted::{Fault, planted};
-use crate::primary::write::frame_cost;
 use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
-use crate::shared::time::{Mono, Wall};
+use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
 use crate::state::State;
-use crate::{Buf, Output, SendPayload, Slice, Store};
-
-/// A volume's part in a cut: two bits per region, only while a cut is under way.
-#[derive(Debug)]
-pub(crate) struct CutBits {
-    /// Of the cut, and not read yet.
-    unshipped: Bitmap,
-    /// Touched since the freeze: what stays dirty when the cut is done.
-    written: Bitmap,
-}
+use crate::{Event, IoDone, IoError, SendPayload};
 
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,16 +47,6 @@ pub(crate) struct CatchUp {
     no_stream_before: Mono,
     /// It was paused and could go on, but others have its place.
     pub resumes: bool,
-}
-
-/// What the last cut showed, in bytes per second.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rates {
-    /// All that clients wrote: what a stream would have to carry.
-    written: u64,
-    /// Regions they dirtied, each counted once: what the next cut has to carry.
-    pub dirtied: u64,
-    pub carried: u64,
 }
 
 /// The next step of a catch-up.
@@ -95,237 +73,6 @@ impl CatchUp {
     }
 }
 
-/// A range being read for a cut.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CutRead {
-    /// The cut it belongs to; a read of an older one is forgotten.
-    pub cut: u64,
-    pub volume: VolumeId,
-    pub offset: u64,
-    pub length: u64,
-    /// A write waits for it.
-    pub save: bool,
-}
-
-/// The longest run that one read takes of a cut which may hold `room`, all in bytes: a quarter of it, or a region. So what is
-/// read while a write waits fits beside it.
-pub(crate) fn longest_read(longest: u64, room: u64) -> u64 {
-    longest.min(room / 4).max(REGION_BYTES)
-}
-
-/// A range as it was at the mark, to be sent; `buf` is `None` where it is zero.
-#[derive(Debug)]
-struct Piece {
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
-    sent: u64,
-    buf: Option<Buf>,
-}
-
-/// The cut under way, or the one just done when the next has time.
-#[derive(Debug)]
-pub(crate) struct Cut {
-    /// Names it: no other of this incarnation has the same.
-    pub name: u64,
-    /// The mark: the image it makes is the one after this number.
-    pub from: Position,
-    pub wall: Wall,
-    frozen_at: Mono,
-    /// What clients had written in all by then.
-    written_before: u64,
-    /// The volumes are flushed through the mark, and the peer was told of it.
-    begun: bool,
-    /// When the peer was ready for it.
-    pub open_since: Option<Mono>,
-    /// Where the walk over the regions goes on.
-    volume: usize,
-    region: u64,
-    /// What is known of what it will find there.
-    pub asked: Asked,
-    pub reads: usize,
-    pub reading_bytes: u64,
-    /// Saved ahead of a write; these go first.
-    saved: VecDeque<Piece>,
-    walked: VecDeque<Piece>,
-    pub held_bytes: u64,
-    /// Saved in the undo store.
-    pub spilled: VecDeque<Spilled>,
-    /// Writes that wait until there is memory to save what they overwrite.
-    pub waiting: VecDeque<u32>,
-    pub granted_bytes: u64,
-    /// How often the peer's grant went back in this cut.
-    pub recalls: u64,
-    sent_bytes: u64,
-    pub sent: Seq,
-    pub confirmed: Ack,
-    pub end: Option<Seq>,
-    pub done: bool,
-    pub total_bytes: u64,
-    pub done_bytes: u64,
-    pub payload_bytes: u64,
-}
-
-impl Cut {
-    fn new(name: u64, from: Position, wall: Wall, now: Mono, written_before: u64, total_bytes: u64) -> Cut {
-        Cut {
-            name,
-            from,
-            wall,
-            frozen_at: now,
-            written_before,
-            begun: false,
-            open_since: None,
-            volume: 0,
-            region: 0,
-            asked: Asked::default(),
-            reads: 0,
-            reading_bytes: 0,
-            saved: VecDeque::new(),
-            walked: VecDeque::new(),
-            held_bytes: 0,
-            spilled: VecDeque::new(),
-            waiting: VecDeque::new(),
-            granted_bytes: 0,
-            recalls: 0,
-            sent_bytes: 0,
-            sent: Seq::NONE,
-            confirmed: Ack::default(),
-            end: None,
-            done: false,
-            total_bytes,
-            done_bytes: 0,
-            payload_bytes: 0,
-        }
-    }
-
-    /// Memory it holds or is about to.
-    pub fn memory_bytes(&self) -> u64 {
-        self.held_bytes + self.reading_bytes
-    }
-
-    /// Something was sent that the peer has not dealt with.
-    pub fn peer_owes(&self) -> bool {
-        self.begun && (self.open_since.is_none() || self.confirmed.applied < self.sent)
-    }
-
-    pub fn ships(&self) -> bool {
-        self.open_since.is_some() && self.end.is_none()
-    }
-
-    /// Content to be sent is at hand.
-    pub fn hold(&mut self, volume: VolumeId, offset: u64, length: u64, buf: Option<Buf>, first: bool) {
-        self.held_bytes += if buf.is_some() { length } else { 0 };
-        let piece = Piece { volume, offset, length, sent: 0, buf };
-        if first { self.saved.push_back(piece) } else { self.walked.push_back(piece) }
-    }
-
-    /// The walk goes on here.
-    pub fn walk_from(&mut self, volume: VolumeId, region: u64) {
-        (self.volume, self.region) = (usize::from(volume.0), region);
-    }
-
-    /// The next frame's content, at most `part` bytes of it: kind, volume, range, payload. It is not taken yet.
-    fn next_part(&self, part: u64) -> Option<(VolumeId, u64, u64, SendPayload)> {
-        let piece = self.saved.front().or(self.walked.front())?;
-        let longest = if piece.buf.is_some() { part } else { limits::HOLE_PART_BYTES_MAX };
-        let length = longest.min(piece.length - piece.sent);
-        let payload = match &piece.buf {
-            Some(buf) => SendPayload::Data(Slice { buf: buf.clone(), start: piece.sent as u32, length: length as u32 }),
-            None => SendPayload::None,
-        };
-        Some((piece.volume, piece.offset + piece.sent, length, payload))
-    }
-
-    fn take_part(&mut self, length: u64) {
-        let queue = if self.saved.is_empty() { &mut self.walked } else { &mut self.saved };
-        let piece = queue.front_mut().expect("the part was just looked at");
-        piece.sent += length;
-        self.done_bytes += length;
-        self.payload_bytes += if piece.buf.is_some() { length } else { 0 };
-        if piece.sent == piece.length {
-            self.held_bytes -= if piece.buf.is_some() { piece.length } else { 0 };
-            queue.pop_front();
-        }
-    }
-}
-
-/// A cut being received, or the last one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CutPlace {
-    /// As its primary names it.
-    pub name: u64,
-    /// The image it makes; this node's place once it is done.
-    pub from: Position,
-}
-
-impl CutBits {
-    pub fn touch(&mut self, region: u64) {
-        self.written.set(region);
-    }
-}
-
-impl Volume {
-    /// A cut begins: what is dirty now belongs to it.
-    fn freeze(&mut self) {
-        let written = Bitmap::new(self.config.size_bytes);
-        self.cut = Some(CutBits { unshipped: self.dirty.clone(), written });
-    }
-
-    /// The cut is applied at the peer: only what was touched since the freeze may differ.
-    pub fn settle_cut(&mut self) {
-        let Some(bits) = self.cut.take() else { return };
-        self.doubt = None;
-        let mut from = 0;
-        while let Some(region) = self.dirty.next_set(from) {
-            if !bits.written.get(region) || planted(Fault::CutClearsAll) {
-                self.dirty.clear(region);
-            }
-            from = region + 1;
-        }
-    }
-
-    fn written_bytes(&self) -> u64 {
-        self.cut.as_ref().map_or(0, |bits| bits.written.dirty_bytes())
-    }
-
-    fn all_shipped(&self) -> bool {
-        self.cut.as_ref().is_none_or(|bits| bits.unshipped.is_clean())
-    }
-
-    /// The first run of regions at or after `from` that can be read now, at most `longest` bytes; `to`: not beyond this
-    /// region. A region that is being written is passed over.
-    pub fn next_of_cut(&self, from: u64, to: u64, longest: u64) -> Option<(u64, u64)> {
-        let bits = self.cut.as_ref()?;
-        let size = self.config.size_bytes;
-        let ready = |region: u64| {
-            let start = region * REGION_BYTES;
-            start < size
-                && region <= to
-                && bits.unshipped.get(region)
-                && !self.is_busy(start, REGION_BYTES.min(size - start))
-        };
-        let mut first = bits.unshipped.next_set(from).filter(|region| *region <= to)?;
-        while !ready(first) {
-            first = bits.unshipped.next_set(first + 1).filter(|region| *region <= to)?;
-        }
-        let mut next = first + 1;
-        while (next + 1 - first) * REGION_BYTES <= longest && ready(next) {
-            next += 1;
-        }
-        Some((first, next))
-    }
-
-    pub fn take_for_cut(&mut self, first: u64, next: u64) {
-        let Some(bits) = self.cut.as_mut() else { return };
-        (first..next).for_each(|region| bits.unshipped.clear(region));
-    }
-
-    pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
-        self.cut.as_ref().map_or(0, |bits| bits.unshipped.count_in(first, last))
-    }
-}
-
 impl Peer {
     // ---- what comes next -------------------------------------------------------------------------------------------
 
@@ -345,7 +92,7 @@ impl Peer {
             }
             Step::Cut => self.begin_cut(common, cx, why),
             Step::CutLater => {
-                let since = self.cut.as_ref().map_or(cx.now.mono, |cut| cut.frozen_at);
+                let since = self.cut.as_ref().map_or(cx.now.mono, Cut::frozen_at);
                 let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
             }
@@ -354,7 +101,7 @@ impl Peer {
 
     /// It is time for the next cut.
     pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.cut.as_ref().is_some_and(|cut| cut.done) || !common.lifecycle.is_running() {
+        if !self.cut.as_ref().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
             return;
         }
         if common.volumes.dirty_bytes() == 0 {
@@ -386,8 +133,8 @@ impl Peer {
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
     pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.begun) else { return };
-        let (name, from, dirty_bytes, link) = (cut.name, cut.from, cut.total_bytes, cx.peer.link);
+        let Some((name, from, dirty_bytes)) = self.cut.as_ref().and_then(Cut::to_announce) else { return };
+        let link = cx.peer.link;
         let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
         let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
         let parent = common.sb.current.identity.parent;
@@ -396,7 +143,7 @@ impl Peer {
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         if let Some(cut) = self.cut.as_mut() {
-            cut.begun = true;
+            cut.announced();
         }
     }
 
@@ -428,138 +175,147 @@ impl Peer {
         self.cut.as_ref().map(|_| self.catch_up.cuts)
     }
 
-    /// The cut of this name is still to be announced.
-    pub fn cut_begins(&self, name: u64) -> bool {
-        self.cut.as_ref().is_some_and(|cut| cut.name == name && !cut.begun)
-    }
-
-    /// The peer's answer to a begin: if it is this cut's, the mark.
-    pub fn peer_ready_for_cut(&mut self, common: &mut Common, now: Mono, attempt: u64) -> Option<Position> {
-        let cut = self.cut.as_mut().filter(|cut| cut.name == attempt && cut.open_since.is_none())?;
-        cut.open_since = Some(now);
-        let from = cut.from;
-        // It keeps nothing of what came before: that is flushed here.
-        common.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
-        Some(from)
-    }
-
-    /// The next run to read: from where the walk stands, then what it passed over.
-    pub fn next_of_cut(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
-        let cut = self.cut.as_ref()?;
-        let (at, region) = (cut.volume, cut.region);
-        let order = (at..common.volumes.len()).chain(0..=at);
-        let found = order.enumerate().find_map(|(step, index)| {
-            let from = if step == 0 { region } else { 0 };
-            let (first, next) = common.volumes[index].next_of_cut(from, u64::MAX, longest)?;
-            Some((index, first, next))
-        });
-        let (index, first, next) = found?;
-        let cut = self.cut.as_mut()?;
-        (cut.volume, cut.region) = (index, next);
-        Some((VolumeId(index as u16), first, next))
-    }
-
     /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
     pub fn cut_room(&self, common: &Common, cx: &Cx) -> u64 {
         let others = self.outgoing_bytes(common) - self.cut.as_ref().map_or(0, Cut::memory_bytes);
         common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 
-    /// Reads regions `first..next` under a lock on their range.
-    pub fn read_for_cut(
+    // ---- reading and saving ----------------------------------------------------------------------------------------
+
+    pub fn cut_mut(&mut self) -> Option<&mut Cut> {
+        self.cut.as_mut()
+    }
+
+    /// The cut ends without its step. Who waited for it.
+    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) -> VecDeque<u32> {
+        let Some(mut cut) = self.cut.take() else { return VecDeque::new() };
+        if !cut.is_done() {
+            cx.marks.hit(Mark::CutInterrupted);
+        }
+        common.volumes.iter_mut().for_each(|volume| volume.cut = None);
+        common.empty_scratch();
+        cut.take_waiting()
+    }
+
+    /// Starts reads while the link has use for them.
+    pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waits = self.waits_to_resume(common);
+        loop {
+            let room = self.cut_room(common, cx);
+            let Some(cut) = self.cut.as_mut().filter(|_| !waits) else { return };
+            if !cut.read_next(common, cx, room) {
+                return;
+            }
+        }
+    }
+
+    /// `Ok(true)`: the range stays locked, its content goes to the undo store first.
+    pub fn place_cut_read(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
-        volume: VolumeId,
-        first: u64,
-        next: u64,
-        save: bool,
-    ) {
-        let size = common.volumes.of(volume).config.size_bytes;
-        let offset = first * REGION_BYTES;
-        let length = (next * REGION_BYTES).min(size) - offset;
-        let cut = self.cut.as_mut().expect("a cut is under way");
-        cut.reads += 1;
-        cut.reading_bytes += length;
-        let read = CutRead { cut: cut.name, volume, offset, length, save };
-        let slot = common.slots.insert(Op::Cut(read));
-        let held = common.volumes.of(volume);
-        held.take_for_cut(first, next);
-        held.occupy(slot, offset, length, Seq::NONE, false);
-        let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
-        let length = length as u32;
-        cx.out.push_back(if save {
-            Output::ReadSummed { token, store, offset, length }
-        } else {
-            Output::Read { token, store, offset, length, crc: None }
-        });
+        slot: u32,
+        read: &CutRead,
+        result: Result<IoDone, IoError>,
+    ) -> Result<bool, GivenUp> {
+        let room = self.cut_room(common, cx);
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };
+        match cut.place_read(common, read, result, room)? {
+            Placed::Held => Ok(false),
+            Placed::ToSpill { buf, crc } => {
+                cut.spill(common, cx, &mut self.scratch, slot, read, (buf, crc))?;
+                Ok(true)
+            }
+        }
+    }
+
+    pub fn spill_done(&mut self, spilled: Spilled, is_saved: bool) -> Result<(), GivenUp> {
+        self.scratch.written();
+        self.cut.as_mut().map_or(Ok(()), |cut| cut.spilled(spilled, is_saved))
+    }
+
+    /// Reads what the cut has of these regions ahead of a write. False: there is no memory for it yet.
+    pub fn save_for_cut(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, first: u64, last: u64) -> bool {
+        let mut from = first;
+        let longest = longest_read(limits::PART_BYTES_MAX, self.cut_room(common, cx));
+        while let Some((run, next)) = common.volumes.of(id).next_of_cut(from, last, longest) {
+            let bytes = (next - run) * REGION_BYTES;
+            let room = self.cut_room(common, cx);
+            let Some(cut) = self.cut.as_mut() else { return true };
+            // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
+            if cut.is_short_of_memory(bytes, room) {
+                return false;
+            }
+            cut.read(common, cx, id, run, next, true);
+            from = next;
+        }
+        true
+    }
+
+    /// Something of the cut leaves memory soon: then the write is looked at again.
+    pub fn wait_for_memory_of_cut(&mut self, common: &mut Common, slot: u32) {
+        self.reserve(common, slot);
+        if let Some(cut) = self.cut.as_mut() {
+            cut.keep_waiting(slot);
+        }
     }
 
     // ---- sending and confirming ------------------------------------------------------------------------------------
 
     /// The next frame of the cut, if the peer's window allows it.
     pub fn next_cut_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let read = common.volumes.iter().all(Volume::all_shipped);
-        let identity = common.sb.current.identity;
-        let (origin, group) = (common.node, common.id());
-        let cut = self.cut.as_mut().filter(|cut| cut.ships())?;
-        let (kind, volume, offset, length, payload) = match cut.next_part(cx.peer.part_bytes) {
-            Some((volume, offset, length, payload)) => {
-                let kind = if matches!(payload, SendPayload::Data(_)) { Kind::Data } else { Kind::Zero };
-                (kind, volume, offset, length, payload)
-            }
-            None if (read && cut.reads == 0 && cut.spilled.is_empty()) || planted(Fault::CutEndsEarly) => {
-                (Kind::SyncEnd, VolumeId(0), 0, 0, SendPayload::None)
-            }
-            None => return None,
-        };
-        let bytes = frame_cost(&payload);
-        if cut.sent_bytes + bytes > cut.granted_bytes {
-            return None;
-        }
-        if !cut.peer_owes() {
+        let cut = self.cut.as_mut()?;
+        let owed = cut.peer_owes();
+        let frame = cut.next_frame(common, cx)?;
+        if !owed {
             self.stall.moved(cx.now.mono);
         }
-        cut.sent_bytes += bytes;
-        cut.sent = cut.sent.next();
-        if kind == Kind::SyncEnd {
-            cut.end = Some(cut.sent);
-        } else {
-            cut.take_part(length);
-        }
-        let header = Header {
-            flags: flags::RESYNC,
-            volume,
-            origin,
-            incarnation: identity.incarnation,
-            generation_tag: identity.generation.tag,
-            seq: cut.sent,
-            offset,
-            length,
-            wall: cut.wall,
-            ..Header::new(kind, cx.peer.session, group)
-        };
-        Some((header, payload))
+        Some(frame)
     }
 
-    pub fn measure(&mut self, common: &mut Common, cx: &Cx) {
-        let Some(cut) = self.cut.as_ref() else { return };
-        let per_second = |bytes: u64, time: Duration| {
-            (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1_000_000)).min(u128::from(u64::MAX)) as u64
+    /// The peer's confirmations of the cut's numbers. True: it is applied.
+    pub fn confirm_cut(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) -> bool {
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_open()) else {
+            // The cut waits to begin, perhaps for what the peer cannot apply.
+            self.peer_paused(common, cx, ack.paused);
+            return false;
         };
-        let life = cx.now.mono.since(cut.frozen_at);
-        let travel = cut.open_since.map_or(life, |since| cx.now.mono.since(since));
-        let carried = match cx.peer.rate {
-            // A link that was never busy for long was not measured: then what the cut covered is all that is known.
-            None => per_second(cut.done_bytes, travel),
-            // The stream was tried, and did not fit: other groups take their part of what the link carries.
-            Some(_) if cx.now.mono < self.catch_up.no_stream_before => per_second(cut.payload_bytes, travel),
-            Some(rate) => rate.max(per_second(cut.payload_bytes, travel)),
-        };
-        let dirtied = common.volumes.iter().map(Volume::written_bytes).sum();
-        let written = common.counters.written_bytes - cut.written_before;
-        self.catch_up.rates =
-            Some(Rates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried });
+        match cut.confirm(ack, recalls) {
+            Ok(moved) if moved => self.stall.moved(cx.now.mono),
+            Ok(_) => {}
+            Err(what) => {
+                common.protocol_error(cx, what);
+                return false;
+            }
+        }
+        let is_applied = cut.is_applied();
+        self.peer_paused(common, cx, ack.paused);
+        if is_applied {
+            self.cut_applied(common, cx);
+        }
+        is_applied
+    }
+
+    /// The peer holds the image of the mark: that is the recovery point now.
+    fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::CutEnded);
+        self.stall.sync_ended();
+        let Some(cut) = self.cut.as_mut() else { return };
+        self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
+        let (from, wall, payload_bytes) = cut.end();
+        common.greeting.holds_snapshot(from);
+        common.confirmed(from);
+        common.volumes.iter_mut().for_each(Volume::end_cut);
+        common.empty_scratch();
+        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        self.catch_up.sent_bytes += payload_bytes;
+        self.recovered = Some(from.seq);
+        self.peer_reached(cx, wall);
+        if core::mem::take(&mut common.sb.current.compare) {
+            common.save(cx, None);
+        }
+        cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
     }
 }
 
@@ -575,14 +331,7 @@ impl Common {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VolumeConfig;
     use crate::limits::MIB;
-
-    const R: u64 = REGION_BYTES;
-
-    fn volume() -> Volume {
-        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false })
-    }
 
     fn after(last_bytes: u64, written: u64, carried: u64) -> CatchUp {
         let rates = Some(Rates { written, dirtied: written, carried });
@@ -607,36 +356,5 @@ mod tests {
         let tried = CatchUp { no_stream_before: Mono(2), ..fits };
         assert_eq!(tried.step(now, MIB, MIB), Step::CutLater, "the stream was tried a moment ago");
         assert_eq!(tried.step(Mono(2), MIB, MIB), Step::Stream);
-    }
-
-    #[test]
-    fn bits_of_a_cut_clear_at_its_end_but_for_what_was_written_since() {
-        let mut v = volume();
-        v.mark_write(0, 2 * R, Seq(1), false);
-        v.freeze();
-        v.mark_write(R, 512, Seq(2), false);
-        v.mark_write(5 * R, 512, Seq(3), false);
-        v.mark_uncovered(7 * R, 512);
-        assert_eq!(v.written_bytes(), 3 * R);
-        v.settle_cut();
-        let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
-        assert_eq!(dirty, [1, 5, 7]);
-    }
-
-    #[test]
-    fn the_walk_takes_runs_and_passes_over_what_is_being_written() {
-        let mut v = volume();
-        v.mark_write(0, 6 * R, Seq(1), false);
-        v.freeze();
-        v.occupy(9, 2 * R, 512, Seq(1), true);
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((0, 2)));
-        assert_eq!(v.next_of_cut(0, u64::MAX, R), Some((0, 1)));
-        v.take_for_cut(0, 2);
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((3, 6)));
-        assert_eq!(v.next_of_cut(0, 2, 8 * R), None, "nothing up to there can be read now");
-        v.take_for_cut(3, 6);
-        v.release(9);
-        assert_eq!((v.unshipped_in(0, 7), v.all_shipped()), (1, false));
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((2, 3)));
     }
 }

@@ -6,6 +6,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, flags};
 use crate::ids::{Seq, VolumeId};
 use crate::peer::Peer;
+use crate::peer::cut::Cut;
 use crate::peer::queue::{Body, Item, cost};
 use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
@@ -176,7 +177,7 @@ impl Peer {
         let flushed = self.numbers.flush_point(common);
         let incarnation = common.sb.current.identity.incarnation;
         // Which grants this stream goes by: what was taken back before is not under way any more.
-        let in_cut = self.cut.as_ref().map_or(0, |cut| cut.recalls);
+        let in_cut = self.cut.as_ref().map_or(0, Cut::recalls);
         let offset = self.stream.map_or(in_cut, |s| s.recalls);
         let header = Header {
             seq: self.numbers.last(),
@@ -192,7 +193,7 @@ impl Peer {
     /// All local work is done and flushed.
     pub fn primary_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         if common.slots.writes() > 0
-            || self.scratch_writes > 0
+            || !self.scratch.is_idle()
             || common.volumes.iter().any(|v| v.has_writes_in_flight())
         {
             return false;

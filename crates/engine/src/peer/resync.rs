@@ -392,7 +392,7 @@ impl Peer {
         if common.state == State::Logging {
             common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
         }
-        if let Some(from) = self.peer_ready_for_cut(common, cx.now.mono, header.offset) {
+        if let Some(from) = self.cut.as_mut().and_then(|cut| cut.peer_is_ready(common, cx.now.mono, header.offset)) {
             return self.peer_took_up(common, from, true);
         }
         // An answer to a begin that was abandoned meanwhile is nobody's.

@@ -19,11 +19,11 @@ impl Peer {
     pub fn sync_status(&self) -> Option<SyncStatus> {
         let before = self.catch_up.sent_bytes;
         if let Some(cut) = &self.cut {
-            let rates = self.cut_rates();
+            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.cut_rates(), cut.progress());
             return Some(SyncStatus {
-                done_bytes: cut.done_bytes,
-                total_bytes: cut.total_bytes,
-                sent_bytes: before + cut.payload_bytes,
+                done_bytes,
+                total_bytes,
+                sent_bytes: before + payload_bytes,
                 cut: self.cut_number(),
                 dirtied_bytes_per_s: rates.map(|r| r.dirtied),
                 carried_bytes_per_s: rates.map(|r| r.carried),

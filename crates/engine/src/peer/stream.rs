@@ -371,7 +371,8 @@ impl Peer {
 
     /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
     pub fn was_begun(&self, attempt: u64) -> bool {
-        let waits = self.cut_begins(attempt) || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
+        let waits = self.cut.as_ref().is_some_and(|cut| cut.is_to_begin(attempt))
+            || self.resync.as_ref().is_some_and(|r| r.begins(attempt));
         (1..=self.passes).contains(&attempt) && !waits
     }
 }

@@ -17,11 +17,10 @@ use crate::formats::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
 use crate::ids::*;
-use crate::peer::cuts::CutPlace;
 use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
-use crate::secondary::Secondary;
+use crate::secondary::{CutPlace, Secondary};
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;

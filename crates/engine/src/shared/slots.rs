@@ -6,8 +6,8 @@ use crate::durability::saving::Ticket;
 use crate::formats::undo::Saved;
 use crate::formats::wire::VolumeRange;
 use crate::ids::*;
-use crate::peer::cut_saves::Spilled;
-use crate::peer::cuts::CutRead;
+use crate::peer::cut::CutRead;
+use crate::peer::cut::saves::Spilled;
 use crate::peer::resync::ResyncRead;
 use crate::primary::write::WriteOp;
 

@@ -6,9 +6,9 @@ use crate::VolumeConfig;
 use crate::formats::bitmap::{Bitmap, region_span};
 use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
-use crate::peer::cuts::CutBits;
 use crate::planted::{Fault, planted};
 use crate::records::bits::Announced;
+use crate::shared::frozen::FrozenBits;
 use crate::shared::newest::Newest;
 use crate::shared::ranges::Ranges;
 
@@ -44,7 +44,7 @@ pub(crate) struct Volume {
     /// Long writes that wait for their regions to be stored.
     pub announced: Vec<Announced>,
     /// While a cut is under way.
-    pub cut: Option<CutBits>,
+    pub cut: Option<FrozenBits>,
     ranges: Ranges,
     /// Those who waited for ranges are being let in: what is given back meanwhile is found by who does that.
     pub is_waking: bool,
