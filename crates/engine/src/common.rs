@@ -50,8 +50,6 @@ pub(crate) struct Common {
     pub slots: Slots,
     /// Either half's: what is overwritten since the newest mark.
     pub saver: Saver,
-    /// What the superblock says in memory is true: a start may have to say more before it stands.
-    pub may_count: bool,
     /// It was said that the wall clock stands behind the stamps of writes.
     pub clock_is_behind: bool,
     pub clock_said_at: Option<Mono>,
@@ -78,7 +76,6 @@ impl Common {
             activity: Activity::new(config.activity),
             slots: Slots::new(config.id),
             saver: Saver::new(config.history_bytes),
-            may_count: false,
             clock_is_behind: false,
             clock_said_at: None,
             greeting: Greeting::default(),

@@ -54,7 +54,7 @@ impl Group {
 
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
-        let lease = if self.common.role() == Role::Secondary { self.secondary.window.lease_bytes() } else { 0 };
+        let lease = if self.common.role() == Role::Secondary { self.secondary.lease_bytes() } else { 0 };
         self.primary.peer.outgoing_bytes(&self.common) + lease
     }
 
@@ -193,7 +193,7 @@ impl Group {
         let identity = self.told_identity();
         GroupHello {
             identity,
-            granted_bytes: self.secondary.window.granted_bytes(),
+            granted_bytes: self.secondary.granted_bytes(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: matches!(self.common.state, State::Failed(_)),
             features: 0,

@@ -53,12 +53,12 @@ pub(crate) struct Secondary {
     received: Seq,
     /// The primary's time of that record.
     received_wall: Wall,
-    pub durable: Seq,
+    durable: Seq,
     /// Written to the volumes up to here, not yet flushed.
     written: Seq,
     written_wall: Wall,
     applied: Seq,
-    pub applied_wall: Wall,
+    applied_wall: Wall,
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
@@ -66,7 +66,7 @@ pub(crate) struct Secondary {
     saving: VecDeque<(Record, Ticket)>,
     applying: VecDeque<Applying>,
     ring: Ring,
-    pub window: Window,
+    window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
     cycle: Option<Cycle>,
@@ -77,24 +77,26 @@ pub(crate) struct Secondary {
     /// A stream waits to begin until what came before is applied.
     beginning: Option<Beginning>,
     begins: u64,
-    pub paused: Option<Pause>,
+    paused: Option<Pause>,
     /// It is tried whether there is space again; until something gets on, the pause goes on being told.
     retrying: bool,
     /// A sync has ended, and bits that it settled still stand on disk.
     bits_forgotten: bool,
-    pub kept: KeptWrites,
+    kept: KeptWrites,
     /// No record up to here comes back from the journal at a start.
     noted: Seq,
     /// The primary asks for what it may have lost; answered once all is applied.
     /// With the number of the question.
-    pub tail_asked: Option<(FlushPoints, Seq)>,
+    tail_asked: Option<(FlushPoints, Seq)>,
     want_received: bool,
     ack_due: bool,
     /// A primary sends on this session.
-    pub streaming: bool,
+    streaming: bool,
     /// Why the rollback point cannot be gone back to.
     undo_damaged: Option<String>,
-    pub told: Option<Told>,
+    told: Option<Told>,
+    /// What the superblock says in memory is true: a start may have to say more before it stands.
+    may_count: bool,
     /// Counts in the stage of a start that it is named after.
     scan: Scan,
     replay: Replay,
@@ -140,6 +142,7 @@ impl Secondary {
             streaming: false,
             undo_damaged: None,
             told: None,
+            may_count: false,
             scan: Scan::default(),
             replay: Replay::default(),
             rollback: None,
@@ -195,7 +198,7 @@ impl Secondary {
         let fresh = Secondary::new(config.window_bytes, config.journal_bytes);
         let old = core::mem::replace(self, fresh);
         self.ring = Ring::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
-        (self.told, self.undo_damaged) = (old.told, old.undo_damaged);
+        (self.told, self.undo_damaged, self.may_count) = (old.told, old.undo_damaged, old.may_count);
     }
 
     pub fn new_session(&mut self) {
@@ -329,6 +332,38 @@ impl Secondary {
         if let Some(Applying { record, .. }) = self.applying.remove(at) {
             self.window.release(record.cost);
         }
+    }
+
+    pub fn paused(&self) -> Option<Pause> {
+        self.paused
+    }
+
+    /// A primary sends on this session.
+    pub fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
+    pub fn applied_wall(&self) -> Wall {
+        self.applied_wall
+    }
+
+    /// The oldest write that is kept for a primary that may lose it.
+    pub fn oldest_kept(&self) -> Option<Seq> {
+        self.kept.oldest()
+    }
+
+    /// Memory that the primary may count on here.
+    pub fn lease_bytes(&self) -> u64 {
+        self.window.lease_bytes()
+    }
+
+    pub fn granted_bytes(&self) -> u64 {
+        self.window.granted_bytes()
+    }
+
+    /// The start is through: what the superblock says of the batches is true from here on.
+    pub fn may_count(&mut self) {
+        self.may_count = true;
     }
 
     /// Records waiting to be applied, in bytes of memory.

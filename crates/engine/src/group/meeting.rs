@@ -28,10 +28,7 @@ impl Group {
             }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
-                // One that was promoted meanwhile has nothing to tell.
-                self.secondary.tail_asked =
-                    Some((points, header.seq)).filter(|_| self.common.role() == Role::Secondary);
-                self.secondary.answer_tail(&mut self.common, cx);
+                self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
             }
             (Kind::Tail, FramePayload::Control(bytes)) => {
                 self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;

@@ -31,7 +31,7 @@ impl Group {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
-        let stuck = starts && self.secondary.paused == Some(Pause::HistoryFull);
+        let stuck = starts && self.secondary.paused() == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !self.common.lifecycle.is_running() && !way_out {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
@@ -206,7 +206,7 @@ impl Group {
             }
             return;
         }
-        if self.secondary.paused.is_some() && cx.now.mono >= deadline {
+        if self.secondary.paused().is_some() && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
             self.common.lifecycle.enter(Phase::Stopped);
             return;
@@ -224,7 +224,7 @@ impl Group {
                     && (overdue || !self.primary.peer.peer_is_behind())
             }
             Role::Secondary => {
-                if !self.secondary.streaming || cx.now.mono >= deadline {
+                if !self.secondary.is_streaming() || cx.now.mono >= deadline {
                     self.secondary.give_up_unlanded(&mut self.common, cx);
                 }
                 self.secondary.replica_at_rest(&mut self.common, cx)

@@ -137,10 +137,7 @@ impl Group {
             return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
         }
         self.secondary.land(&mut self.common, cx);
-        if self.secondary.waits_for_primary() {
-            // Should nothing come of this promotion, the primary learns that it cannot know what it lost.
-            self.secondary.give_up_kept(&mut self.common, self.secondary.durable);
-        }
+        self.secondary.waits_for_primary_no_more(&mut self.common);
         if !self.secondary.replica_at_rest(&mut self.common, cx) {
             return;
         }
@@ -191,7 +188,7 @@ impl Group {
         self.common.sb.current.alone = true;
         self.common.sb.current.compare = false;
         self.common.sb.current.held_in_logging = false;
-        self.primary.peer.begin_run(cx, self.secondary.applied_wall);
+        self.primary.peer.begin_run(cx, self.secondary.applied_wall());
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!(
             "sequence {} of generation {}, {}",
@@ -221,7 +218,7 @@ impl Group {
         let other_mode = self.common.serves_otherwise().unwrap_or_default();
         let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
-        self.secondary.told = None;
+        self.secondary.forget_told();
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 

@@ -73,7 +73,7 @@ impl Group {
             return;
         }
         self.common.lifecycle.enter(Phase::Running);
-        self.common.may_count = true;
+        self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);
         if self.common.sb.current.rollback_point.id == 0 {
             self.secondary.empty_undo(&mut self.common);

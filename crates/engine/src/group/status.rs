@@ -193,7 +193,7 @@ impl Node {
 
     /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self, id: GroupId) -> Option<Seq> {
-        self.groups.get(&id).and_then(|group| group.secondary.kept.oldest())
+        self.groups.get(&id).and_then(|group| group.secondary.oldest_kept())
     }
 
     /// The few facts a judge looks at after every step.
@@ -204,7 +204,7 @@ impl Node {
             state: g.common.state,
             mode: g.common.settings.mode,
             protection: g.primary.peer.protection(&g.common),
-            paused: g.secondary.paused,
+            paused: g.secondary.paused(),
             running: g.common.lifecycle.is_running(),
             in_doubt: g.common.is_in_doubt(),
             settled: g.common.lifecycle.is_running() && g.settled(),

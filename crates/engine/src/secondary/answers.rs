@@ -14,6 +14,7 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::kept::merged;
 use crate::formats::identity::Role;
+use crate::formats::wire::FlushPoints;
 use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
@@ -242,6 +243,12 @@ const _: () = assert!(PULLS_IN_FLIGHT >= READS_MAX);
 
 impl Secondary {
     // ---- the secondary answers --------------------------------------------------------------------------------------
+
+    /// A primary asks for what it may have lost. One that was promoted meanwhile has nothing to tell.
+    pub fn tail_is_asked(&mut self, common: &mut Common, cx: &mut Cx, points: FlushPoints, question: Seq) {
+        self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
+        self.answer_tail(common, cx);
+    }
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {

@@ -324,7 +324,7 @@ impl Secondary {
     pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
         let due = match (common.lifecycle.phase(), common.state) {
             // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => common.may_count && broken != Broken::Superblock,
+            (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
             (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => self.cycle.is_none(),
             // It stands still for want of space, or failed, and has overwritten what it saved.
             (Phase::Starting(StartStage::Replay), _) => true,

@@ -391,6 +391,13 @@ impl Secondary {
         }
     }
 
+    /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
+    pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
+        if self.waits_for_primary() {
+            self.give_up_kept(common, self.durable);
+        }
+    }
+
     /// Everything received is applied, flushed and recorded.
     pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.land(common, cx);

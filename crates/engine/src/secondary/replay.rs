@@ -146,7 +146,7 @@ impl Secondary {
     pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
         let position = common.sb.current.identity.position;
         self.stand_at(position, common.sb.current.applied_wall);
-        common.may_count = true;
+        self.may_count = true;
         common.lifecycle.enter_stage(StartStage::Replay);
         let head = common.sb.current.journal;
         self.replay = Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() };
@@ -266,7 +266,7 @@ impl Secondary {
             // Stopped while starting, or failed.
             return;
         }
-        common.may_count = false;
+        self.may_count = false;
         let mut replay = core::mem::take(&mut self.replay);
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));

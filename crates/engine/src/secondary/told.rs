@@ -57,7 +57,7 @@ impl Secondary {
         self.told = Some(told);
         common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
         // A group that failed may not know what its superblock should say.
-        let may_record = common.may_count && !matches!(common.state, State::Failed(_));
+        let may_record = self.may_count && !matches!(common.state, State::Failed(_));
         if may_record && common.sb.current.primary_mode != Some(tick.mode) {
             // What a promotion has to know, however this node comes to it.
             common.sb.current.primary_mode = Some(tick.mode);
@@ -70,6 +70,11 @@ impl Secondary {
         if let Some(told) = &mut self.told {
             told.in_session = false;
         }
+    }
+
+    /// What a former primary told does not count.
+    pub fn forget_told(&mut self) {
+        self.told = None;
     }
 
     pub fn take_peer_hello(&mut self, common: &mut Common, hello: GroupHello) {
