@@ -12,12 +12,13 @@ use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
 use crate::records::record::{AfterSuper, SuperWriter};
-use crate::secondary::answers::Answers;
+use crate::shared::answers::Answers;
+use crate::shared::clock::ClockNews;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Lifecycle;
 use crate::shared::lifecycle::{Phase, Then};
+use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
-use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
 use crate::{GroupConfig, Output, Settings, limits};
@@ -50,16 +51,12 @@ pub(crate) struct Common {
     pub slots: Slots,
     /// Either half's: what is overwritten since the newest mark.
     pub saver: Saver,
-    /// It was said that the wall clock stands behind the stamps of writes.
-    pub clock_is_behind: bool,
-    pub clock_said_at: Option<Mono>,
+    pub clock: ClockNews,
     pub greeting: Greeting,
     /// What the peer asked for and has not got.
     pub answers: Answers,
     pub counters: Counters,
-    /// The pool kept it from something just now; it waits in line for memory.
-    pub wants_memory: bool,
-    pub waits_for_memory: bool,
+    pub memory: MemoryWish,
 }
 
 impl Common {
@@ -76,13 +73,11 @@ impl Common {
             activity: Activity::new(config.activity),
             slots: Slots::new(config.id),
             saver: Saver::new(config.history_bytes),
-            clock_is_behind: false,
-            clock_said_at: None,
+            clock: ClockNews::new(config.id),
             greeting: Greeting::default(),
-            answers: Answers::default(),
+            answers: Answers::new(config.id),
             counters: Counters::default(),
-            wants_memory: false,
-            waits_for_memory: false,
+            memory: MemoryWish::default(),
             config,
         }
     }

@@ -60,8 +60,15 @@ impl Group {
 
     /// The next frame of what the peer asked for.
     pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
+        if !answers || matches!(self.common.state, State::Failed(_)) {
+            self.common.answers.forget();
+            return None;
+        }
         let others_bytes = self.held_bytes() - self.common.answers.held_bytes();
-        self.common.next_answer(cx, others_bytes)
+        let Common { answers, slots, volumes, memory, .. } = &mut self.common;
+        memory.note(answers.read_ahead(cx, slots, others_bytes));
+        answers.next(cx, volumes)
     }
 
     /// A completed operation.
@@ -80,7 +87,8 @@ impl Group {
         let done = match self.common.slots.take(slot) {
             Some(Op::LocalFlush(volume)) => self.primary.local_flush_done(&mut self.common, cx, volume, result.is_ok()),
             Some(Op::PullRead { range, session, question }) => {
-                self.common.pull_read(cx, range, (session, question), result)
+                let answers = self.common.role() == Role::Secondary;
+                self.common.answers.pull_read(cx, answers, range, (session, question), result)
             }
             Some(Op::PullWrite { bytes }) => {
                 self.primary.peer.reconcile.pull_written(&mut self.common, cx, bytes, result.is_ok())

@@ -1,6 +1,5 @@
 //! The receiving half: receive, land, apply, answer, go back.
 
-pub mod answers;
 pub mod apply;
 pub mod receive;
 pub mod replay;

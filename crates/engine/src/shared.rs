@@ -1,5 +1,7 @@
 //! What every half uses: the link, memory, turns, time, slots, volumes.
 
+pub mod answers;
+pub mod clock;
 pub mod frozen;
 pub mod gate;
 pub mod greeting;

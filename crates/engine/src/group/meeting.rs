@@ -15,7 +15,11 @@ impl Group {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => self.common.bits_asked(header.seq),
+            (Kind::BitsAsk, FramePayload::None) => {
+                if self.common.role() == Role::Secondary {
+                    self.common.answers.bits_asked(header.seq);
+                }
+            }
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
             (Kind::Bits, FramePayload::Control(words)) => {

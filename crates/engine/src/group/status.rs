@@ -254,10 +254,12 @@ impl Group {
             identity,
             role,
             settings: self.common.settings,
-            mode: if secondary { self.common.mode_of_primary() } else { Some(self.common.settings.mode) },
+            mode: if secondary { self.common.sb.current.primary_mode } else { Some(self.common.settings.mode) },
             served_before_in: self
                 .common
-                .mode_of_primary()
+                .sb
+                .current
+                .primary_mode
                 .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
             state: self.secondary.shown_state(&self.common, self.secondary.told_state().filter(|_| secondary)),

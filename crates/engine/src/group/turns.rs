@@ -45,9 +45,7 @@ impl Node {
         let before = core::mem::replace(&mut group.counted_bytes, held);
         self.memory.account(group.reserve_bytes, before, held);
         self.memory_freed |= held < before;
-        if core::mem::take(&mut group.common.wants_memory)
-            && !core::mem::replace(&mut group.common.waits_for_memory, true)
-        {
+        if group.common.memory.joins_line() {
             self.marks.hit(Mark::MemoryShort);
             self.short_of_memory.push_back(id);
         }
@@ -111,7 +109,7 @@ impl Node {
         for _ in 0..short.min(ASKED_MAX) {
             let Some(id) = self.short_of_memory.pop_front() else { return };
             if let Some(group) = self.groups.get_mut(&id) {
-                group.common.waits_for_memory = false;
+                group.common.memory.leaves_line();
             }
             self.in_group(id, |g, cx| g.memory_freed(cx));
         }
@@ -190,12 +188,12 @@ mod tests {
     fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
         let mut node = node_of(100);
         for id in (0..100).map(GroupId) {
-            node.groups.get_mut(&id).expect("of this node").common.wants_memory = true;
+            node.groups.get_mut(&id).expect("of this node").common.memory.note(true);
             node.settle(id);
         }
         assert_eq!(node.short_of_memory.len(), 100);
         node.memory_freed = true;
-        let waiting = |node: &Node| node.groups.values().filter(|group| group.common.waits_for_memory).count();
+        let waiting = |node: &Node| node.groups.values().filter(|group| group.common.memory.is_short()).count();
         node.lend_memory();
         assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
         node.lend_memory();

@@ -34,7 +34,7 @@ impl Peer {
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
         let memory = self.outgoing_bytes(common) + bytes <= cx.allowance;
-        common.wants_memory |= !memory;
+        common.memory.note(!memory);
         memory
             && self.queue.bytes() + self.sync_waiting_bytes() + self.reserved_bytes + bytes
                 <= common.settings.queue_bytes

@@ -650,7 +650,7 @@ impl Common {
         if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
             return None;
         }
-        if self.role() == Role::Secondary && !self.range_asked(header.seq, range) {
+        if self.role() == Role::Secondary && !self.answers.range_asked(header.seq, range) {
             self.protocol_error(cx, "a question for more ranges at once than may be asked for");
         }
         Some(())

@@ -52,7 +52,7 @@ impl Primary {
 
 impl Common {
     fn what_is_full(&self, and: &str) -> String {
-        let short = self.wants_memory || self.waits_for_memory;
+        let short = self.memory.is_short();
         format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
     }
 }

@@ -315,7 +315,7 @@ impl Secondary {
             wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.written,
         };
         let recalls = self.window.recalls();
-        common.wants_memory |= self.window.is_short(cx.allowance);
+        common.memory.note(self.window.is_short(cx.allowance));
         let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
         cx.send(link, header, SendPayload::Control(ack.encode()));
     }

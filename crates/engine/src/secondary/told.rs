@@ -4,19 +4,21 @@
 //! How far the copy is behind only the primary knows: it tells that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`TOLD_HOLDS`], and never once the session is over.
 
-use alloc::format;
 use core::time::Duration;
 
-use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
+use crate::durability::kept::merged;
 use crate::formats::identity::Role;
+use crate::formats::wire::FlushPoints;
 use crate::formats::wire::{GroupHello, Header, Tick};
 use crate::ids::Seq;
-use crate::limits::{CLOCK_SAID_AGAIN_AFTER, TOLD_HOLDS};
+use crate::limits;
+use crate::limits::TOLD_HOLDS;
 use crate::secondary::Secondary;
 use crate::shared::time::{Mono, Wall, ahead};
-use crate::state::{Mode, State};
+use crate::state::State;
+use alloc::vec::Vec;
 
 /// The newest word of the primary.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,7 @@ impl Secondary {
         let in_step = Some(header.seq).filter(|_| follows && applied);
         let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
         self.told = Some(told);
-        common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
+        common.clock.say(cx, told.ahead(), told.stamp, "the primary");
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !matches!(common.state, State::Failed(_));
         if may_record && common.sb.current.primary_mode != Some(tick.mode) {
@@ -107,39 +109,41 @@ impl Secondary {
     }
 }
 
-impl Common {
-    pub fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
-        // A peer that has its clock jump fills nobody's log.
-        let is_news = behind.is_some() != self.clock_is_behind;
-        let is_soon = self.clock_said_at.is_some_and(|at| cx.now.mono.since(at) < CLOCK_SAID_AGAIN_AFTER);
-        if !is_news || is_soon {
-            return;
-        }
-        (self.clock_is_behind, self.clock_said_at) = (behind.is_some(), Some(cx.now.mono));
-        let note = match behind {
-            Some(behind) => {
-                format!(
-                    "the wall clock of {whose} stands {} s behind the time of the last write, {stamp}: it was set back, or that write was \
-                     stamped by another node's clock. Times of writes never go back: they stand still until the clock is past that; numbers \
-                     go on",
-                    behind.as_secs()
-                )
-            }
-            None => {
-                format!("the wall clock of {whose} is past the time of the last write again: times of writes go on")
-            }
-        };
-        cx.event(self.id(), Event::Note(note));
-    }
-
-    /// The mode that the copy here is made in; `None`: no primary was heard of yet.
-    pub fn mode_of_primary(&self) -> Option<Mode> {
-        self.sb.current.primary_mode
-    }
-}
-
 impl Told {
     pub fn ahead(&self) -> Option<Duration> {
         ahead(self.stamp, self.tick.clock)
+    }
+}
+
+impl Secondary {
+    /// A primary asks for what it may have lost. One that was promoted meanwhile has nothing to tell.
+    pub fn tail_is_asked(&mut self, common: &mut Common, cx: &mut Cx, points: FlushPoints, question: Seq) {
+        self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
+        self.answer_tail(common, cx);
+    }
+
+    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
+    pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.tail_asked.is_none() || common.role() != Role::Secondary {
+            return;
+        }
+        self.give_up_unlanded(common, cx);
+        if !self.replica_at_rest(common, cx) {
+            return;
+        }
+        let Some((points, question)) = self.tail_asked.take() else { return };
+        let same_run = points.incarnation == self.position().incarnation;
+        let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
+        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
+        let given_up = common.sb.current.given_up;
+        // Of what was given up whole nobody knows which run it was of.
+        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
+        // A journal that was read back may hold more than an answer does.
+        let too_many = ranges.len() > limits::KEPT_MAX;
+        if too_many {
+            ranges.clear();
+        }
+        let unknown = given_up || too_many;
+        common.answers.tail(question, ranges, unknown);
     }
 }

@@ -25,6 +25,36 @@ pub(crate) struct Memory {
     held_bytes: u64,
 }
 
+/// A group's place in the line for memory.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryWish {
+    /// The pool kept it from something just now.
+    wants: bool,
+    /// It waits in line.
+    waits: bool,
+}
+
+impl MemoryWish {
+    /// The pool keeps the group from something, or does not.
+    pub fn note(&mut self, short: bool) {
+        self.wants |= short;
+    }
+
+    /// It takes its place in the line; false: it wants nothing, or has one.
+    pub fn joins_line(&mut self) -> bool {
+        core::mem::take(&mut self.wants) && !core::mem::replace(&mut self.waits, true)
+    }
+
+    /// It is its turn.
+    pub fn leaves_line(&mut self) {
+        self.waits = false;
+    }
+
+    pub fn is_short(&self) -> bool {
+        self.wants || self.waits
+    }
+}
+
 /// What a group may always hold: enough for one frame of its window.
 pub(crate) fn reserve(window_bytes: u64) -> u64 {
     window_bytes.min(MEMORY_GROUP_BYTES)
