@@ -71,7 +71,7 @@ impl Group {
         let wall = self.primary.peer.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
-        self.common.has_chosen();
+        self.common.sb.current.has_chosen();
         let identity = &mut self.common.sb.current.identity;
         identity.role = Role::Secondary;
         identity.position = position;
@@ -167,7 +167,7 @@ impl Group {
         }
         let position = self.secondary.position();
         self.secondary.empty_journal(&mut self.common);
-        self.common.take_doubt_along();
+        self.common.sb.current.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
@@ -196,7 +196,7 @@ impl Group {
             position.generation,
             self.primary.peer.numbers.last_wall()
         );
-        let follows = if self.common.is_in_doubt() && !self.common.sb.current.served_in_doubt {
+        let follows = if self.common.sb.current.is_in_doubt() && !self.common.sb.current.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
              'start_alone'; the peer needs 'sync --full' to follow"
                 .into()
@@ -260,7 +260,7 @@ impl Common {
         if clean {
             return "demoted; the peer has everything and may be promoted".into();
         }
-        let (dirty, in_doubt) = (Size(dirty_bytes), self.is_in_doubt());
+        let (dirty, in_doubt) = (Size(dirty_bytes), self.sb.current.is_in_doubt());
         let differs = match (dirty_bytes, in_doubt) {
             (0, false) => {
                 "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"

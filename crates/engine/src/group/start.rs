@@ -501,7 +501,7 @@ impl Common {
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
         self.sb.current.sizes = self.volumes.sizes();
-        self.begin_flush_points();
+        self.sb.current.begin_flush_points(self.volumes.len());
         self.save(cx, Some(AfterSuper::Ready));
     }
 }

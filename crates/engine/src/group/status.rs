@@ -206,7 +206,7 @@ impl Node {
             protection: g.primary.peer.protection(&g.common),
             paused: g.secondary.paused(),
             running: g.common.lifecycle.is_running(),
-            in_doubt: g.common.is_in_doubt(),
+            in_doubt: g.common.sb.current.is_in_doubt(),
             settled: g.common.lifecycle.is_running() && g.settled(),
         })
     }

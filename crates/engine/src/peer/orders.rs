@@ -67,7 +67,7 @@ impl Peer {
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
-        if common.sb.current.changed_outside && common.is_in_doubt() {
+        if common.sb.current.changed_outside && common.sb.current.is_in_doubt() {
             let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);

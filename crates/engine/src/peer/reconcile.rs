@@ -19,7 +19,7 @@ use alloc::{format, vec};
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::bitmap::{region_span, regions};
-use crate::formats::identity::{Decision, Identity, Role, Why};
+use crate::formats::identity::{Decision, Role, Why};
 use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
@@ -250,11 +250,11 @@ impl Reconcile {
     /// The peer may have confirmed what this node lost with its power.
     fn ask_tail(&mut self, common: &mut Common, cx: &mut Cx) {
         let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
-        if !common.is_in_doubt() {
+        if !common.sb.current.is_in_doubt() {
             self.enter(Reconciling::Done);
             return;
         }
-        if !common.followed_in_doubt(&hello.identity) {
+        if !common.sb.current.followed_in_doubt(&hello.identity) {
             // It has nothing of that run.
             return self.nothing_in_doubt(common, cx);
         }
@@ -412,7 +412,7 @@ impl Reconcile {
             return;
         }
         self.enter(Reconciling::Recording);
-        common.forget_doubt();
+        common.sb.current.forget_doubt(common.volumes.len());
         common.save_in_both_slots(cx, AfterSuper::Settled);
     }
 
@@ -471,7 +471,7 @@ impl Reconcile {
     /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
     /// known to nobody any more.
     fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx, went_back: Why) -> Reconciled {
-        if !common.is_in_doubt() || !self.withheld {
+        if !common.sb.current.is_in_doubt() || !self.withheld {
             return Reconciled::Waits;
         }
         cx.marks.hit(Mark::WentBackInDoubt);
@@ -519,7 +519,7 @@ impl Reconcile {
     pub fn by_order(&mut self, common: &mut Common, cx: &mut Cx) {
         if matches!(self.stage, Reconciling::Asking) && common.sb.current.is_unmet() {
             self.nothing_in_doubt(common, cx);
-        } else if matches!(self.stage, Reconciling::Asking) && !common.is_in_doubt() {
+        } else if matches!(self.stage, Reconciling::Asking) && !common.sb.current.is_in_doubt() {
             self.enter(Reconciling::Done);
         } else if matches!(self.stage, Reconciling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
@@ -553,7 +553,8 @@ impl Reconcile {
             self.nothing_in_doubt(common, cx);
             return false;
         }
-        self.withheld && common.greeting.hello().is_some_and(|hello| common.followed_in_doubt(&hello.identity))
+        self.withheld
+            && common.greeting.hello().is_some_and(|hello| common.sb.current.followed_in_doubt(&hello.identity))
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
@@ -578,59 +579,6 @@ impl Reconcile {
 }
 
 impl Common {
-    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
-    /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
-    /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
-    pub fn followed_in_doubt(&self, theirs: &Identity) -> bool {
-        let (sb, place) = (&self.sb.current, theirs.position);
-        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
-        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
-        let has_run =
-            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
-        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
-        let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
-        self.is_in_doubt() && (is_there || follows && !is_later)
-    }
-
-    /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
-    pub fn is_in_doubt(&self) -> bool {
-        self.sb.current.in_doubt != Incarnation(0)
-    }
-
-    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
-    pub fn forget_doubt(&mut self) {
-        self.sb.current.in_doubt = Incarnation(0);
-        self.has_chosen();
-        self.sb.current.doubt_generations = [Generation::BLANK; 2];
-        self.sb.current.served_in_doubt = false;
-        self.begin_flush_points();
-    }
-
-    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
-    pub fn begin_flush_points(&mut self) {
-        if !self.is_in_doubt() {
-            self.sb.current.flushed = vec![Seq::NONE; self.volumes.len()];
-        }
-    }
-
-    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
-    /// and so has nothing to give.
-    pub fn take_doubt_along(&mut self) {
-        // One that failed may not know where it stands.
-        let hello = self.greeting.hello().filter(|hello| !hello.failed);
-        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
-            self.forget_doubt();
-        }
-        self.begin_flush_points();
-    }
-
-    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
-    pub fn has_chosen(&mut self) {
-        if self.sb.current.is_closed_until_chosen() {
-            self.sb.current.given_up = Seq::NONE;
-        }
-    }
-
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
         let peer_has_lived = self.greeting.hello().is_some_and(|hello| !hello.identity.is_new());

@@ -258,7 +258,7 @@ impl Secondary {
             self.sync_end = None;
             common.sb.drop_rollback_point(None);
             self.forget_bits(common);
-            common.forget_doubt();
+            common.sb.current.forget_doubt(common.volumes.len());
             self.follow_sizes(common, cx, true);
         }
         if !common.sb.current.identity.inconsistent {

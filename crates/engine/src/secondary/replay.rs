@@ -283,7 +283,7 @@ impl Secondary {
         } else if sync_ended {
             common.sb.current.identity.inconsistent = false;
             common.sb.current.rollback_point = RollbackPoint::default();
-            common.forget_doubt();
+            common.sb.current.forget_doubt(common.volumes.len());
         }
         self.stand_at(position, wall);
         self.kept_from_journal(common.sb.current.given_up);

@@ -34,7 +34,7 @@ impl Secondary {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        if common.is_in_doubt() {
+        if common.sb.current.is_in_doubt() {
             return Some(format!(
                 "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
                  until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"

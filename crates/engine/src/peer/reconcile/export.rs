@@ -65,7 +65,8 @@ impl Reconcile {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, common: &mut Common, cx: &mut Cx) {
-        let serves = !common.is_in_doubt() || common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
+        let serves =
+            !common.sb.current.is_in_doubt() || common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
         if serves && !common.sb.current.is_unmet() {
             return cx.out.push_back(Output::Serve { group: common.id(), open: true });
         }
@@ -119,7 +120,7 @@ impl Reconcile {
             cx.marks.hit(Mark::ServedAloneInDoubt);
             common.sb.current.served_in_doubt = true;
             // By 'start_alone' the operator may just have chosen.
-            common.has_chosen();
+            common.sb.current.has_chosen();
             common.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
         }
     }
