@@ -7,9 +7,12 @@ pub mod meeting;
 pub mod numbers;
 pub mod orders;
 pub mod queue;
+pub mod reached;
 pub mod reconcile;
 pub mod repair;
 pub mod resync;
+pub mod room;
+pub mod sending;
 pub mod stall;
 pub mod status;
 pub mod stream;
@@ -18,55 +21,46 @@ use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
-use crate::ids::{Generation, Position, Seq};
-use crate::peer::cut::Cut;
+use crate::ids::{Generation, Position};
 use crate::peer::cut::saves::Scratch;
 use crate::peer::cuts::CatchUp;
 use crate::peer::numbers::Numbers;
 use crate::peer::orders::Wanted;
-use crate::peer::queue::Queue;
+use crate::peer::queue::HighWater;
+use crate::peer::reached::Reached;
 use crate::peer::reconcile::Reconcile;
 use crate::peer::repair::Repair;
-use crate::peer::resync::Resync;
+use crate::peer::room::Promised;
+use crate::peer::sending::Sending;
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
-use crate::shared::time::{Mono, Wall};
+use crate::shared::time::Wall;
 use crate::state::{State, legal};
 use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
 pub(crate) struct Peer {
     pub numbers: Numbers,
-    pub queue: Queue,
-    pub stream: Option<Stream>,
+    sending: Sending,
+    /// Of the queues of all streams so far.
+    high_water: HighWater,
+    promised: Promised,
     /// The peer's journal waits for a flush here: it is told when there is one.
-    pub peer_wants_flush: bool,
-    /// The number before the stream's first.
-    stream_began: Seq,
-    pub resync: Option<Resync>,
-    /// Beside a stream there is none: a sync goes by cuts, or in the stream.
-    pub cut: Option<Cut>,
-    pub catch_up: CatchUp,
+    wants_flush: bool,
+    catch_up: CatchUp,
     scratch: Scratch,
-    /// The last number of this run at which the peer is known to be consistent.
-    pub recovered: Option<Seq>,
+    reached: Reached,
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,
-    pub repair: Repair,
+    repair: Repair,
     pub reconcile: Reconcile,
     /// For tags of generations that begin without a promotion.
     entropy: u64,
     /// A new generation is being recorded; writes wait for it.
-    pub generation_due: bool,
-    /// Room promised to writes that wait for an overlap.
-    reserved_bytes: u64,
-    reserved_items: u64,
-    pub stall: Stall,
-    pub applied_wall: Wall,
-    /// When that last moved: its age, whatever was done to the wall clock since.
-    applied_wall_since: Mono,
+    generation_due: bool,
+    stall: Stall,
     /// It would sync if this node had a place for it.
     wants_turn: bool,
     wanted: Wanted,
@@ -76,25 +70,19 @@ impl Peer {
     pub fn new() -> Peer {
         Peer {
             numbers: Numbers::new(),
-            queue: Queue::default(),
-            stream: None,
-            peer_wants_flush: false,
-            stream_began: Seq::NONE,
-            resync: None,
-            cut: None,
+            sending: Sending::Apart,
+            high_water: HighWater::default(),
+            promised: Promised::default(),
+            wants_flush: false,
             catch_up: CatchUp::default(),
             scratch: Scratch::default(),
-            recovered: None,
+            reached: Reached::nothing(),
             passes: 0,
             repair: Repair::default(),
             reconcile: Reconcile::new(),
             entropy: 0,
             generation_due: false,
-            reserved_bytes: 0,
-            reserved_items: 0,
             stall: Stall::default(),
-            applied_wall: Wall(0),
-            applied_wall_since: Mono(0),
             wants_turn: false,
             wanted: Wanted::default(),
         }
@@ -107,15 +95,21 @@ impl Peer {
 
     /// Of that, what is to be sent. A primary holds nothing else.
     pub fn outgoing_bytes(&self, common: &Common) -> u64 {
-        let cut = self.cut.as_ref().map_or(0, Cut::memory_bytes);
         // Without a stream what waits for its range will not be queued: it is its client's memory.
-        let reserved = if self.stream.is_some() { self.reserved_bytes } else { 0 };
-        self.queue.bytes() + self.sync_waiting_bytes() + reserved + cut + common.answers.held_bytes()
+        let promised = if self.streams() { self.promised.bytes() } else { 0 };
+        self.sending.held_bytes() + promised + common.answers.held_bytes()
     }
 
-    /// What reads of a sync in the stream that wait for their range will put into the queue.
-    pub fn sync_waiting_bytes(&self) -> u64 {
-        self.resync.as_ref().map_or(0, |resync| resync.waiting_bytes)
+    /// What waits to be sent: bytes and items, and the most there ever were.
+    pub fn queued(&self) -> (u64, u64, HighWater) {
+        self.stream()
+            .map(Stream::queue)
+            .map_or((0, 0, self.high_water), |queue| (queue.bytes(), queue.len(), queue.high_water()))
+    }
+
+    /// For a failure report.
+    pub fn sending(&self) -> &Sending {
+        &self.sending
     }
 
     // ---- state -----------------------------------------------------------------------------------------------------
@@ -152,18 +146,13 @@ impl Peer {
 
     /// What can still be sent in order.
     pub fn unbroken(&self) -> Option<Unbroken> {
-        let stream = self.stream.as_ref()?;
-        let kept_after = self.queue.kept_after().unwrap_or(self.numbers.last());
-        debug_assert!(kept_after <= self.numbers.last() && stream.durable <= self.numbers.last());
-        Some(Unbroken { kept_after, last: self.sent_through() })
+        self.stream().map(|stream| stream.unbroken(self.numbers.last()))
     }
 
     /// A promotion: numbers begin anew, and the peer stands where this node stands.
     pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
         self.numbers.begin_run(wall);
-        self.applied_wall = Wall(0);
-        self.peer_reached(cx, wall);
-        self.recovered = None;
+        self.reached.begin_run(cx.now.mono, wall);
     }
 
     pub fn session_begins(&mut self, cx: &Cx) {
@@ -177,31 +166,25 @@ impl Peer {
 
     /// The peer has all there is.
     pub fn is_in_step(&self, common: &Common) -> bool {
-        self.stream.is_some_and(|s| s.applied == self.numbers.last())
-            && self.resync.is_none()
+        self.stream().is_some_and(|stream| stream.has_applied(self.numbers.last()) && !stream.has_pass())
             && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
     }
 
     pub fn check_invariants(&self, common: &Common) {
-        let sends = self.stream.is_some() || self.cut.is_some();
+        let sends = !self.is_apart();
         assert_eq!(sends, common.state.sends(), "a stream or a cut exists exactly in the states that send");
-        assert!(self.cut.is_none() || self.stream.is_none(), "a cut beside a stream");
         assert!(
-            self.cut.is_none() || matches!(common.state, State::Syncing | State::Paused(_)),
+            !self.goes_by_cuts() || matches!(common.state, State::Syncing | State::Paused(_)),
             "a cut without a sync"
         );
-        assert!(self.queue.is_empty() || self.stream.is_some(), "a queue without a stream");
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
-        if let Some(stream) = &self.stream {
-            assert!(stream.applied <= stream.durable && stream.durable <= stream.received);
-            assert!(stream.received <= self.numbers.last(), "the peer is not ahead of us");
+        if let Some(stream) = self.stream() {
+            stream.check_invariants(self.numbers.last());
         }
         if common.state == State::Replicating {
-            assert!(self.stream.is_some_and(|s| s.promise_from.is_some_and(|from| from <= s.durable)));
+            assert!(self.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
         }
     }
-
-    // ---- a history that goes on alone -------------------------------------------------------------------------------
 
     // ---- a history that goes on alone -------------------------------------------------------------------------------
 
@@ -211,12 +194,7 @@ impl Peer {
     /// True: it is being recorded, and writes wait for it.
     pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let sb = &mut common.sb.current;
-        if self.stream.is_some()
-            || self.cut.is_some()
-            || sb.alone
-            || self.generation_due
-            || sb.identity.generation.is_blank()
-        {
+        if !self.sending.is_apart() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
             return self.generation_due;
         }
         cx.marks.hit(Mark::GenerationContinued);

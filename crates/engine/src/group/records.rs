@@ -1,6 +1,6 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
-use crate::shared::lifecycle::Promotion;
+use crate::shared::lifecycle::{Phase, Promotion};
 use crate::{Event, limits};
 use alloc::format;
 
@@ -11,7 +11,6 @@ use crate::group::Group;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::shared::lifecycle::Phase;
 use crate::state::{Broken, State};
 
 impl Group {

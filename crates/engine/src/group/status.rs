@@ -177,15 +177,13 @@ impl Node {
         self.groups.get(&id).map_or_else(String::new, |g| {
             let link = self.links.get(&g.common.config.peer);
             alloc::format!(
-                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} stream {:?} resync {:?} cut {:?} replica {:?} link {link:?}",
+                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} sending {:?} replica {:?} link {link:?}",
                 g.common.lifecycle.phase(),
                 g.primary.blocked,
                 g.common.activity.cold,
                 g.primary.waiting_ack,
                 g.common.slots.write_ops(),
-                g.primary.peer.stream,
-                g.primary.peer.resync,
-                g.primary.peer.cut,
+                g.primary.peer.sending(),
                 g.secondary
             )
         })
@@ -248,6 +246,7 @@ impl Group {
         let identity = self.identity();
         let role = identity.role;
         let secondary = role == Role::Secondary;
+        let (bytes, items, high_water) = self.primary.peer.queued();
         let (held_up, held_up_limit) = self.primary.held_up(&self.common, now.mono);
         GroupStatus {
             id: self.common.id(),
@@ -282,10 +281,10 @@ impl Group {
                 })
                 .collect(),
             queue: QueueStatus {
-                bytes: self.primary.peer.queue.bytes(),
-                items: self.primary.peer.queue.len(),
-                bytes_hwm: self.primary.peer.queue.bytes_hwm,
-                items_hwm: self.primary.peer.queue.items_hwm,
+                bytes,
+                items,
+                bytes_hwm: high_water.bytes,
+                items_hwm: high_water.items,
                 blocked: Duration::from_nanos(self.common.counters.blocked_ns),
                 blocked_writers: self.primary.blocked.len() as u64,
                 held_up,

@@ -21,18 +21,19 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::formats::wire::{Ack, Header, Kind, SyncBegin};
+use crate::formats::wire::{Ack, Kind, SyncBegin};
 use crate::ids::*;
 use crate::limits::{self, KIB, REGION_BYTES};
 use crate::peer::Peer;
 use crate::peer::cut::saves::Spilled;
 use crate::peer::cut::{Cut, CutRead, GivenUp, Placed, Rates, longest_read};
+use crate::peer::sending::Sending;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
 use crate::state::State;
-use crate::{Event, IoDone, IoError, SendPayload};
+use crate::{Event, IoDone, IoError};
 
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +60,11 @@ enum Step {
 }
 
 impl CatchUp {
+    /// What went as data so far: the catch-up is over.
+    pub fn take_sent_bytes(&mut self) -> u64 {
+        core::mem::take(&mut self.sent_bytes)
+    }
+
     /// What follows with this much dirty; `small`: what the stream takes along with live writes.
     fn step(&self, now: Mono, dirty_bytes: u64, small: u64) -> Step {
         let fits = self.rates.is_none_or(|r| r.written <= r.carried / 10 * 9) && now >= self.no_stream_before;
@@ -87,12 +93,12 @@ impl Peer {
         let small = common.small_bytes(cx);
         match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             Step::Stream => {
-                self.cut = None;
+                self.sending.end_cut();
                 self.begin_sync_in_stream(common, cx, why);
             }
             Step::Cut => self.begin_cut(common, cx, why),
             Step::CutLater => {
-                let since = self.cut.as_ref().map_or(cx.now.mono, Cut::frozen_at);
+                let since = self.sending.cut().map_or(cx.now.mono, Cut::frozen_at);
                 let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
             }
@@ -101,7 +107,7 @@ impl Peer {
 
     /// It is time for the next cut.
     pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.cut.as_ref().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
+        if !self.sending.cut().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
             return;
         }
         if common.volumes.dirty_bytes() == 0 {
@@ -123,7 +129,9 @@ impl Peer {
         self.passes += 1;
         let (from, total_bytes) = (common.place(self.numbers.last()), common.volumes.dirty_bytes());
         common.volumes.iter_mut().for_each(Volume::freeze);
-        self.cut = Some(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
+        assert!(!self.streams(), "a stream ends before a cut begins");
+        self.sending =
+            Sending::Cut(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
         self.catch_up.cuts += 1;
         self.catch_up.last_bytes = total_bytes;
         let reason = self.cut_reason(why);
@@ -133,7 +141,7 @@ impl Peer {
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
     pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((name, from, dirty_bytes)) = self.cut.as_ref().and_then(Cut::to_announce) else { return };
+        let Some((name, from, dirty_bytes)) = self.sending.cut().and_then(Cut::to_announce) else { return };
         let link = cx.peer.link;
         let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
         let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
@@ -142,7 +150,7 @@ impl Peer {
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
-        if let Some(cut) = self.cut.as_mut() {
+        if let Some(cut) = self.sending.cut_mut() {
             cut.announced();
         }
     }
@@ -162,34 +170,34 @@ impl Peer {
 
     /// What the last cut showed, while a catch-up goes by cuts.
     pub fn cut_rates(&self) -> Option<Rates> {
-        self.catch_up.rates.filter(|_| self.cut.is_some())
+        self.catch_up.rates.filter(|_| self.sending.cut().is_some())
     }
 
     /// A sync goes by cuts; beside a stream there is none.
     pub fn goes_by_cuts(&self) -> bool {
-        self.cut.is_some()
+        self.sending.cut().is_some()
     }
 
     /// Cuts begun in this catch-up, while it goes by cuts.
     pub fn cut_number(&self) -> Option<u64> {
-        self.cut.as_ref().map(|_| self.catch_up.cuts)
+        self.sending.cut().map(|_| self.catch_up.cuts)
     }
 
     /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
     pub fn cut_room(&self, common: &Common, cx: &Cx) -> u64 {
-        let others = self.outgoing_bytes(common) - self.cut.as_ref().map_or(0, Cut::memory_bytes);
+        let others = self.outgoing_bytes(common) - self.sending.cut().map_or(0, Cut::memory_bytes);
         common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 
     // ---- reading and saving ----------------------------------------------------------------------------------------
 
     pub fn cut_mut(&mut self) -> Option<&mut Cut> {
-        self.cut.as_mut()
+        self.sending.cut_mut()
     }
 
     /// The cut ends without its step. Who waited for it.
     pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) -> VecDeque<u32> {
-        let Some(mut cut) = self.cut.take() else { return VecDeque::new() };
+        let Some(mut cut) = self.sending.end_cut() else { return VecDeque::new() };
         if !cut.is_done() {
             cx.marks.hit(Mark::CutInterrupted);
         }
@@ -203,7 +211,7 @@ impl Peer {
         let waits = self.waits_to_resume(common);
         loop {
             let room = self.cut_room(common, cx);
-            let Some(cut) = self.cut.as_mut().filter(|_| !waits) else { return };
+            let Some(cut) = self.sending.cut_mut().filter(|_| !waits) else { return };
             if !cut.read_next(common, cx, room) {
                 return;
             }
@@ -220,7 +228,7 @@ impl Peer {
         result: Result<IoDone, IoError>,
     ) -> Result<bool, GivenUp> {
         let room = self.cut_room(common, cx);
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };
+        let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };
         match cut.place_read(common, read, result, room)? {
             Placed::Held => Ok(false),
             Placed::ToSpill { buf, crc } => {
@@ -232,7 +240,7 @@ impl Peer {
 
     pub fn spill_done(&mut self, spilled: Spilled, is_saved: bool) -> Result<(), GivenUp> {
         self.scratch.written();
-        self.cut.as_mut().map_or(Ok(()), |cut| cut.spilled(spilled, is_saved))
+        self.sending.cut_mut().map_or(Ok(()), |cut| cut.spilled(spilled, is_saved))
     }
 
     /// Reads what the cut has of these regions ahead of a write. False: there is no memory for it yet.
@@ -242,7 +250,7 @@ impl Peer {
         while let Some((run, next)) = common.volumes.of(id).next_of_cut(from, last, longest) {
             let bytes = (next - run) * REGION_BYTES;
             let room = self.cut_room(common, cx);
-            let Some(cut) = self.cut.as_mut() else { return true };
+            let Some(cut) = self.sending.cut_mut() else { return true };
             // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
             if cut.is_short_of_memory(bytes, room) {
                 return false;
@@ -256,27 +264,14 @@ impl Peer {
     /// Something of the cut leaves memory soon: then the write is looked at again.
     pub fn wait_for_memory_of_cut(&mut self, common: &mut Common, slot: u32) {
         self.reserve(common, slot);
-        if let Some(cut) = self.cut.as_mut() {
+        if let Some(cut) = self.sending.cut_mut() {
             cut.keep_waiting(slot);
         }
     }
 
-    // ---- sending and confirming ------------------------------------------------------------------------------------
-
-    /// The next frame of the cut, if the peer's window allows it.
-    pub fn next_cut_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let cut = self.cut.as_mut()?;
-        let owed = cut.peer_owes();
-        let frame = cut.next_frame(common, cx)?;
-        if !owed {
-            self.stall.moved(cx.now.mono);
-        }
-        Some(frame)
-    }
-
     /// The peer's confirmations of the cut's numbers. True: it is applied.
     pub fn confirm_cut(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) -> bool {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_open()) else {
+        let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_open()) else {
             // The cut waits to begin, perhaps for what the peer cannot apply.
             self.peer_paused(common, cx, ack.paused);
             return false;
@@ -301,7 +296,7 @@ impl Peer {
     fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::CutEnded);
         self.stall.sync_ended();
-        let Some(cut) = self.cut.as_mut() else { return };
+        let Some(cut) = self.sending.cut_mut() else { return };
         self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = cut.end();
         common.greeting.holds_snapshot(from);
@@ -310,8 +305,7 @@ impl Peer {
         common.empty_scratch();
         common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
-        self.recovered = Some(from.seq);
-        self.peer_reached(cx, wall);
+        self.reached.reach(cx.now.mono, wall, from.seq);
         if core::mem::take(&mut common.sb.current.compare) {
             common.save(cx, None);
         }

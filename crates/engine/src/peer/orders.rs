@@ -7,8 +7,7 @@ use crate::group::roles::DRAIN_LIMIT;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
-use crate::shared::lifecycle::Phase;
-use crate::shared::lifecycle::StartStage;
+use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::slots::Op;
 use crate::state::State;
 use crate::{CommandResult, Output, Store};
@@ -43,9 +42,8 @@ impl Wanted {
 impl Peer {
     /// What was given so far was not given under the promise of this mode.
     pub fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(stream) = &mut self.stream {
-            stream.promise_from = None;
-            stream.catching_up_since = cx.now.mono;
+        if let Some(stream) = self.sending.stream_mut() {
+            stream.promise_anew(cx.now.mono);
         }
         if common.state == State::Replicating {
             self.transition(common, cx, State::CatchingUp, "the mode changed");
@@ -88,18 +86,18 @@ impl Peer {
 
     /// The peer is taking writes in order and has not applied the last.
     pub fn peer_is_behind(&self) -> bool {
-        self.resync.is_none() && self.stream.is_some_and(|s| s.open && s.applied < self.numbers.last())
+        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind(self.numbers.last()))
     }
 
     /// A demotion waits for a stream that is open. A peer that has applied every number so far holds no whole image before the sync's end
     /// has one too.
     pub fn drains(&self) -> bool {
-        self.stream.is_some_and(|s| s.open && (s.applied < self.numbers.last() || self.syncs()))
+        self.stream().is_some_and(|s| s.is_behind(self.numbers.last()) || s.is_open() && s.syncs())
     }
 
     /// Whether the peer has all that the stream was given; `None`: there is no stream.
     pub fn stream_brought_all(&self) -> Option<bool> {
-        self.stream.map(|s| s.open && s.applied == self.numbers.last() && !self.syncs())
+        self.stream().map(|stream| stream.is_idle(self.numbers.last()) && !stream.syncs())
     }
 
     pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {

@@ -1,6 +1,7 @@
 //! What waits to be sent, and what was sent but is not durable at the peer: one run of consecutive numbers.
 
 use alloc::collections::VecDeque;
+use core::fmt;
 
 use crate::Slice;
 use crate::formats::wire::flags;
@@ -48,7 +49,7 @@ pub(crate) fn cost(payload_bytes: u64) -> u64 {
     payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Queue {
     items: VecDeque<Item>,
     /// Place of the first unsent item in `items`.
@@ -61,11 +62,32 @@ pub(crate) struct Queue {
     unsent_bytes: u64,
     /// Of that, what a sync put there.
     unsent_sync_bytes: u64,
-    pub bytes_hwm: u64,
-    pub items_hwm: u64,
+    high_water: HighWater,
+}
+
+/// The most that queues of a group ever held.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HighWater {
+    pub bytes: u64,
+    pub items: u64,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of them unsent in {} items", self.unsent_bytes, self.items.len())
+    }
 }
 
 impl Queue {
+    /// One of a group whose earlier ones held so much at most.
+    pub fn new(high_water: HighWater) -> Queue {
+        Queue { high_water, ..Queue::default() }
+    }
+
+    pub fn high_water(&self) -> HighWater {
+        self.high_water
+    }
+
     pub fn push(&mut self, item: Item) {
         if let Some(last) = self.items.back() {
             assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
@@ -75,8 +97,8 @@ impl Queue {
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
-        self.bytes_hwm = self.bytes_hwm.max(self.bytes);
-        self.items_hwm = self.items_hwm.max(self.items.len() as u64);
+        self.high_water.bytes = self.high_water.bytes.max(self.bytes);
+        self.high_water.items = self.high_water.items.max(self.items.len() as u64);
     }
 
     pub fn get_mut(&mut self, seq: Seq) -> Option<&mut Item> {
@@ -146,16 +168,6 @@ impl Queue {
         let unsent = || self.items.iter().skip(self.unsent_from);
         (self.unsent_bytes, self.unsent_sync_bytes) =
             (unsent().map(|i| i.cost_bytes).sum(), unsent().map(Item::sync_bytes).sum());
-    }
-
-    /// Drops everything; returns items and bytes.
-    pub fn clear(&mut self) -> (u64, u64) {
-        let dropped = (self.items.len() as u64, self.bytes);
-        self.items.clear();
-        self.sent_at.clear();
-        (self.unsent_from, self.bytes, self.sync_bytes) = (0, 0, 0);
-        (self.unsent_bytes, self.unsent_sync_bytes) = (0, 0);
-        dropped
     }
 
     /// The number before the oldest kept.
@@ -231,7 +243,6 @@ mod tests {
         assert_eq!(q.oldest_sent(), None);
         assert_eq!((q.next_ready().map(|i| i.seq), q.unsent_bytes()), (Some(Seq(7)), 30));
         assert_eq!(q.first_unsent(), Some(Seq(7)), "never sent since the rewind");
-        assert_eq!(q.clear(), (3, 30));
     }
 
     #[test]
@@ -261,7 +272,5 @@ mod tests {
         assert_eq!(q.unsent_sync_bytes(), 14, "a region of zeroes");
         q.rewind(Seq::NONE);
         assert_eq!(q.unsent_sync_bytes(), 24, "all of it is to be sent again");
-        q.clear();
-        assert_eq!(q.unsent_sync_bytes(), 0);
     }
 }

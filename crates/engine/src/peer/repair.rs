@@ -4,7 +4,8 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::peer::Peer;
-use crate::peer::resync::Resync;
+use crate::peer::stream::pass::Pass;
+use crate::planted::{Fault, planted};
 use crate::shared::time::Mono;
 use crate::state::State;
 use crate::{Event, limits};
@@ -12,9 +13,26 @@ use crate::{Event, limits};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repair {
     /// A local write failed: its region must be read again and sent.
-    pub due: bool,
+    due: bool,
     /// It could not be read, and is tried again then.
-    pub again_at: Option<Mono>,
+    again_at: Option<Mono>,
+}
+
+impl Repair {
+    pub fn is_due(&mut self) {
+        self.due = true;
+    }
+
+    /// A local write failed. What could not be read before is tried again: this one may well be readable.
+    pub fn write_failed(&mut self, now: Mono) {
+        self.due = !planted(Fault::RepairForgotten);
+        self.again_at = self.again_at.map(|_| now);
+    }
+
+    /// What could not be read is tried again with all the rest.
+    pub fn forget_pause(&mut self) {
+        self.again_at = None;
+    }
 }
 
 impl Peer {
@@ -29,7 +47,10 @@ impl Peer {
         let mut skipped = 0;
         if common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
-            self.resync = Some(Resync::new(now, self.passes, true, common.volumes.dirty_bytes()));
+            let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
+            if let Some(stream) = self.sending.stream_mut() {
+                stream.begin_pass(pass);
+            }
         } else {
             self.repair_ended(common);
         }
@@ -37,7 +58,7 @@ impl Peer {
 
     /// Begins what is due, or looks again.
     pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
-        let may_begin = matches!(common.state, State::CatchingUp | State::Replicating) && self.resync.is_none();
+        let may_begin = matches!(common.state, State::CatchingUp | State::Replicating) && !self.syncs_in_stream();
         if may_begin {
             self.begin_repair(common, cx);
         } else if self.repair.due {
@@ -48,8 +69,10 @@ impl Peer {
 
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
     pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        self.resync = None;
-        self.void_pending(common);
+        if let Some(stream) = self.sending.stream_mut() {
+            stream.drop_pass();
+            stream.void_pending(common);
+        }
         self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
         cx.event(common.id(), Event::Note(why.into()));
         self.transition(common, cx, common.state, why);
@@ -68,7 +91,9 @@ impl Peer {
 impl Peer {
     /// Nothing is left to repair: the reason why something was is of the past.
     pub fn repair_ended(&mut self, common: &mut Common) {
-        self.resync = None;
+        if let Some(stream) = self.sending.stream_mut() {
+            stream.drop_pass();
+        }
         if self.repair.again_at.take().is_some() && common.state == State::Replicating {
             common.reason.clear();
         }

@@ -21,6 +21,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::ids::VolumeId;
 use crate::limits;
 use crate::peer::Peer;
+use crate::peer::stream::Stream;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::State;
@@ -171,10 +172,11 @@ impl Peer {
 
     /// Why a write waited so long, if it was not the peer that kept it.
     pub fn waited_for_ourselves(&self, common: &Common, cx: &mut Cx) -> Option<(PauseCause, &'static str)> {
-        if self.peer_kept_us(common, cx.now.mono) {
+        let stream = self.stream()?;
+        if stream.peer_kept_us(cx.now.mono, common.settings.wait_limit) {
             return None;
         }
-        if self.queue.waits_for_read() {
+        if stream.queue().waits_for_read() {
             let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
             return Some((PauseCause::OwnStoreFailed, why));
         }
@@ -193,7 +195,7 @@ impl Peer {
         if common.state != State::Syncing || cx.peer.link.is_none() {
             return false;
         }
-        if !self.peer_owes() {
+        if !self.sending.owes(self.numbers.last()) {
             // It is we who are slow.
             self.stall.moved(cx.now.mono);
         }
@@ -208,60 +210,21 @@ impl Peer {
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
     pub fn is_starved(&self, common: &Common, now: Mono) -> bool {
-        let Some(resync) = self.resync.as_ref().filter(|r| !r.repair && r.reads == 0) else { return false };
-        let long = now.since(resync.had_room_at) >= limits::SYNC_STARVED_AFTER;
+        let Some(had_room_at) = self.stream().and_then(Stream::sync_had_room_at) else { return false };
+        let long = now.since(had_room_at) >= limits::SYNC_STARVED_AFTER;
         let moves = self.stall.still_for(now) < limits::SYNC_STARVED_AFTER;
         long && moves && common.state == State::Syncing
     }
 
-    /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
-    pub fn peer_kept_us(&self, common: &Common, now: Mono) -> bool {
-        let Some(stream) = self.stream.filter(|stream| stream.open) else { return true };
-        if self.queue.next_ready().is_some_and(|item| stream.sent_bytes + item.cost_bytes > stream.granted_bytes) {
-            return true;
-        }
-        self.queue.oldest_sent().is_some_and(|since| now.since(since) >= common.settings.wait_limit / 2)
-    }
-
     /// Whether writers would wait for a peer that was given up and gave no sign since.
     pub fn waits_in_vain(&self, common: &Common) -> bool {
-        self.stall.unanswered && common.state == State::Syncing && self.stream.is_some_and(|s| !s.open)
+        self.stall.unanswered && common.state == State::Syncing && self.stream().is_some_and(|stream| !stream.is_open())
     }
 
     /// Begins to watch a sync.
     pub fn watch_sync(&mut self, common: &mut Common, cx: &mut Cx) {
         self.stall.moved(cx.now.mono);
         common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
-    }
-
-    /// Something was sent that the peer has not dealt with.
-    pub fn peer_owes(&self) -> bool {
-        if let Some(cut) = &self.cut {
-            return cut.peer_owes();
-        }
-        let told = self.resync.as_ref().is_none_or(|r| r.begun);
-        told && self.stream_owes()
-    }
-
-    pub fn stream_owes(&self) -> bool {
-        self.stream.is_some_and(|s| !s.open || s.applied < self.sent_through())
-    }
-
-    /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
-    /// memory is.
-    pub fn has_room_for_sync(&self, common: &Common, cx: &Cx, bytes: u64) -> bool {
-        let queued = self.queue.bytes() + self.sync_waiting_bytes();
-        let fits = queued == 0 || bytes <= self.sync_memory_bytes(common, cx);
-        queued < common.settings.queue_bytes / 2 && fits && self.queue.len() < common.settings.queue_items / 2
-    }
-
-    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
-    /// live writes, and beside some of them half.
-    pub fn sync_memory_bytes(&self, common: &Common, cx: &Cx) -> u64 {
-        let free = cx.allowance.saturating_sub(self.outgoing_bytes(common) + cx.allowance / 8);
-        let of_sync = self.queue.sync_bytes() + self.sync_waiting_bytes();
-        let beside_writers = self.queue.bytes() > self.queue.sync_bytes();
-        if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
     }
 }
 

@@ -18,7 +18,7 @@ impl Peer {
 
     pub fn sync_status(&self) -> Option<SyncStatus> {
         let before = self.catch_up.sent_bytes;
-        if let Some(cut) = &self.cut {
+        if let Some(cut) = self.sending.cut() {
             let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.cut_rates(), cut.progress());
             return Some(SyncStatus {
                 done_bytes,
@@ -29,10 +29,10 @@ impl Peer {
                 carried_bytes_per_s: rates.map(|r| r.carried),
             });
         }
-        self.resync.as_ref().map(|r| SyncStatus {
-            done_bytes: r.done_bytes,
-            total_bytes: r.total_bytes,
-            sent_bytes: before + r.sent_bytes,
+        self.stream()?.sync_progress().map(|(done_bytes, total_bytes, sent_bytes)| SyncStatus {
+            done_bytes,
+            total_bytes,
+            sent_bytes: before + sent_bytes,
             cut: None,
             dirtied_bytes_per_s: None,
             carried_bytes_per_s: None,
@@ -42,20 +42,17 @@ impl Peer {
     // ---- the primary's half ----------------------------------------------------------------------------------------
 
     pub fn behind(&self, common: &Common, now: Now) -> Behind {
-        let in_step = self.stream.is_some_and(|s| s.applied == self.numbers.last()) && self.resync.is_none();
-        let wall = if in_step { now.wall } else { self.applied_wall };
+        let in_order = self.stream().filter(|stream| !stream.has_pass());
+        let in_step = in_order.is_some_and(|stream| stream.has_applied(self.numbers.last()));
+        let wall = if in_step { now.wall } else { self.reached.wall() };
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.
-        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.applied_wall_since)) };
+        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.reached.since())) };
         let known = wall != Wall(0);
         Behind {
-            lag_bytes: if self.stream.is_some() && self.resync.is_none() {
-                self.queue.bytes()
-            } else {
-                common.volumes.dirty_bytes()
-            },
+            lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
             lag: known.then_some(lag),
-            applied: self.recovered.filter(|_| known).map(|seq| (seq, wall)),
+            applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
         }
     }
 

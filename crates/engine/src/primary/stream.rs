@@ -27,7 +27,7 @@ impl Primary {
     }
 
     pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(stream) = self.peer.stream().copied() else { return };
+        let Some(stream) = self.peer.stream() else { return };
         while let Some(&(last, slot)) = self.waiting_ack.front() {
             if !stream.has(common.slots.write(slot).level, last) {
                 break;

@@ -12,8 +12,7 @@ use crate::records::bits::AfterBits;
 use crate::secondary::Secondary;
 use crate::secondary::replay::Replay;
 use crate::secondary::rollback::Scan;
-use crate::shared::lifecycle::Beside;
-use crate::shared::lifecycle::StartStage;
+use crate::shared::lifecycle::{Beside, StartStage};
 use crate::state::Broken;
 use crate::{Event, IoDone, IoError, Store};
 

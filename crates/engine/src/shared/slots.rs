@@ -8,7 +8,7 @@ use crate::formats::wire::VolumeRange;
 use crate::ids::*;
 use crate::peer::cut::CutRead;
 use crate::peer::cut::saves::Spilled;
-use crate::peer::resync::ResyncRead;
+use crate::peer::stream::pass::ResyncRead;
 use crate::primary::write::WriteOp;
 
 /// An operation under way; its slot is in the token.
