@@ -12,11 +12,11 @@ use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
 use crate::records::record::{AfterSuper, SuperWriter};
+use crate::records::start::Start;
 use crate::shared::answers::Answers;
 use crate::shared::clock::ClockNews;
 use crate::shared::greeting::Greeting;
-use crate::shared::lifecycle::Lifecycle;
-use crate::shared::lifecycle::{Phase, Then};
+use crate::shared::lifecycle::{Lifecycle, Phase, Then};
 use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
 use crate::shared::volumes::Volumes;
@@ -114,18 +114,27 @@ impl Common {
         }
     }
 
+    /// The records, for a start.
+    pub fn start(&mut self) -> Start<'_> {
+        Start {
+            node: self.node,
+            config: &self.config,
+            lifecycle: &mut self.lifecycle,
+            sb: &mut self.sb,
+            bitmap: &mut self.bitmap,
+            activity: &mut self.activity,
+            volumes: &mut self.volumes,
+            slots: &mut self.slots,
+            undo: &self.saver.store,
+        }
+    }
+
     /// Clears on disk what is clear in memory: on a primary, which clears bits all the time, a few cells at a time.
     pub fn tidy_bits(&mut self, cx: &mut Cx) {
         let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
         if self.bits().tidy(cx, most) {
             self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         }
-    }
-
-    /// Empties the activity log for the run whose incarnation is recorded next.
-    pub fn reset_activity(&mut self, cx: &mut Cx) {
-        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
-        self.bits().reset_activity(cx, run);
     }
 
     pub fn role(&self) -> Role {

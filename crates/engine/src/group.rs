@@ -127,7 +127,7 @@ impl Group {
                 }
                 self.secondary.batch_done(&mut self.common, cx, ordinal);
             }
-            Op::StartRead => match self.secondary.start_read_done(&mut self.common, cx, result) {
+            Op::StartRead => match self.start_read_done(cx, result) {
                 Ok(()) => self.bits_saved(cx),
                 Err(cannot) => self.start_failed(cx, cannot),
             },
@@ -135,7 +135,7 @@ impl Group {
             Op::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
                 Ok(Some(Then::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
-                Ok(Some(Then::Start)) => self.common.record(cx),
+                Ok(Some(Then::Start)) => self.common.start().record(cx),
                 Err(broken) => self.fail(cx, broken),
             },
             _ => unreachable!("handled above"),

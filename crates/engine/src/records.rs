@@ -4,3 +4,4 @@ pub mod activity;
 pub mod bits;
 pub mod doubt;
 pub mod record;
+pub mod start;

@@ -239,7 +239,7 @@ impl Group {
     /// The dirty regions are durable.
     pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
         match then {
-            AfterBits::Started => self.common.bits_started(cx),
+            AfterBits::Started => self.common.start().bits_started(cx),
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
             AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => {
                 self.common.lifecycle.enter(Phase::Stopped)

@@ -151,7 +151,7 @@ impl Group {
         if !ok {
             return self.fail(cx, Broken::Bits);
         }
-        if whole && !self.secondary.start_activity_reset(&mut self.common, cx) {
+        if whole && !self.log_emptied(cx) {
             self.primary.pump_activity(&mut self.common, cx);
         }
     }

@@ -8,10 +8,10 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
 use crate::formats::superblock::{JournalHead, RollbackPoint};
-use crate::group::start::{CannotStart, other_version};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::secondary::Secondary;
 use crate::secondary::receive::{Content, Record};
 use crate::shared::lifecycle::StartStage;
@@ -129,7 +129,7 @@ impl Secondary {
             && index.tag == common.config.tag
             && index.boot > common.sb.current.identity.incarnation
         {
-            return Err(common.superblock_is_older("journal", index.boot));
+            return Err(superblock_is_older("journal", index.boot, &common.sb.current));
         }
         match Index::other_version(block) {
             Some(version) => {
@@ -158,7 +158,7 @@ impl Secondary {
         if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
             return self.no_batch_here(common, cx);
         }
-        common.read_meta(cx, Store::Journal(common.id()), offset, INDEX_BYTES as u32);
+        read_meta(&mut common.slots, cx, Store::Journal(common.config.id), offset, INDEX_BYTES as u32);
     }
 
     fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) {
@@ -166,7 +166,7 @@ impl Secondary {
         if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
             // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
             replay.tried_start = true;
-            common.read_meta(cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
+            read_meta(&mut common.slots, cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
         } else {
             self.replay_ended(common, cx);
         }
@@ -298,7 +298,7 @@ impl Secondary {
         }
         common.sb.current.applied_wall = wall;
         cx.event(common.id(), Event::Replayed { to: position, records });
-        common.flush_then_record(cx);
+        common.start().flush_then_record(cx);
     }
 
     /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to

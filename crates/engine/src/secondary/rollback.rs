@@ -21,12 +21,12 @@ use crate::formats::identity::Role;
 use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, Undo, space_for_regions};
 use crate::formats::wire::SyncBegin;
-use crate::group::start::{CannotStart, other_version};
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::records::start::{CannotStart, other_version, read_meta};
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
@@ -534,7 +534,7 @@ impl Secondary {
         self.stand_at(sb.identity.position, sb.applied_wall);
         match then {
             Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
-            Then::Start => common.record(cx),
+            Then::Start => common.start().record(cx),
         }
     }
 
@@ -559,7 +559,7 @@ impl Secondary {
         if offset + INDEX_BYTES as u64 > common.config.history_bytes {
             return self.scan_ended(common, cx);
         }
-        common.read_meta(cx, Store::Undo(common.id()), offset, INDEX_BYTES as u32);
+        read_meta(&mut common.slots, cx, Store::Undo(common.config.id), offset, INDEX_BYTES as u32);
     }
 
     fn undo_batch_checked(&mut self, common: &mut Common, cx: &mut Cx) {

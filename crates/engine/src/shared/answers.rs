@@ -15,8 +15,7 @@ use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges,
 use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::planted::{Fault, planted};
-use crate::shared::slots::Op;
-use crate::shared::slots::Slots;
+use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
