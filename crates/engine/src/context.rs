@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::formats::wire::{Header, Kind};
 use crate::ids::*;
-use crate::primary::write::frame_bytes;
+use crate::shared::cost::frame_bytes;
 use crate::shared::link::PeerView;
 use crate::shared::marks::Marks;
 use crate::shared::time::{Now, Timers};

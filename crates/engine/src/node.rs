@@ -11,7 +11,7 @@ use crate::formats::wire::{Header, Kind};
 use crate::group::Group;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
-use crate::primary::write::frame_bytes;
+use crate::shared::cost::frame_bytes;
 use crate::shared::gate::Gate;
 use crate::shared::link::Link;
 use crate::shared::marks::{Mark, Marks};

@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod clock;
+pub mod cost;
 pub mod frozen;
 pub mod gate;
 pub mod greeting;
@@ -12,9 +13,11 @@ pub mod memory;
 pub mod newest;
 pub mod promotion;
 pub mod ranges;
+pub mod reads;
 pub mod share;
 pub mod size;
 pub mod slots;
 pub mod time;
 pub mod volume;
 pub mod volumes;
+pub mod write;

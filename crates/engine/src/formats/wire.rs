@@ -387,6 +387,18 @@ pub struct Ack {
 }
 
 impl Ack {
+    /// Why these confirmations cannot be, after those before them, from a peer that was sent numbers through `sent`.
+    pub fn contradicts(&self, before: [Seq; 3], sent: Seq) -> Option<&'static str> {
+        let now = [self.received, self.durable, self.applied];
+        if !now.is_sorted_by(|a, b| a >= b) {
+            return Some("an acknowledgement of more than it received");
+        }
+        if self.received > sent {
+            return Some("an acknowledgement of numbers that were not sent to it");
+        }
+        now.iter().zip(before).any(|(now, before)| *now < before).then_some("an acknowledgement that goes back")
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(self.received.0);

@@ -8,8 +8,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::common::Common;
-use crate::formats::wire::{Ack, Header, Kind};
-use crate::ids::Seq;
+use crate::formats::wire::{Header, Kind};
 use crate::state::State;
 
 impl Common {
@@ -33,16 +32,4 @@ impl Common {
         let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
         (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
     }
-}
-
-/// Why these confirmations cannot be, after those before them, from a peer that was sent numbers through `sent`.
-pub(crate) fn ack_contradicts(ack: &Ack, before: [Seq; 3], sent: Seq) -> Option<&'static str> {
-    let now = [ack.received, ack.durable, ack.applied];
-    if !now.is_sorted_by(|a, b| a >= b) {
-        return Some("an acknowledgement of more than it received");
-    }
-    if ack.received > sent {
-        return Some("an acknowledgement of numbers that were not sent to it");
-    }
-    now.iter().zip(before).any(|(now, before)| *now < before).then_some("an acknowledgement that goes back")
 }

@@ -3,7 +3,6 @@
 
 use alloc::format;
 use alloc::string::String;
-use core::time::Duration;
 
 use crate::CommandResult;
 use crate::common::Common;
@@ -21,9 +20,6 @@ use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::Size;
 use crate::shared::time::Mono;
 use crate::state::{Broken, State};
-
-/// How long a demotion waits for the peer to have everything.
-pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Group {
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {

@@ -9,6 +9,7 @@ use crate::formats::identity::{Identity, Role};
 use crate::group::Group;
 use crate::ids::*;
 use crate::node::Node;
+pub use crate::peer::status::SyncStatus;
 use crate::shared::link::Link;
 pub use crate::shared::link::LinkStatus;
 use crate::shared::time::{Mono, Now, Wall};
@@ -156,19 +157,6 @@ pub struct TellingStatus {
     pub since: Duration,
     pub lag_bytes: u64,
     pub lag: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct SyncStatus {
-    pub done_bytes: u64,
-    pub total_bytes: u64,
-    pub sent_bytes: u64,
-    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
-    pub cut: Option<u64>,
-    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
-    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
-    pub dirtied_bytes_per_s: Option<u64>,
-    pub carried_bytes_per_s: Option<u64>,
 }
 
 impl Node {

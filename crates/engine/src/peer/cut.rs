@@ -6,14 +6,13 @@ pub mod saves;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::wire::{Ack, Header, Kind, flags};
-use crate::group::contradiction::ack_contradicts;
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::cut::holes::Asked;
-use crate::peer::cut::saves::Spilled;
 use crate::peer::stall::{PauseCause, unreadable};
 use crate::planted::{Fault, planted};
-use crate::primary::write::frame_cost;
+use crate::shared::cost::frame_cost;
+use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
 use crate::shared::time::{Mono, Wall};
 use crate::shared::volume::Volume;
@@ -21,18 +20,6 @@ use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::time::Duration;
-
-/// A range being read for a cut.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CutRead {
-    /// The cut it belongs to; a read of an older one is forgotten.
-    pub cut: u64,
-    pub volume: VolumeId,
-    pub offset: u64,
-    pub length: u64,
-    /// A write waits for it.
-    pub save: bool,
-}
 
 /// The longest run that one read takes of a cut which may hold `room`, all in bytes: a quarter of it, or a region. So what is
 /// read while a write waits fits beside it.
@@ -364,7 +351,7 @@ impl Cut {
     /// Takes the peer's numbers and its window. `Ok(true)`: it got on. `Err`: what the peer cannot have said.
     pub fn confirm(&mut self, ack: Ack, recalls: u64) -> Result<bool, &'static str> {
         let was = self.confirmed;
-        if let Some(what) = ack_contradicts(&ack, [was.received, was.durable, was.applied], self.sent) {
+        if let Some(what) = ack.contradicts([was.received, was.durable, was.applied], self.sent) {
             return Err(what);
         }
         self.confirmed = ack;

@@ -8,9 +8,9 @@ use crate::ids::{Seq, VolumeId};
 use crate::peer::Peer;
 use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
-use crate::primary::write::{Level, Local, WriteOp};
 use crate::shared::marks::Mark;
 use crate::shared::volume::Who;
+use crate::shared::write::{Level, Local, WriteOp};
 use crate::state::{Mode, Protection, State};
 use crate::{Event, IoError, SendPayload, limits};
 

@@ -5,10 +5,10 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Identity;
 use crate::ids::{RequestId, Seq, VolumeId};
 use crate::planted::{Fault, planted};
-use crate::primary::write::Local;
 use crate::shared::slots::Op;
 use crate::shared::time::{Now, Wall, ahead};
 use crate::shared::volume::{FlushWaiter, Who};
+use crate::shared::write::Local;
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
 

@@ -3,14 +3,13 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::group::roles::DRAIN_LIMIT;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::slots::Op;
 use crate::state::State;
-use crate::{CommandResult, Output, Store};
+use crate::{CommandResult, Output, Store, limits};
 use alloc::format;
 use alloc::string::String;
 
@@ -107,8 +106,8 @@ impl Peer {
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.reconcile.stop(common);
         self.forget_orders();
-        common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(DRAIN_LIMIT) });
-        common.set_timer(cx, GroupTimer::Drain, DRAIN_LIMIT);
+        common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(limits::DRAIN_LIMIT) });
+        common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
     }
 
     pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {

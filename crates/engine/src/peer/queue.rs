@@ -6,8 +6,6 @@ use core::fmt;
 use crate::Slice;
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
-use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
-use crate::planted::{Fault, planted};
 use crate::shared::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
@@ -40,13 +38,6 @@ impl Item {
     fn sync_bytes(&self) -> u64 {
         if self.flags & flags::RESYNC != 0 { self.cost_bytes } else { 0 }
     }
-}
-
-/// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
-/// blocks.
-pub(crate) fn cost(payload_bytes: u64) -> u64 {
-    let payload_bytes = if planted(Fault::PayloadNotCounted) { 0 } else { payload_bytes };
-    payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
 }
 
 #[derive(Default)]

@@ -13,10 +13,11 @@ use crate::limits::REGION_BYTES;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::stream::Stream;
-use crate::peer::stream::pass::{Ending, Pass, ResyncRead};
+use crate::peer::stream::pass::{Ending, Pass};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
+use crate::shared::reads::ResyncRead;
 use crate::shared::slots::Op;
 use crate::state::{Mode, State};
 use crate::{Event, IoDone, IoError};
@@ -239,7 +240,7 @@ impl Peer {
         }
         // The stream ended while the read waited for its range.
         if let Some(Op::Resync(read)) = common.slots.take(slot) {
-            common.volumes.of(read.volume()).let_go(slot);
+            common.volumes.of(read.range.volume).let_go(slot);
         }
     }
 

@@ -6,18 +6,18 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Unbroken;
 use crate::formats::wire::{Ack, Header, Kind, flags};
-use crate::group::contradiction::ack_contradicts;
 use crate::ids::*;
 use crate::peer::Peer;
-use crate::peer::queue::{Body, HighWater, Item, Queue, cost};
+use crate::peer::queue::{Body, HighWater, Item, Queue};
 use crate::peer::sending::Sending;
 use crate::peer::stream::pass::Pass;
 use crate::planted::{Fault, planted};
-use crate::primary::write::{Level, What, WriteOp, frame_cost};
+use crate::shared::cost::{cost, frame_cost};
 use crate::shared::link::LinkUse;
 use crate::shared::marks::Mark;
 use crate::shared::time::{Mono, Wall};
 use crate::shared::volume::Who;
+use crate::shared::write::{Level, What, WriteOp};
 use crate::state::{Mode, Pause, State};
 use crate::{Event, SendPayload, Slice, limits};
 use core::time::Duration;
@@ -334,7 +334,7 @@ impl Peer {
             return false;
         }
         let sent = stream.sent_through(last);
-        if let Some(what) = ack_contradicts(ack, [stream.received, stream.durable, stream.applied], sent) {
+        if let Some(what) = ack.contradicts([stream.received, stream.durable, stream.applied], sent) {
             common.protocol_error(cx, what);
             return false;
         }

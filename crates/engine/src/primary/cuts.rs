@@ -5,11 +5,11 @@ use crate::context::Cx;
 use crate::formats::bitmap::region_span;
 use crate::formats::wire::Ack;
 use crate::limits::REGION_BYTES;
-use crate::peer::cut::saves::Spilled;
-use crate::peer::cut::{Cut, CutRead, GivenUp};
+use crate::peer::cut::{Cut, GivenUp};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
+use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
 use crate::{IoDone, IoError};
 use alloc::collections::VecDeque;
@@ -78,11 +78,11 @@ impl Primary {
     pub fn spill_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
         let Some(Op::CutSpill(spilled)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         // Before anything else may be given the slot.
-        common.volumes.of(spilled.volume()).release(slot);
+        common.volumes.of(spilled.volume).release(slot);
         if let Err(given_up) = self.peer.spill_done(spilled, result.is_ok()) {
             self.give_up_cut(common, cx, &given_up);
         }
-        self.wake_range_waiters(common, cx, spilled.volume());
+        self.wake_range_waiters(common, cx, spilled.volume);
     }
 
     pub fn spilled_read(

@@ -39,7 +39,7 @@ impl Primary {
 
     pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
-        let volume = read.volume();
+        let volume = read.range.volume;
         common.volumes.of(volume).release(slot);
         if let Err(why) = self.peer.place_read(common, cx, &read, result) {
             self.pause_for_own_store(common, cx, &why);

@@ -7,8 +7,8 @@ use crate::ids::*;
 use crate::peer::stream::{Lost, Stream};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
-use crate::primary::write::Level;
 use crate::shared::marks::Mark;
+use crate::shared::write::Level;
 use crate::state::{Mode, Policy, State};
 
 impl Primary {

@@ -17,10 +17,10 @@ use crate::formats::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
 use crate::ids::*;
-use crate::peer::queue::cost;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::{CutPlace, Secondary};
+use crate::shared::cost::cost;
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;

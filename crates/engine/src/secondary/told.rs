@@ -32,16 +32,6 @@ pub(crate) struct Told {
     in_session: bool,
 }
 
-/// How far the copy is behind, as the primary sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Behind {
-    pub lag_bytes: u64,
-    /// `None`: unknown, nothing was applied yet.
-    pub lag: Option<Duration>,
-    /// The last write known to be applied, and its time.
-    pub applied: Option<(Seq, Wall)>,
-}
-
 impl Secondary {
     /// How far the primary's stamps stand ahead of its clock, as it tells in this session.
     pub fn primary_clock_ahead(&self) -> Option<Duration> {

@@ -1,5 +1,5 @@
 //! The receiving side's window: how much a primary may send ahead of what is on the volumes, counted in the memory it
-//! costs here ([`crate::peer::queue::cost`]), and drawn from the node's pool (rule 22).
+//! costs here ([`crate::shared::cost::cost`]), and drawn from the node's pool (rule 22).
 //!
 //! It begins small and doubles when the primary uses more than half of it within a round trip, as a receive buffer tunes
 //! itself, up to what is configured and to what the pool has. It gets smaller in two ways: a grant is not renewed while memory is short; and

@@ -6,10 +6,10 @@ use crate::durability::saving::Ticket;
 use crate::formats::undo::Saved;
 use crate::formats::wire::VolumeRange;
 use crate::ids::*;
-use crate::peer::cut::CutRead;
-use crate::peer::cut::saves::Spilled;
-use crate::peer::stream::pass::ResyncRead;
-use crate::primary::write::WriteOp;
+use crate::shared::reads::CutRead;
+use crate::shared::reads::ResyncRead;
+use crate::shared::reads::Spilled;
+use crate::shared::write::WriteOp;
 
 /// An operation under way; its slot is in the token.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::ids::*;
 use crate::limits::{HOLE_BYTES_MIN, REGION_BYTES, ZERO_PART_BYTES_MAX};
-use crate::peer::cut::{Cut, CutRead};
+use crate::peer::cut::Cut;
 use crate::shared::marks::Mark;
+use crate::shared::reads::CutRead;
 use crate::shared::slots::Op;
 use crate::{IoDone, IoError, Output, Store};
 

@@ -12,27 +12,16 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::undo::{BLOCK_BYTES, ToSave};
 use crate::ids::*;
-use crate::peer::cut::{Cut, CutRead, GivenUp};
+use crate::peer::cut::{Cut, GivenUp};
 use crate::peer::stall::PauseCause;
 use crate::shared::marks::Mark;
+use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
 use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
 use alloc::vec;
 
 /// Marks of cuts have numbers that no rollback point has.
 const SCRATCH: u64 = 1 << 63;
-
-/// A range of a cut that lies in the undo store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spilled {
-    cut: u64,
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
-    /// In the store's file.
-    place: u64,
-    crc: u32,
-}
 
 /// The undo store of a primary: what a cut saves there.
 #[derive(Debug, Default)]
@@ -61,12 +50,6 @@ impl Scratch {
     /// A write there is done.
     pub fn written(&mut self) {
         self.writes -= 1;
-    }
-}
-
-impl Spilled {
-    pub fn volume(&self) -> VolumeId {
-        self.volume
     }
 }
 

@@ -7,11 +7,13 @@ use crate::formats::wire::{Header, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::numbers::Numbers;
-use crate::peer::queue::{Body, Item, cost};
+use crate::peer::queue::{Body, Item};
 use crate::peer::stall::unreadable;
 use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
+use crate::shared::cost::cost;
 use crate::shared::marks::Mark;
+use crate::shared::reads::{ResyncRead, SyncRange};
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Conflict;
@@ -21,34 +23,6 @@ use alloc::string::String;
 
 /// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
 const READ_FAILURES_MAX: u32 = 8;
-
-/// A range to be sent or compared.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
-}
-
-impl Range {
-    /// Payload of its read in the queue: that of a comparison has none.
-    fn queued_bytes(self, compare: bool) -> u64 {
-        if compare { 0 } else { self.length }
-    }
-}
-
-/// One read under way, or waiting for its range.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResyncRead {
-    range: Range,
-    compare: bool,
-    /// Its numbers: one for each part, so that no frame keeps a slow link busy for long (rule 25).
-    first: Seq,
-    last: Seq,
-    part_bytes: u64,
-    /// The pass it belongs to; a read of an older pass is forgotten.
-    pass: u64,
-}
 
 /// A pass over the dirty regions.
 #[derive(Debug)]
@@ -67,9 +41,9 @@ pub(crate) struct Pass {
     reads: usize,
     /// What reads that wait for their range will hold: they are in no queue yet.
     waiting_bytes: u64,
-    probes: BTreeMap<Seq, Range>,
+    probes: BTreeMap<Seq, SyncRange>,
     /// Ranges found different, or whose read failed.
-    resend: VecDeque<Range>,
+    resend: VecDeque<SyncRange>,
     failures: u32,
     /// After a read that failed nothing is read before this.
     reads_again_at: Mono,
@@ -83,7 +57,7 @@ pub(crate) struct Pass {
 
 /// What a pass reads next.
 pub(crate) struct NextRead {
-    range: Range,
+    range: SyncRange,
     compare: bool,
     /// The region at which the walk goes on; `None`: it is of what is sent again.
     goes_on_at: Option<u64>,
@@ -93,12 +67,6 @@ impl NextRead {
     /// Payload of its read in the queue.
     pub fn queued_bytes(&self) -> u64 {
         self.range.queued_bytes(self.compare)
-    }
-}
-
-impl ResyncRead {
-    pub fn volume(&self) -> VolumeId {
-        self.range.volume
     }
 }
 
@@ -272,7 +240,7 @@ impl Stream {
         let pass = self.pass.as_mut()?;
         if let Some(&range) = pass.resend.front() {
             let length = range.length.min(longest_read);
-            return Some(NextRead { range: Range { length, ..range }, compare: false, goes_on_at: None });
+            return Some(NextRead { range: SyncRange { length, ..range }, compare: false, goes_on_at: None });
         }
         while let Some(volume) = common.volumes.get(pass.volume) {
             let mut skipped = 0;
@@ -299,7 +267,7 @@ impl Stream {
             let length = (next * REGION_BYTES).min(size) - offset;
             let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
             let length = if leaves_tail { length / 4096 * 4096 } else { length };
-            let range = Range { volume: VolumeId(pass.volume as u16), offset, length };
+            let range = SyncRange { volume: VolumeId(pass.volume as u16), offset, length };
             return Some(NextRead { range, compare, goes_on_at: Some(next) });
         }
         None
@@ -342,7 +310,7 @@ impl Stream {
     /// The range is free: lock it, take the number, read.
     fn admit_read(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, slot: u32) {
         let Some(&Op::Resync(mut read)) = common.slots.get(slot) else { unreachable!("the slot is a resync read's") };
-        let Range { volume, offset, length } = read.range;
+        let SyncRange { volume, offset, length } = read.range;
         let wall = numbers.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
         let parts = length.div_ceil(read.part_bytes);
