@@ -5,9 +5,9 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::durability::saving::Saver;
 use crate::formats::cell::Head;
 use crate::formats::identity::Role;
+use crate::formats::undo::Undo;
 use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
@@ -50,7 +50,7 @@ pub(crate) struct Common {
     pub activity: Activity,
     pub slots: Slots,
     /// Either half's: what is overwritten since the newest mark.
-    pub saver: Saver,
+    pub undo: Undo,
     pub clock: ClockNews,
     pub greeting: Greeting,
     /// What the peer asked for and has not got.
@@ -72,7 +72,7 @@ impl Common {
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
             activity: Activity::new(config.activity),
             slots: Slots::new(config.id),
-            saver: Saver::new(config.history_bytes),
+            undo: Undo::new(config.history_bytes),
             clock: ClockNews::new(config.id),
             greeting: Greeting::default(),
             answers: Answers::new(config.id),
@@ -90,12 +90,12 @@ impl Common {
 
     /// Writes the superblock as it is now; `then` follows once it is durable.
     pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
-        self.sb.save(&self.saver.store, &mut self.slots, cx, then);
+        self.sb.save(&self.undo, &mut self.slots, cx, then);
     }
 
     /// As [`Common::save`]; `then` follows once both slots say it.
     pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
-        self.sb.save_in_both_slots(&self.saver.store, &mut self.slots, cx, then);
+        self.sb.save_in_both_slots(&self.undo, &mut self.slots, cx, then);
     }
 
     pub fn cell_head(&self) -> Head {
@@ -125,7 +125,7 @@ impl Common {
             activity: &mut self.activity,
             volumes: &mut self.volumes,
             slots: &mut self.slots,
-            undo: &self.saver.store,
+            undo: &self.undo,
         }
     }
 

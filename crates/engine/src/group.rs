@@ -42,7 +42,7 @@ impl Group {
     pub fn new(node: NodeId, config: GroupConfig) -> Group {
         Group {
             primary: Primary::new(),
-            secondary: Secondary::new(config.window_bytes, config.journal_bytes),
+            secondary: Secondary::new(&config),
             stop_wanted: false,
             refused: None,
             counted_bytes: 0,

@@ -5,6 +5,7 @@ pub mod receive;
 pub mod replay;
 pub mod roles;
 pub mod rollback;
+pub mod saving;
 pub mod sizes;
 pub mod start;
 pub mod status;
@@ -16,12 +17,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::durability::kept::KeptWrites;
-use crate::durability::saving::Ticket;
+use crate::durability::saving::{Saver, Ticket};
 use crate::formats::journal::Ring;
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
-use crate::limits;
 use crate::planted::{Fault, planted};
 use crate::secondary::receive::*;
 use crate::secondary::replay::Replay;
@@ -31,6 +31,7 @@ use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
 use crate::shared::time::Wall;
 use crate::state::Pause;
+use crate::{GroupConfig, limits};
 
 /// A cut being received, or the last one.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ pub(crate) struct Secondary {
     to_apply: VecDeque<Record>,
     /// What they overwrite is being saved.
     saving: VecDeque<(Record, Ticket)>,
+    saver: Saver,
     applying: VecDeque<Applying>,
     ring: Ring,
     window: Window,
@@ -103,7 +105,7 @@ pub(crate) struct Secondary {
 }
 
 impl Secondary {
-    pub fn new(window_bytes: u64, journal_bytes: u64) -> Secondary {
+    pub fn new(config: &GroupConfig) -> Secondary {
         Secondary {
             generation: Generation::BLANK,
             incarnation: Incarnation(0),
@@ -119,9 +121,10 @@ impl Secondary {
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
             saving: VecDeque::new(),
+            saver: Saver::new(config),
             applying: VecDeque::new(),
-            ring: Ring::new(journal_bytes, JournalHead::default()),
-            window: Window::new(window_bytes, reserve(window_bytes)),
+            ring: Ring::new(config.journal_bytes, JournalHead::default()),
+            window: Window::new(config.window_bytes, reserve(config.window_bytes)),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
@@ -192,10 +195,12 @@ impl Secondary {
     }
 
     /// A former secondary's journal goes on where it was, should this node become secondary again.
-    pub fn after_promotion(&mut self, config: &crate::GroupConfig) {
-        let fresh = Secondary::new(config.window_bytes, config.journal_bytes);
+    pub fn after_promotion(&mut self, config: &GroupConfig) {
+        let fresh = Secondary::new(config);
         let old = core::mem::replace(self, fresh);
         self.ring = Ring::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
+        // Completions may still come of what was on its way.
+        self.saver = old.saver;
         (self.told, self.undo_damaged, self.may_count) = (old.told, old.undo_damaged, old.may_count);
     }
 

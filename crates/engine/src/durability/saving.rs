@@ -13,16 +13,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::common::Common;
-use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::Role;
+use crate::context::Cx;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
-use crate::ids::VolumeId;
+use crate::ids::{GroupId, Incarnation, VolumeId};
 use crate::planted::{Fault, planted};
-use crate::secondary::Secondary;
-use crate::shared::slots::Op;
+use crate::shared::slots::{Op, Slots};
 use crate::state::Broken;
-use crate::{Buf, Bytes, Event, IoDone, IoError, Output, Slice, Store, limits};
+use crate::{Buf, Bytes, Event, GroupConfig, IoDone, IoError, Output, Slice, Store, limits};
 
 /// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;
@@ -68,10 +65,13 @@ enum BatchStage {
     Durable,
 }
 
-/// The undo store and what is on its way into it.
+/// What is on its way into the undo store.
 #[derive(Debug)]
 pub(crate) struct Saver {
-    pub store: Undo,
+    group: GroupId,
+    tag: u64,
+    /// Of the store.
+    bytes: u64,
     pieces: VecDeque<Piece>,
     batches: VecDeque<Batch>,
     last_piece: Ticket,
@@ -81,9 +81,11 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    pub fn new(bytes: u64) -> Saver {
+    pub fn new(config: &GroupConfig) -> Saver {
         Saver {
-            store: Undo::new(bytes),
+            group: config.id,
+            tag: config.tag,
+            bytes: config.history_bytes,
             pieces: VecDeque::new(),
             batches: VecDeque::new(),
             last_piece: 0,
@@ -101,6 +103,11 @@ impl Saver {
         self.pieces.len() < limits::SAVE_PIECES_MAX
     }
 
+    /// The piece is on its way: nobody has given it up.
+    pub fn has(&self, piece: Ticket) -> bool {
+        self.pieces.iter().any(|p| p.number == piece)
+    }
+
     /// Nothing is on its way.
     pub fn is_idle(&self) -> bool {
         self.pieces.is_empty() && self.batches.is_empty()
@@ -115,10 +122,10 @@ impl Saver {
     }
 
     /// The parts of a range that are neither saved nor on their way.
-    fn unclaimed(&self, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
+    fn unclaimed(&self, undo: &Undo, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
         let mut claimed: Vec<Range<u64>> = self.claims(volume).map(|(_, claim)| claim).collect();
         claimed.sort_by_key(|claim| claim.start);
-        let unsaved = self.store.unsaved(volume, range).into_iter();
+        let unsaved = undo.unsaved(volume, range).into_iter();
         unsaved.flat_map(|gap| gaps(gap, claimed.iter().cloned())).collect()
     }
 
@@ -138,24 +145,24 @@ impl Saver {
     }
 
     /// Largest piece: several fit a batch, and a batch is a small part of the store.
-    fn piece_bytes_max(&self, store_bytes: u64) -> u64 {
-        limits::SAVE_PIECE_BYTES_MAX.min(batch_bytes_max(store_bytes) / 2).max(BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES
+    fn piece_bytes_max(&self) -> u64 {
+        limits::SAVE_PIECE_BYTES_MAX.min(batch_bytes_max(self.bytes) / 2).max(BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES
     }
 
     /// How many pieces at the front make the next batch, and whether more will come to them.
-    fn next_batch(&self, store_bytes: u64) -> usize {
+    fn next_batch(&self) -> usize {
         let (mut count, mut bytes) = (0, 0);
         for piece in self.pieces.iter().take(ENTRIES_MAX) {
             let Stage::Read(content) = &piece.stage else { break };
             let more = if content.is_some() { piece.range.end - piece.range.start } else { 0 };
-            if count > 0 && bytes + more > batch_bytes_max(store_bytes) {
+            if count > 0 && bytes + more > batch_bytes_max(self.bytes) {
                 break;
             }
             bytes += more;
             count += 1;
         }
         let writing = self.batches.iter().filter(|b| b.stage != BatchStage::Durable).count();
-        let company_comes = writing > 0 && bytes < batch_bytes_max(store_bytes) / 4 && count < ENTRIES_MAX;
+        let company_comes = writing > 0 && bytes < batch_bytes_max(self.bytes) / 4 && count < ENTRIES_MAX;
         if company_comes || writing >= limits::BATCHES_IN_FLIGHT_MAX { 0 } else { count }
     }
 }
@@ -164,155 +171,40 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
     limits::BATCH_BYTES_MAX.min(store_bytes / 8)
 }
 
-impl Secondary {
-    pub fn save_read_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        piece: Ticket,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), Broken> {
-        let saver = &mut common.saver;
-        let Some(found) = saver.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(()) };
-        match result {
-            Ok(IoDone::Summed { buf, zero, crc }) => {
-                if zero {
-                    saver.held_bytes -= found.range.end - found.range.start;
-                }
-                found.stage = Stage::Read((!zero).then_some((buf, crc)));
-            }
-            Ok(_) => unreachable!("a read for the undo store answers with content and checksum"),
-            Err(_) => {
-                saver.held_bytes -= found.range.end - found.range.start;
-                (found.stage, found.failures) = (Stage::Failed, found.failures + 1);
-                if found.failures >= READ_FAILURES_MAX {
-                    return Err(Broken::VolumeRead);
-                }
-                if saver.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
-                    let note = "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
-                    cx.event(common.id(), Event::Note(note.into()));
-                }
-                common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-            }
-        }
-        self.pump_saves(common, cx);
-        Ok(())
-    }
-
-    pub fn save_batch_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        last_piece: Ticket,
-        result: Result<(), IoError>,
-    ) -> Result<(), Broken> {
-        let saver = &mut common.saver;
-        let Some(batch) = saver.batches.iter_mut().find(|b| b.last_piece == last_piece) else { return Ok(()) };
-        match result {
-            Ok(()) => batch.stage = BatchStage::Durable,
-            Err(IoError::NoSpace) => {
-                batch.stage = BatchStage::NoSpace;
-                self.history_full(common, cx);
-                return Ok(());
-            }
-            Err(_) => return Err(Broken::Undo),
-        }
-        while saver.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
-            let batch = saver.batches.pop_front().expect("front was there");
-            saver.store.saved(&batch.placed);
-            saver.durable_piece = batch.last_piece;
-            saver.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
-        }
-        self.pump_saves(common, cx);
-        self.saved_more(common, cx);
-        Ok(())
-    }
+/// What a batch's write came to.
+pub(crate) enum Batched {
+    /// It was given up meanwhile.
+    Nobodys,
+    /// The store's file system is full.
+    Full,
+    /// Tickets may have become good, and others may go on.
+    More,
 }
 
-impl Secondary {
-    /// Starts reads and batches; called whenever something was asked for or came back.
-    pub fn pump_saves(&mut self, common: &mut Common, cx: &mut Cx) {
-        common.read_pieces(cx);
-        loop {
-            let count = common.saver.next_batch(common.config.history_bytes);
-            if count == 0 || !self.write_batch(common, cx, count) {
-                return;
-            }
-        }
-    }
-
-    /// Makes a batch of the first pieces; false when the store has no room.
-    fn write_batch(&mut self, common: &mut Common, cx: &mut Cx, count: usize) -> bool {
-        let saver = &mut common.saver;
-        let ranges: Vec<ToSave> = saver.pieces.iter().take(count).map(Piece::to_save).collect();
-        let boot = common.sb.current.identity.incarnation;
-        let Some(placed) = saver.store.place(common.config.tag, boot, &ranges) else {
-            self.history_full(common, cx);
-            return false;
-        };
-        let pieces: Vec<Piece> = saver.pieces.drain(..count).collect();
-        let last_piece = pieces.last().expect("a batch is not empty").number;
-        let content = pieces
-            .into_iter()
-            .filter_map(|piece| match piece.stage {
-                Stage::Read(content) => content.map(|(buf, _)| (buf, (piece.range.end - piece.range.start) as u32)),
-                Stage::Waiting | Stage::Reading | Stage::Failed => unreachable!("a batch is made of what was read"),
-            })
-            .collect();
-        saver.batches.push_back(Batch { placed, content, last_piece, stage: BatchStage::NoSpace });
-        common.write_placed(cx);
-        true
-    }
-
-    /// Tickets may have become good.
-    fn saved_more(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() == Role::Secondary {
-            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-            self.apply(common, cx);
-            self.replay_goes_on(common, cx);
-        }
-    }
-
-    /// The store is full, or its file system is.
-    fn history_full(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() == Role::Secondary {
-            self.pause_apply(common, cx, crate::state::Pause::HistoryFull);
-        }
-        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-    }
-
-    /// What could not be read is read again.
-    pub fn retry_reads(&mut self, common: &mut Common, cx: &mut Cx) {
-        let failed = common.saver.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
-        failed.for_each(|piece| piece.stage = Stage::Waiting);
-        self.pump_saves(common, cx);
-    }
-
-    /// There may be room by now.
-    pub fn retry_saves(&mut self, common: &mut Common, cx: &mut Cx) {
-        common.write_placed(cx);
-        self.pump_saves(common, cx);
-    }
-}
-
-impl Common {
+impl Saver {
     /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
-    pub fn save_range(&mut self, volume: VolumeId, range: Range<u64>, unit: u64, reserved: bool) -> Ticket {
-        if self.saver.store.mark().is_none() || range.is_empty() {
+    pub fn save(
+        &mut self,
+        undo: &Undo,
+        volume: VolumeId,
+        size_bytes: u64,
+        range: Range<u64>,
+        unit: u64,
+        reserved: bool,
+    ) -> Ticket {
+        if undo.mark().is_none() || range.is_empty() {
             return 0;
         }
-        let size_bytes = self.volumes[usize::from(volume.0)].config.size_bytes;
         let start = range.start / unit * unit;
         let range = start..range.end.next_multiple_of(unit).min(size_bytes);
-        let longest = self.saver.piece_bytes_max(self.config.history_bytes);
-        let saver = &mut self.saver;
-        for gap in saver.unclaimed(volume, range.clone()) {
+        let longest = self.piece_bytes_max();
+        for gap in self.unclaimed(undo, volume, range.clone()) {
             let mut at = gap.start;
             while at < gap.end {
                 let end = (at + longest).min(gap.end);
-                saver.last_piece += 1;
-                saver.pieces.push_back(Piece {
-                    number: saver.last_piece,
+                self.last_piece += 1;
+                self.pieces.push_back(Piece {
+                    number: self.last_piece,
                     volume,
                     range: at..end,
                     reserved,
@@ -322,32 +214,119 @@ impl Common {
                 at = end;
             }
         }
-        saver.ticket(volume, &range)
+        self.ticket(volume, &range)
     }
 
-    fn read_pieces(&mut self, cx: &mut Cx) {
-        let saver = &mut self.saver;
-        let mut reads = Vec::new();
-        for piece in saver.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
+    /// A piece was read, or could not be. True: it is read again after a pause.
+    pub fn read_done(&mut self, cx: &mut Cx, piece: Ticket, result: Result<IoDone, IoError>) -> Result<bool, Broken> {
+        let Some(found) = self.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(false) };
+        match result {
+            Ok(IoDone::Summed { buf, zero, crc }) => {
+                if zero {
+                    self.held_bytes -= found.range.end - found.range.start;
+                }
+                found.stage = Stage::Read((!zero).then_some((buf, crc)));
+                return Ok(false);
+            }
+            Ok(_) => unreachable!("a read for the undo store answers with content and checksum"),
+            Err(_) => {}
+        }
+        self.held_bytes -= found.range.end - found.range.start;
+        (found.stage, found.failures) = (Stage::Failed, found.failures + 1);
+        if found.failures >= READ_FAILURES_MAX {
+            return Err(Broken::VolumeRead);
+        }
+        if self.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
+            let note =
+                "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
+            cx.event(self.group, Event::Note(note.into()));
+        }
+        Ok(true)
+    }
+
+    pub fn batch_done(
+        &mut self,
+        undo: &mut Undo,
+        last_piece: Ticket,
+        result: Result<(), IoError>,
+    ) -> Result<Batched, Broken> {
+        let Some(batch) = self.batches.iter_mut().find(|b| b.last_piece == last_piece) else {
+            return Ok(Batched::Nobodys);
+        };
+        match result {
+            Ok(()) => batch.stage = BatchStage::Durable,
+            Err(IoError::NoSpace) => {
+                batch.stage = BatchStage::NoSpace;
+                return Ok(Batched::Full);
+            }
+            Err(_) => return Err(Broken::Undo),
+        }
+        while self.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
+            let batch = self.batches.pop_front().expect("front was there");
+            undo.saved(&batch.placed);
+            self.durable_piece = batch.last_piece;
+            self.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
+        }
+        Ok(Batched::More)
+    }
+
+    /// Starts reads and batches, as the run `boot`; called whenever something was asked for or came back. False: the store has no
+    /// room for the next batch.
+    #[must_use]
+    pub fn pump(&mut self, undo: &mut Undo, slots: &mut Slots, cx: &mut Cx, boot: Incarnation) -> bool {
+        self.read_pieces(slots, cx);
+        loop {
+            let count = self.next_batch();
+            if count == 0 {
+                return true;
+            }
+            if !self.make_batch(undo, boot, count) {
+                return false;
+            }
+            self.write_placed(slots, cx);
+        }
+    }
+
+    /// Of the first pieces; false when the store has no room.
+    fn make_batch(&mut self, undo: &mut Undo, boot: Incarnation, count: usize) -> bool {
+        let ranges: Vec<ToSave> = self.pieces.iter().take(count).map(Piece::to_save).collect();
+        let Some(placed) = undo.place(self.tag, boot, &ranges) else { return false };
+        let pieces: Vec<Piece> = self.pieces.drain(..count).collect();
+        let last_piece = pieces.last().expect("a batch is not empty").number;
+        let content = pieces
+            .into_iter()
+            .filter_map(|piece| match piece.stage {
+                Stage::Read(content) => content.map(|(buf, _)| (buf, (piece.range.end - piece.range.start) as u32)),
+                Stage::Waiting | Stage::Reading | Stage::Failed => unreachable!("a batch is made of what was read"),
+            })
+            .collect();
+        self.batches.push_back(Batch { placed, content, last_piece, stage: BatchStage::NoSpace });
+        true
+    }
+
+    /// What could not be read is to be read again.
+    pub fn retry_reads(&mut self) {
+        let failed = self.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
+        failed.for_each(|piece| piece.stage = Stage::Waiting);
+    }
+
+    fn read_pieces(&mut self, slots: &mut Slots, cx: &mut Cx) {
+        for piece in self.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
             let length = piece.range.end - piece.range.start;
-            if saver.held_bytes > 0 && saver.held_bytes + length > limits::SAVE_HELD_BYTES_MAX {
+            if self.held_bytes > 0 && self.held_bytes + length > limits::SAVE_HELD_BYTES_MAX {
                 break;
             }
-            saver.held_bytes += length;
+            self.held_bytes += length;
             piece.stage = Stage::Reading;
-            reads.push((piece.number, piece.volume, piece.range.start, length as u32));
-        }
-        for (piece, volume, offset, length) in reads {
-            let token = self.slots.start(Op::SaveRead { piece });
-            let store = Store::Volume(self.id(), volume);
-            cx.out.push_back(Output::ReadSummed { token, store, offset, length });
+            let token = slots.start(Op::SaveRead { piece: piece.number });
+            let (store, offset) = (Store::Volume(self.group, piece.volume), piece.range.start);
+            cx.out.push_back(Output::ReadSummed { token, store, offset, length: length as u32 });
         }
     }
 
     /// Writes the batches that wait for their (next) try.
-    fn write_placed(&mut self, cx: &mut Cx) {
-        let mut writes = Vec::new();
-        for batch in self.saver.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
+    pub fn write_placed(&mut self, slots: &mut Slots, cx: &mut Cx) {
+        for batch in self.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
             batch.stage = BatchStage::Writing;
             let mut parts = vec![Bytes::Meta(batch.placed.image.clone())];
             for (buf, length) in &batch.content {
@@ -358,14 +337,11 @@ impl Common {
                 }
             }
             debug_assert_eq!(batch.placed.image.len(), INDEX_BYTES);
-            writes.push((batch.last_piece, batch.placed.offset, parts));
-        }
-        for (last_piece, offset, parts) in writes {
-            let token = self.slots.start(Op::SaveBatch { last_piece });
+            let token = slots.start(Op::SaveBatch { last_piece: batch.last_piece });
             cx.out.push_back(Output::Write {
                 token,
-                store: Store::Undo(self.id()),
-                offset,
+                store: Store::Undo(self.group),
+                offset: batch.placed.offset,
                 parts,
                 durable: true,
                 waits_for_peer: false,

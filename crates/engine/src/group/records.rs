@@ -32,8 +32,8 @@ impl Group {
             Ok(true) if matches!(self.common.state, State::Failed(_)) => self.say_hello(cx, Kind::GroupState),
             Ok(_) => {}
         }
-        let Common { sb, saver, slots, .. } = &mut self.common;
-        for then in sb.followers(&saver.store, slots, cx) {
+        let Common { sb, undo, slots, .. } = &mut self.common;
+        for then in sb.followers(undo, slots, cx) {
             self.after_super(cx, then);
         }
     }

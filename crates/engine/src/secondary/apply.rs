@@ -90,7 +90,7 @@ impl Secondary {
         self.save_ahead(common, cx);
         while self.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.stands_still() {
             let Some((record, ticket)) = self.saving.front() else { break };
-            if !common.saver.is_good(*ticket) {
+            if !self.saver.is_good(*ticket) {
                 break;
             }
             let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
@@ -117,16 +117,19 @@ impl Secondary {
         if self.stands_still() || self.to_apply.is_empty() {
             return;
         }
-        if common.saver.store.is_short() {
+        if common.undo.is_short() {
             return self.pause_apply(common, cx, Pause::HistoryFull);
         }
-        while self.saving.len() < limits::APPLY_IN_FLIGHT_MAX && common.saver.has_room() {
+        while self.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
             let Some(record) = self.to_apply.pop_front() else { break };
             // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
             let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
-            let ticket =
-                if record.overwrites() { common.save_range(record.volume, range, unit, record.resync) } else { 0 };
+            let ticket = if record.overwrites() {
+                self.save_range(common, record.volume, range, unit, record.resync)
+            } else {
+                0
+            };
             self.saving.push_back((record, ticket));
         }
         self.pump_saves(common, cx);
@@ -329,7 +332,7 @@ impl Secondary {
             (Phase::Starting(StartStage::Replay), _) => true,
             _ => false,
         };
-        if due && common.sb.counts_too_few(&common.saver.store) {
+        if due && common.sb.counts_too_few(&common.undo) {
             cx.marks.hit(Mark::CountedWithoutCycle);
             common.save(cx, None);
         }
@@ -361,7 +364,7 @@ impl Secondary {
     /// What waited for space lands, and the next cycle is looked for.
     pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
         self.land(common, cx);
-        if self.written > self.applied || common.sb.counts_too_few(&common.saver.store) {
+        if self.written > self.applied || common.sb.counts_too_few(&common.undo) {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }

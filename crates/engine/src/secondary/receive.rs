@@ -404,7 +404,7 @@ impl Secondary {
         if self.applied < self.written {
             self.flush_replica(common, cx);
         }
-        self.is_idle() && common.saver.is_idle() && self.applied == self.received && !common.slots.saves()
+        self.is_idle() && self.saver.is_idle() && self.applied == self.received && !common.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------

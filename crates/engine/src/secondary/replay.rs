@@ -253,7 +253,7 @@ impl Secondary {
     }
 
     fn replay_ended(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.sb.counts_too_few(&common.saver.store) {
+        if common.sb.counts_too_few(&common.undo) {
             // Should this start fail from here on, what it has saved and overwritten is on record.
             return common.save(cx, Some(AfterSuper::ReplayCounted));
         }

@@ -173,13 +173,13 @@ impl Secondary {
             return self.apply(common, cx);
         }
         let mut undone: Vec<(VolumeId, u64, u64)> =
-            common.saver.store.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+            common.undo.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
         undone.extend(self.drop_unapplied());
         if undone.is_empty() {
             // It is by what it marks that the peer tells a copy that went back by itself from an old one.
             undone.push((VolumeId(0), 0, SECTOR_BYTES));
         }
-        common.saver.forget();
+        self.saver.forget();
         for (volume, offset, length) in undone {
             if !planted(Fault::RollbackWithoutBits) {
                 common.volumes.of(volume).mark_undone(offset, length);
@@ -320,7 +320,7 @@ impl Secondary {
             return Err(CannotStart::new(Broken::Undo, why));
         }
         let boot = common.sb.current.identity.incarnation;
-        let index = Index::decode(&block).filter(|index| common.saver.store.follows(common.config.tag, boot, index));
+        let index = Index::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
         let Some(index) = index else {
             self.scan_ended(common, cx);
             return Ok(());
@@ -371,8 +371,8 @@ impl Secondary {
                 reserved_bytes: 0,
             };
             cx.marks.hit(Mark::RollbackPointTaken);
-            assert!(common.saver.is_idle() && common.saver.store.mark().is_none(), "an older point is gone");
-            common.saver.store.begin_mark(point.id);
+            assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
+            common.undo.begin_mark(point.id);
             let (name, at) = (name(point.id), point.position);
             cx.event(common.config.id, Event::RollbackPoint { name, at });
         } else if point.id != 0 {
@@ -399,10 +399,10 @@ impl Secondary {
 
     /// What was saved is not needed any more.
     pub fn empty_undo(&mut self, common: &mut Common) {
-        common.saver.forget();
+        self.saver.forget();
         self.undo_damaged = None;
-        if common.saver.store.mark().is_some() {
-            common.saver.store.drop_oldest();
+        if common.undo.mark().is_some() {
+            common.undo.drop_oldest();
         }
     }
 
@@ -464,7 +464,7 @@ impl Secondary {
     }
 
     fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.saver.store)) {
+        while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.undo)) {
             common.write_back_one(cx, saved);
         }
         let Some(back) = self.writing_back(common) else { return };
@@ -542,20 +542,20 @@ impl Secondary {
 
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
     pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
-        common.saver = Saver::new(common.config.history_bytes);
+        (self.saver, common.undo) = (Saver::new(&common.config), Undo::new(common.config.history_bytes));
         let point = common.sb.current.rollback_point;
         if point.was_damaged() {
             self.undo_damaged = Some("an earlier start found the undo store damaged".into());
             return self.begin_replay(common, cx);
         }
-        common.saver.store.begin_mark(point.id);
+        common.undo.begin_mark(point.id);
         self.scan = Scan::default();
         common.lifecycle.enter_stage(StartStage::Undo);
         self.read_undo_index(common, cx);
     }
 
     fn read_undo_index(&mut self, common: &mut Common, cx: &mut Cx) {
-        let offset = common.saver.store.next_offset();
+        let offset = common.undo.next_offset();
         if offset + INDEX_BYTES as u64 > common.config.history_bytes {
             return self.scan_ended(common, cx);
         }
@@ -571,14 +571,14 @@ impl Secondary {
         if index.ordinal > common.sb.current.rollback_point.batches {
             self.scan.drawn_bytes += u64::from(index.bytes);
         }
-        common.saver.store.found(&block, &index);
+        common.undo.found(&block, &index);
         self.read_undo_index(common, cx);
     }
 
     fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
         let drawn_bytes = self.scan.drawn_bytes;
         let point = common.sb.current.rollback_point;
-        let (whole, at) = (common.saver.store.durable_batches(), common.saver.store.next_offset());
+        let (whole, at) = (common.undo.durable_batches(), common.undo.next_offset());
         if whole < point.batches {
             let what = format!(
                 "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
@@ -590,7 +590,7 @@ impl Secondary {
             self.undo_damaged = Some(what);
         } else {
             // What came after that record drew on it.
-            common.saver.store.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
+            common.undo.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
         if !common.sb.current.rolling_back {
             if self.undo_damaged.is_none() {
@@ -620,10 +620,10 @@ impl Secondary {
 impl Common {
     /// The volumes have the sizes that the sync needs.
     pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
-        if self.saver.store.mark().is_some() {
+        if self.undo.mark().is_some() {
             // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
             // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
-            let store = &mut self.saver.store;
+            let store = &mut self.undo;
             let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
             let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
             let most = space_for_regions(begin.dirty_bytes.min(unsaved));

@@ -31,8 +31,8 @@ impl Secondary {
             name: crate::secondary::rollback::name(point.id),
             position: point.position,
             wall: point.wall,
-            used_bytes: common.saver.store.used_bytes(),
-            reserved_bytes: common.saver.store.reserved_bytes(),
+            used_bytes: common.undo.used_bytes(),
+            reserved_bytes: common.undo.reserved_bytes(),
             limit_bytes: common.config.history_bytes,
             damaged: self.undo_damaged.clone(),
         })

@@ -37,10 +37,10 @@ impl Scratch {
 
     /// The store holds what this cut saved, or nothing: no write of an earlier one is on its way there.
     fn is_of(&self, common: &mut Common, cut: u64) -> bool {
-        match common.saver.store.mark() {
+        match common.undo.mark() {
             Some(mark) => mark == cut | SCRATCH,
             None if self.writes == 0 => {
-                common.saver.store.begin_mark(cut | SCRATCH);
+                common.undo.begin_mark(cut | SCRATCH);
                 true
             }
             None => false,
@@ -67,7 +67,7 @@ impl Cut {
         let (length, boot) = (read.length as u32, common.sb.current.identity.incarnation);
         let to_save = ToSave { volume: read.volume, offset: read.offset, length, crc: Some(crc), reserved: false };
         let placed = if scratch.is_of(common, self.name) {
-            common.saver.store.place(common.config.tag, boot, &[to_save])
+            common.undo.place(common.config.tag, boot, &[to_save])
         } else {
             None
         };
@@ -145,8 +145,8 @@ impl Cut {
 impl Common {
     /// Nothing of the cut is needed any more.
     pub fn empty_scratch(&mut self) {
-        if self.saver.store.mark().is_some() {
-            self.saver.store.drop_oldest();
+        if self.undo.mark().is_some() {
+            self.undo.drop_oldest();
         }
     }
 }
