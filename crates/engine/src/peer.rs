@@ -6,6 +6,7 @@ pub mod flush;
 pub mod meeting;
 pub mod numbers;
 pub mod orders;
+pub mod pause;
 pub mod queue;
 pub mod reached;
 pub mod reconcile;
@@ -16,6 +17,7 @@ pub mod sending;
 pub mod stall;
 pub mod status;
 pub mod stream;
+pub mod streaming;
 
 use crate::Event;
 use crate::common::Common;
@@ -202,7 +204,7 @@ impl Peer {
         sb.identity.parent =
             Position { generation: old.generation, incarnation: old.incarnation, seq: self.numbers.last() };
         let number = old.generation.number_after(0);
-        sb.identity.generation = Generation { number, tag: crate::node::mix(self.entropy, number) };
+        sb.identity.generation = Generation { number, tag: crate::ids::mix(self.entropy, number) };
         sb.identity.continued = true;
         sb.alone = true;
         self.generation_due = true;

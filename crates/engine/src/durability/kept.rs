@@ -175,7 +175,7 @@ mod tests {
     fn it_keeps_what_the_sentence_says() {
         let mut state = 7u64;
         let mut draw = |below: u64| {
-            state = crate::node::mix(state, 1);
+            state = crate::ids::mix(state, 1);
             state % below
         };
         for _ in 0..2_000 {

@@ -9,7 +9,7 @@ use crate::formats::wire::{Ack, Header, Kind, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::cut::holes::Asked;
-use crate::peer::stall::{PauseCause, unreadable};
+use crate::peer::pause::{PauseCause, unreadable};
 use crate::planted::{Fault, planted};
 use crate::shared::cost::frame_cost;
 use crate::shared::reads::{CutRead, Spilled};

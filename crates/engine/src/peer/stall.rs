@@ -12,49 +12,40 @@
 //! * The same pause follows a sync for which a device of this node failed: it is tried again, and clients are served meanwhile.
 //! * Until it has answered again nobody waits for room on its account: the next attempt's queue may fill, no more.
 
-use alloc::format;
-use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::ids::VolumeId;
 use crate::limits;
 use crate::peer::Peer;
+use crate::peer::pause::PauseCause;
 use crate::peer::stream::Stream;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::state::State;
 
-/// Why no sync begins by itself for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum PauseCause {
-    #[default]
-    PeerStoodStill,
-    LinkWasFull,
-    /// Writers overwrote more of what a cut had not sent than the undo store has room for.
-    UndoStoreWasFull,
-    /// A read or a write of this node that the sync needs failed, or took too long.
-    OwnStoreFailed,
-}
-
 /// What is known of a peer's standing still.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
     /// How often it was given up since a sync ended.
-    pub times: u32,
+    times: u32,
     /// It was given up and has not answered since.
-    pub unanswered: bool,
+    unanswered: bool,
     /// No sync begins by itself before this.
-    pub left_alone_until: Mono,
-    pub pause_cause: PauseCause,
+    left_alone_until: Mono,
+    pause_cause: PauseCause,
     /// When it last showed progress.
-    pub moved_at: Mono,
+    moved_at: Mono,
 }
 
 impl Stall {
+    /// Why no sync begins yet.
+    pub fn pause_words(&self) -> &'static str {
+        self.pause_cause.words()
+    }
+
     /// How long a peer is left alone that was given up so many times before.
-    pub fn hold_off(times: u32) -> Duration {
+    fn hold_off(times: u32) -> Duration {
         limits::RESYNC_HOLD_OFF.saturating_mul(1 << times.min(16)).min(limits::RESYNC_HOLD_OFF_MAX)
     }
 
@@ -73,24 +64,6 @@ impl Stall {
     /// For how long no sync begins by itself, if it is to wait.
     pub fn left_alone_for(&self, now: Mono) -> Option<Duration> {
         (now < self.left_alone_until).then(|| self.left_alone_until.since(now))
-    }
-
-    /// Why no sync begins yet.
-    pub fn pause_words(&self) -> &'static str {
-        match self.pause_cause {
-            PauseCause::PeerStoodStill => "the peer stood still, and is left alone for a while; 'sync' begins at once",
-            PauseCause::LinkWasFull => {
-                "more was written than the link has room for, a sync begins in a moment; 'sync' begins at once"
-            }
-            PauseCause::UndoStoreWasFull => {
-                "writers overwrote what a sync had not sent yet faster than the link carries it, and the undo store had no room for more \
-                 ('history' makes it larger); a sync begins again within two minutes, 'sync' begins at once"
-            }
-            PauseCause::OwnStoreFailed => {
-                "what a sync needs could not be read or kept on this node in time: its devices want a look; a sync begins again within \
-                 two minutes, 'sync' begins at once"
-            }
-        }
     }
 
     /// A session begins.
@@ -123,6 +96,11 @@ impl Stall {
         self.left_alone_until = now;
     }
 
+    /// No sync begins by itself for a moment.
+    fn pause(&mut self, now: Mono, cause: PauseCause) {
+        (self.pause_cause, self.left_alone_until) = (cause, now.plus(limits::RESYNC_HOLD_OFF));
+    }
+
     /// What was given up was no fault of the peer's: no answer of it ends the pause.
     pub fn not_the_peers(&mut self, cause: PauseCause) {
         (self.unanswered, self.pause_cause) = (false, cause);
@@ -131,15 +109,6 @@ impl Stall {
     pub fn sync_ended(&mut self) {
         (self.times, self.unanswered) = (0, false);
     }
-}
-
-/// Says where a device of this node failed a sync.
-pub(crate) fn unreadable(volume: VolumeId, offset: u64) -> String {
-    let volume = u32::from(volume.0) + 1;
-    format!(
-        "volume {volume} of the group (in the order of names) could not be read at byte {offset}, and a sync needs what is there; \
-         clients are served meanwhile"
-    )
 }
 
 impl Peer {
@@ -155,8 +124,7 @@ impl Peer {
 
     /// The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
     pub fn pause(&mut self, now: Mono, cause: PauseCause) {
-        self.stall.pause_cause = cause;
-        self.stall.left_alone_until = now.plus(limits::RESYNC_HOLD_OFF);
+        self.stall.pause(now, cause);
         self.keep_from_stream(now);
     }
 
@@ -255,17 +223,5 @@ mod tests {
         assert_eq!(stall.left_alone_until, until, "it had answered already");
         stall.ordered(Mono(9));
         assert_eq!((stall.left_alone_until, stall.times), (Mono(9), 2));
-    }
-
-    /// A group whose sync does not begin yet showed no reason.
-    #[test]
-    fn every_pause_says_what_it_is_for_and_how_to_end_it() {
-        let words = |pause_cause| Stall { pause_cause, ..Stall::default() }.pause_words();
-        assert!(words(PauseCause::PeerStoodStill).contains("the peer stood still"));
-        assert!(words(PauseCause::LinkWasFull).contains("more was written than the link has room for"));
-        assert!(words(PauseCause::OwnStoreFailed).contains("on this node"));
-        for cause in [PauseCause::PeerStoodStill, PauseCause::LinkWasFull, PauseCause::OwnStoreFailed] {
-            assert!(words(cause).contains("'sync' begins at once"));
-        }
     }
 }

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::Cx;
-use crate::peer::stall::PauseCause;
+use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;

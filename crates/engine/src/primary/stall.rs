@@ -3,7 +3,7 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::limits;
-use crate::peer::stall::PauseCause;
+use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 
 impl Primary {

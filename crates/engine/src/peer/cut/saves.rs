@@ -13,7 +13,7 @@ use crate::context::Cx;
 use crate::formats::undo::{BLOCK_BYTES, ToSave};
 use crate::ids::*;
 use crate::peer::cut::{Cut, GivenUp};
-use crate::peer::stall::PauseCause;
+use crate::peer::pause::PauseCause;
 use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
