@@ -252,7 +252,7 @@ impl Group {
             // It may never have known who it is. Other groups of the node are still on their way.
             return;
         }
-        if let Some(what) = self.common.contradiction(&header) {
+        if let Some(what) = self.contradiction(&header) {
             return self.common.protocol_error(cx, &what);
         }
         let control = match &payload {

@@ -7,28 +7,28 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::common::Common;
 use crate::formats::wire::{Header, Kind};
+use crate::group::Group;
 use crate::state::State;
 
-impl Common {
+impl Group {
     /// Why this peer cannot have meant this frame; a look at its header.
     pub fn contradiction(&self, header: &Header) -> Option<String> {
         let kind = header.kind;
-        let said = self.greeting.said();
+        let said = self.common.greeting.said();
         if kind == Kind::GroupHello && said.is_some() {
             return Some("a second GroupHello in one session".into());
         }
         let sender = kind.sender()?;
         let Some(said) = said else { return Some(format!("a {kind:?} frame before it said who it is")) };
-        if self.is_starting() && !matches!(self.state, State::Failed(_)) {
+        if self.common.is_starting() && !matches!(self.common.state, State::Failed(_)) {
             return Some(format!("a {kind:?} frame before it heard who this node is"));
         }
         if sender != said.identity.role {
             return Some(format!("a {kind:?} frame, though it said that it is the {}", said.identity.role.word()));
         }
         let identity = &said.identity;
-        let named = (self.config.peer, identity.incarnation, identity.generation.tag);
+        let named = (self.common.config.peer, identity.incarnation, identity.generation.tag);
         let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
         (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
     }

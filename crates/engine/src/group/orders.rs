@@ -45,7 +45,7 @@ impl Group {
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
-            Command::DropRollbackPoint { name } => self.common.command_drop_point(cx, id, &name),
+            Command::DropRollbackPoint { name } => self.secondary.command_drop_point(&mut self.common, cx, id, &name),
         }
     }
 

@@ -5,7 +5,6 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::CommandResult;
-use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{GroupHello, Kind};
@@ -14,12 +13,13 @@ use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::marks::Mark;
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::Size;
 use crate::shared::time::Mono;
-use crate::state::{Broken, State};
+use crate::state::{Broken, Mode, State};
 
 impl Group {
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
@@ -78,7 +78,7 @@ impl Group {
         self.secondary.stand_at(position, wall);
         self.secondary.empty_journal(&mut self.common);
         self.common.sb.current.applied_wall = wall;
-        let text = self.common.demoted_words(clean, dirty_bytes);
+        let text = demoted_words(&self.common.greeting, self.common.sb.current.is_in_doubt(), clean, dirty_bytes);
         self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
@@ -166,7 +166,7 @@ impl Group {
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
-        let takes_back = self.common.takes_demotion_back();
+        let takes_back = self.common.sb.current.takes_demotion_back();
         let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
         if takes_back && !peer_dirty {
             self.common.sb.current.confirmed = Confirmed { place: position, image: position };
@@ -210,7 +210,8 @@ impl Group {
         } else {
             "nothing is missing".into()
         };
-        let other_mode = self.common.serves_otherwise().unwrap_or_default();
+        let other_mode =
+            serves_otherwise(self.common.sb.current.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
         self.secondary.forget_told();
@@ -249,66 +250,57 @@ impl Group {
     }
 }
 
-impl Common {
-    /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
-    fn demoted_words(&self, clean: bool, dirty_bytes: u64) -> String {
-        if clean {
-            return "demoted; the peer has everything and may be promoted".into();
-        }
-        let (dirty, in_doubt) = (Size(dirty_bytes), self.sb.current.is_in_doubt());
-        let differs = match (dirty_bytes, in_doubt) {
-            (0, false) => {
-                "demoted; nothing here is known to differ from the peer, but it has not said that it has everything"
-                    .into()
-            }
-            (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
-            (_, true) => format!(
-                "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
-                 power"
-            ),
-        };
-        let there = match self.greeting.hello() {
-            None => "a promotion there, if the peer is not primary already, needs --force",
-            Some(_) => "a promotion there needs --force",
-        };
-        let follows = match (dirty_bytes, in_doubt) {
-            _ if self.greeting.is_primary() => {
-                "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
-                 this node has"
-                    .into()
-            }
-            (0, false) => there.into(),
-            (_, false) => format!("{there} and gives that up"),
-            (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
-        };
-        format!("{differs}; {follows}")
-    }
-
-    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
-    /// with its own, and a peer that was not promoted meanwhile never left that.
-    pub fn takes_demotion_back(&self) -> bool {
-        self.sb.current.identity.handed_over
-    }
-
-    /// What is set on this node counts from now on, whatever the primary before had.
-    fn serves_otherwise(&self) -> Option<String> {
-        let (before, now) = (self.sb.current.primary_mode?, self.settings.mode);
-        (before != now).then(|| {
-            format!(
-                "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
-                 goes on with that",
-                now.word(),
-                before.word(),
-                before.word()
-            )
-        })
-    }
-}
-
 /// Another store failed while the promotion was being recorded: nothing is opened over it.
 fn failed_meanwhile(broken: Broken) -> String {
     format!(
         "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
         broken.words()
     )
+}
+
+/// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
+fn demoted_words(peer: &Greeting, in_doubt: bool, clean: bool, dirty_bytes: u64) -> String {
+    if clean {
+        return "demoted; the peer has everything and may be promoted".into();
+    }
+    let dirty = Size(dirty_bytes);
+    let differs = match (dirty_bytes, in_doubt) {
+        (0, false) => {
+            "demoted; nothing here is known to differ from the peer, but it has not said that it has everything".into()
+        }
+        (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
+        (_, true) => format!(
+            "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+             power"
+        ),
+    };
+    let there = match peer.hello() {
+        None => "a promotion there, if the peer is not primary already, needs --force",
+        Some(_) => "a promotion there needs --force",
+    };
+    let follows = match (dirty_bytes, in_doubt) {
+        _ if peer.is_primary() => {
+            "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
+             this node has"
+                .into()
+        }
+        (0, false) => there.into(),
+        (_, false) => format!("{there} and gives that up"),
+        (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
+    };
+    format!("{differs}; {follows}")
+}
+
+/// What is set on this node counts from now on, whatever the primary before had.
+fn serves_otherwise(before: Option<Mode>, now: Mode) -> Option<String> {
+    let before = before?;
+    (before != now).then(|| {
+        format!(
+            "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
+             goes on with that",
+            now.word(),
+            before.word(),
+            before.word()
+        )
+    })
 }

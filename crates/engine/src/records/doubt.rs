@@ -62,4 +62,10 @@ impl Superblock {
             self.given_up = Seq::NONE;
         }
     }
+
+    /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
+    /// with its own, and a peer that was not promoted meanwhile never left that.
+    pub(crate) fn takes_demotion_back(&self) -> bool {
+        self.identity.handed_over
+    }
 }

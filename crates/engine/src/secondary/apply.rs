@@ -15,7 +15,7 @@ use crate::secondary::Secondary;
 use crate::secondary::receive::*;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Wall;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
@@ -104,7 +104,7 @@ impl Secondary {
             let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
             self.applying.push_back(Applying { record: record.clone(), done: no_io });
             if !no_io {
-                common.apply_record(cx, &record);
+                record.carry_out(&mut common.slots, cx);
             }
         }
         let under_way = self.applying.len();
@@ -182,7 +182,7 @@ impl Secondary {
             .filter(|a| !a.done && !common.slots.applies(a.record.seq))
             .map(|a| a.record.clone())
             .collect();
-        again.iter().for_each(|record| common.apply_record(cx, record));
+        again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
         self.apply(common, cx);
     }
 
@@ -375,16 +375,17 @@ impl Secondary {
     }
 }
 
-impl Common {
-    pub fn apply_record(&mut self, cx: &mut Cx, record: &Record) {
-        let token = self.slots.start(Op::Apply { seq: record.seq });
-        let store = Store::Volume(self.id(), record.volume);
-        let (mut offset, mut length) = (record.offset, record.length);
-        if planted(Fault::TrimDiffers) && matches!(record.content, Content::Zero { .. }) {
+impl Record {
+    /// Writes it to its volume, or reads what it is compared with.
+    fn carry_out(&self, slots: &mut Slots, cx: &mut Cx) {
+        let token = slots.start(Op::Apply { seq: self.seq });
+        let store = Store::Volume(slots.group(), self.volume);
+        let (mut offset, mut length) = (self.offset, self.length);
+        if planted(Fault::TrimDiffers) && matches!(self.content, Content::Zero { .. }) {
             let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
             (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
         }
-        cx.out.push_back(match &record.content {
+        cx.out.push_back(match &self.content {
             Content::Data(buf) => Output::Write {
                 token,
                 store,

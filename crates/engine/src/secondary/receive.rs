@@ -19,12 +19,14 @@ use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::secondary::rollback::reserve_for_sync;
 use crate::secondary::{CutPlace, Secondary};
 use crate::shared::cost::cost;
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Wall;
+use crate::shared::volumes::Volumes;
 use crate::state::State;
 use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
 
@@ -166,7 +168,7 @@ impl Secondary {
         if header.seq != expected {
             return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
         }
-        if !common.range_fits(header) {
+        if !range_fits(&common.volumes, header) {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
         let Some(content) = content_of(header, payload) else {
@@ -339,7 +341,7 @@ impl Secondary {
         self.beginning = Some(Beginning { begin, number, recording: true });
         self.take_rollback_point(common, cx, &begin);
         self.begin_sizes(common, cx);
-        common.reserve_for_sync(&begin);
+        reserve_for_sync(&mut common.undo, &common.volumes, &begin);
         let identity = &mut common.sb.current.identity;
         identity.generation = begin.from.generation;
         identity.parent = begin.parent;
@@ -490,25 +492,6 @@ impl Secondary {
     }
 }
 
-impl Common {
-    fn range_fits(&self, header: &Header) -> bool {
-        if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
-            return true;
-        }
-        let aligned =
-            header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
-        // A comparison is read into memory: its length is bounded like a payload's (P10).
-        let longest = match header.kind {
-            Kind::Probe => limits::PROBE_BYTES,
-            Kind::Zero => limits::ZERO_PART_BYTES_MAX,
-            _ => limits::PART_BYTES_MAX,
-        };
-        aligned
-            && (1..=longest).contains(&header.length)
-            && self.volumes.contain(header.volume, header.offset, header.length)
-    }
-}
-
 impl Record {
     fn kind(&self) -> RecordKind {
         match self.content {
@@ -530,6 +513,22 @@ fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
         (Kind::Probe, FramePayload::Control(hash)) => Content::Probe(hash.try_into().ok()?),
         _ => return None,
     })
+}
+
+/// The range lies in a volume, and is no longer than a frame of its kind may be.
+fn range_fits(volumes: &Volumes, header: &Header) -> bool {
+    if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
+        return true;
+    }
+    let aligned =
+        header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
+    // A comparison is read into memory: its length is bounded like a payload's (P10).
+    let longest = match header.kind {
+        Kind::Probe => limits::PROBE_BYTES,
+        Kind::Zero => limits::ZERO_PART_BYTES_MAX,
+        _ => limits::PART_BYTES_MAX,
+    };
+    aligned && (1..=longest).contains(&header.length) && volumes.contain(header.volume, header.offset, header.length)
 }
 
 #[cfg(test)]

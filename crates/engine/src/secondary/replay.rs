@@ -17,6 +17,7 @@ use crate::secondary::receive::{Content, Record};
 use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
+use crate::shared::volumes::Volumes;
 use crate::state::{Broken, State};
 use crate::{Event, IoDone, IoError, Output, Store};
 
@@ -99,7 +100,7 @@ impl Secondary {
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
         match Index::decode(block) {
             Some(index) if self.replay.follows(&index, offset, common) => {
-                let sizes_fit = index.entries.iter().all(|e| common.entry_fits(e));
+                let sizes_fit = index.entries.iter().all(|e| entry_fits(&common.volumes, e));
                 let replay = &mut self.replay;
                 if !sizes_fit {
                     return Err(CannotStart::new(
@@ -279,7 +280,7 @@ impl Secondary {
         let damaged = next.ordinal < common.sb.current.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
-            common.journal_damaged(cx, next, last);
+            self.journal_damaged(common, cx, next, last);
         } else if sync_ended {
             common.sb.current.identity.inconsistent = false;
             common.sb.current.rollback_point = RollbackPoint::default();
@@ -301,6 +302,19 @@ impl Secondary {
         common.start().flush_then_record(cx);
     }
 
+    /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
+    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
+    fn journal_damaged(&self, common: &mut Common, cx: &mut Cx, at: JournalHead, last: Seq) {
+        cx.marks.hit(Mark::JournalDamaged);
+        common.sb.current.identity.inconsistent = true;
+        let note = format!(
+            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
+             up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
+            at.offset, at.ordinal, last.0
+        );
+        cx.event(common.id(), Event::Note(note));
+    }
+
     /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
     /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
     fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
@@ -313,22 +327,7 @@ impl Secondary {
     }
 }
 
-impl Common {
-    fn entry_fits(&self, entry: &Entry) -> bool {
-        matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
-            || self.volumes.contain(entry.volume, entry.offset, entry.length)
-    }
-
-    /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
-    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
-    fn journal_damaged(&mut self, cx: &mut Cx, at: JournalHead, last: Seq) {
-        cx.marks.hit(Mark::JournalDamaged);
-        self.sb.current.identity.inconsistent = true;
-        let note = format!(
-            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
-             up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
-            at.offset, at.ordinal, last.0
-        );
-        cx.event(self.id(), Event::Note(note));
-    }
+fn entry_fits(volumes: &Volumes, entry: &Entry) -> bool {
+    matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
+        || volumes.contain(entry.volume, entry.offset, entry.length)
 }

@@ -45,7 +45,7 @@ impl Secondary {
         if same_place {
             return None;
         }
-        if common.takes_demotion_back() && equal {
+        if common.sb.current.takes_demotion_back() && equal {
             return Some(
                 "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
                  the demotion back"
@@ -67,7 +67,7 @@ impl Secondary {
 
     pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
         let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
-        let never_left = common.takes_demotion_back() && common.greeting.stands_at(self.position());
+        let never_left = common.sb.current.takes_demotion_back() && common.greeting.stands_at(self.position());
         !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
 }

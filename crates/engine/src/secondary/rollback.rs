@@ -30,8 +30,9 @@ use crate::records::start::{CannotStart, other_version, read_meta};
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Wall;
+use crate::shared::volumes::Volumes;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
@@ -397,6 +398,21 @@ impl Secondary {
         self.replay_goes_on(common, cx);
     }
 
+    /// An operator gives the rollback point up by its name.
+    pub fn command_drop_point(&self, common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
+        let point = common.sb.current.rollback_point;
+        if common.role() != Role::Secondary || point.id == 0 {
+            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+        }
+        let name = name(point.id);
+        if wanted != name {
+            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+        }
+        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+        common.sb.drop_rollback_point(Some((id, text)));
+        common.save(cx, None);
+    }
+
     /// What was saved is not needed any more.
     pub fn empty_undo(&mut self, common: &mut Common) {
         self.saver.forget();
@@ -465,7 +481,7 @@ impl Secondary {
 
     fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.undo)) {
-            common.write_back_one(cx, saved);
+            write_back_one(&mut common.slots, cx, saved);
         }
         let Some(back) = self.writing_back(common) else { return };
         if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
@@ -489,7 +505,7 @@ impl Secondary {
         let Some(back) = self.writing_back(common) else { return };
         let again = core::mem::take(&mut back.again);
         back.in_flight += again.len();
-        again.into_iter().for_each(|saved| common.write_back_one(cx, saved));
+        again.into_iter().for_each(|saved| write_back_one(&mut common.slots, cx, saved));
     }
 
     fn flush_restored(&mut self, common: &mut Common, cx: &mut Cx) {
@@ -617,50 +633,32 @@ impl Secondary {
     }
 }
 
-impl Common {
-    /// The volumes have the sizes that the sync needs.
-    pub fn reserve_for_sync(&mut self, begin: &SyncBegin) {
-        if self.undo.mark().is_some() {
-            // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
-            // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
-            let store = &mut self.undo;
-            let saved: u64 = store.all_saved().map(|saved| u64::from(saved.length)).sum();
-            let unsaved = self.volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
-            let most = space_for_regions(begin.dirty_bytes.min(unsaved));
-            let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
-            store.reserve(store.reserved_bytes().max(least).min(most));
-        }
+/// The volumes have the sizes that the sync needs.
+pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncBegin) {
+    if undo.mark().is_some() {
+        // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
+        // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
+        let saved: u64 = undo.all_saved().map(|saved| u64::from(saved.length)).sum();
+        let unsaved = volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+        let most = space_for_regions(begin.dirty_bytes.min(unsaved));
+        let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
+        undo.reserve(undo.reserved_bytes().max(least).min(most));
     }
+}
 
-    /// An operator gives the rollback point up by its name.
-    pub fn command_drop_point(&mut self, cx: &mut Cx, id: CommandId, wanted: &str) {
-        let point = self.sb.current.rollback_point;
-        if self.role() != Role::Secondary || point.id == 0 {
-            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+fn write_back_one(slots: &mut Slots, cx: &mut Cx, saved: Saved) {
+    let id = slots.group();
+    match saved.place {
+        Some(offset) => {
+            let token = slots.start(Op::RestoreRead(saved));
+            let crc = Some(saved.crc);
+            cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
         }
-        let name = name(point.id);
-        if wanted != name {
-            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
-        }
-        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
-        self.sb.drop_rollback_point(Some((id, text)));
-        self.save(cx, None);
-    }
-
-    fn write_back_one(&mut self, cx: &mut Cx, saved: Saved) {
-        let id = self.id();
-        match saved.place {
-            Some(offset) => {
-                let token = self.slots.start(Op::RestoreRead(saved));
-                let crc = Some(saved.crc);
-                cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
-            }
-            None => {
-                let token = self.slots.start(Op::RestoreWrite(saved));
-                let (offset, length) = (saved.offset, u64::from(saved.length));
-                let store = Store::Volume(id, saved.volume);
-                cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
-            }
+        None => {
+            let token = slots.start(Op::RestoreWrite(saved));
+            let (offset, length) = (saved.offset, u64::from(saved.length));
+            let store = Store::Volume(id, saved.volume);
+            cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });
         }
     }
 }

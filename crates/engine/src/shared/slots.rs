@@ -6,9 +6,7 @@ use crate::durability::saving::Ticket;
 use crate::formats::undo::Saved;
 use crate::formats::wire::VolumeRange;
 use crate::ids::*;
-use crate::shared::reads::CutRead;
-use crate::shared::reads::ResyncRead;
-use crate::shared::reads::Spilled;
+use crate::shared::reads::{CutRead, ResyncRead, Spilled};
 use crate::shared::write::WriteOp;
 
 /// An operation under way; its slot is in the token.
