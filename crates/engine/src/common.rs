@@ -110,7 +110,7 @@ impl Common {
             volumes: &mut self.volumes,
             slots: &mut self.slots,
             config: self.config.activity,
-            confirmed: self.sb.current.confirmed,
+            confirmed: self.sb.confirmed,
         }
     }
 
@@ -138,14 +138,14 @@ impl Common {
     }
 
     pub fn role(&self) -> Role {
-        self.sb.current.identity.role
+        self.sb.identity.role
     }
 
     // ---- tokens and operations -------------------------------------------------------------------------------------
 
     /// A number of this primary's present run.
     pub fn place(&self, seq: Seq) -> Position {
-        let identity = &self.sb.current.identity;
+        let identity = &self.sb.identity;
         Position { generation: identity.generation, incarnation: identity.incarnation, seq }
     }
 

@@ -175,7 +175,7 @@ impl Group {
     pub fn identity(&self) -> Identity {
         match self.common.role() {
             Role::Primary => self.primary.peer.numbers.identity_sent(&self.common),
-            Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.current.identity },
+            Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.identity },
         }
     }
 
@@ -325,7 +325,7 @@ impl Group {
             return;
         }
         self.primary.peer.check_invariants(&self.common);
-        let told = self.common.sb.current.confirmed != Confirmed::default();
+        let told = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
         self.secondary.check_invariants();

@@ -23,7 +23,6 @@ use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Role, Unbroken};
-use crate::ids::{Generation, Position};
 use crate::peer::cut::saves::Scratch;
 use crate::peer::cuts::CatchUp;
 use crate::peer::numbers::Numbers;
@@ -195,18 +194,12 @@ impl Peer {
     ///
     /// True: it is being recorded, and writes wait for it.
     pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let sb = &mut common.sb.current;
+        let sb = &common.sb;
         if !self.sending.is_apart() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
             return self.generation_due;
         }
         cx.marks.hit(Mark::GenerationContinued);
-        let old = sb.identity;
-        sb.identity.parent =
-            Position { generation: old.generation, incarnation: old.incarnation, seq: self.numbers.last() };
-        let number = old.generation.number_after(0);
-        sb.identity.generation = Generation { number, tag: crate::ids::mix(self.entropy, number) };
-        sb.identity.continued = true;
-        sb.alone = true;
+        common.sb.goes_on_alone(self.numbers.last(), |number| crate::ids::mix(self.entropy, number));
         self.generation_due = true;
         common.save_in_both_slots(cx, AfterSuper::NewGeneration);
         true

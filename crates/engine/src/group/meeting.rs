@@ -53,7 +53,7 @@ impl Group {
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {
         self.primary.peer.generation_recorded();
-        let generation = self.common.sb.current.identity.generation;
+        let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
         self.primary.pump_activity(&mut self.common, cx);
         self.say_hello(cx, Kind::GroupState);

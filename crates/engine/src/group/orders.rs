@@ -103,8 +103,8 @@ impl Group {
             return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
-        let overrules = full || self.common.sb.current.changed_outside;
-        (self.common.sb.current.held_in_logging, self.common.sb.current.changed_outside) = (false, false);
+        let overrules = full || self.common.sb.changed_outside;
+        self.common.sb.sync_ordered();
         self.primary.peer.ordered(cx.now.mono);
         if overrules {
             self.primary.peer.reconcile.ask_nothing(&mut self.common, cx);
@@ -245,8 +245,8 @@ impl Group {
                 self.common.lifecycle.enter(Phase::Stopped)
             }
             AfterBits::Stopped => {
-                self.common.sb.current.clean = true;
-                self.common.sb.current.identity = self.identity();
+                let identity = self.identity();
+                self.common.sb.stops_cleanly(identity);
                 self.common.save(cx, Some(AfterSuper::Stopped));
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),

@@ -32,7 +32,7 @@ impl Group {
             return self.common.protocol_error(cx, "a sync of a blank history");
         }
         let welcome = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
-        let same_run = begin.to == self.common.sb.current.identity.incarnation;
+        let same_run = begin.to == self.common.sb.identity.incarnation;
         if !welcome || !same_run || matches!(self.common.state, State::Failed(_)) {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);

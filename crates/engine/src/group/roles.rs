@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use crate::CommandResult;
 use crate::context::Cx;
-use crate::formats::identity::{Confirmed, Role};
+use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, Kind};
 use crate::group::Group;
 use crate::ids::*;
@@ -59,26 +59,17 @@ impl Group {
         let (dirty_bytes, position) =
             (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there = self.primary.peer.stream_brought_all().unwrap_or_else(|| {
-            self.common.sb.current.confirmed.place == position && self.common.greeting.stands_at(position)
-        });
+        let all_there =
+            self.primary.peer.stream_brought_all().unwrap_or_else(|| {
+                self.common.sb.confirmed.place == position && self.common.greeting.stands_at(position)
+            });
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
         let wall = self.primary.peer.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
-        // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
-        self.common.sb.current.has_chosen();
-        let identity = &mut self.common.sb.current.identity;
-        identity.role = Role::Secondary;
-        identity.position = position;
-        identity.handed_over = clean;
-        identity.inconsistent = false;
-        self.common.sb.current.primary_mode = Some(self.common.settings.mode);
-        // As a primary this node comes back in another generation.
-        self.common.sb.current.confirmed = Confirmed::default();
+        self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
         self.secondary.stand_at(position, wall);
         self.secondary.empty_journal(&mut self.common);
-        self.common.sb.current.applied_wall = wall;
-        let text = demoted_words(&self.common.greeting, self.common.sb.current.is_in_doubt(), clean, dirty_bytes);
+        let text = demoted_words(&self.common.greeting, self.common.sb.is_in_doubt(), clean, dirty_bytes);
         self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
@@ -98,7 +89,7 @@ impl Group {
         if self.common.role() == Role::Primary {
             return cx.refuse(id, "this node is the primary already");
         }
-        let identity = self.common.sb.current.identity;
+        let identity = self.common.sb.identity;
         if identity.generation.is_blank() {
             let why = match identity.is_new() {
                 true => "this node has never completed a sync: it holds no image of the group, --force or not",
@@ -149,7 +140,7 @@ impl Group {
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
         if let Some(hello) = self.common.greeting.hello().filter(follows) {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
-            self.common.sb.current.sizes = self.common.volumes.sizes();
+            self.common.sb.has_sizes(self.common.volumes.sizes());
         }
         self.common.bits().save(cx, AfterBits::Promote(promotion));
         self.bits_saved(cx);
@@ -162,27 +153,13 @@ impl Group {
         }
         let position = self.secondary.position();
         self.secondary.empty_journal(&mut self.common);
-        self.common.sb.current.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
+        self.common.sb.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
-        let takes_back = self.common.sb.current.takes_demotion_back();
+        let takes_back = self.common.sb.takes_demotion_back();
         let silent = Some(cx.peer.silent_for(cx.now.mono)).filter(|silent| *silent > cx.peer.suspect_after());
-        if takes_back && !peer_dirty {
-            self.common.sb.current.confirmed = Confirmed { place: position, image: position };
-        }
-        let identity = &mut self.common.sb.current.identity;
-        let generation = Generation { number: identity.generation.number_after(peers), tag: entropy };
-        identity.parent = position;
-        identity.generation = generation;
-        identity.incarnation.0 += 1;
-        identity.role = Role::Primary;
-        identity.handed_over = false;
-        identity.continued = takes_back;
-        self.common.sb.current.given_up = Seq::NONE;
-        self.common.sb.current.alone = true;
-        self.common.sb.current.compare = false;
-        self.common.sb.current.held_in_logging = false;
+        self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
         self.primary.peer.begin_run(cx, self.secondary.applied_wall());
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!(
@@ -191,7 +168,7 @@ impl Group {
             position.generation,
             self.primary.peer.numbers.last_wall()
         );
-        let follows = if self.common.sb.current.is_in_doubt() && !self.common.sb.current.served_in_doubt {
+        let follows = if self.common.sb.is_in_doubt() && !self.common.sb.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
              'start_alone'; the peer needs 'sync --full' to follow"
                 .into()
@@ -210,8 +187,7 @@ impl Group {
         } else {
             "nothing is missing".into()
         };
-        let other_mode =
-            serves_otherwise(self.common.sb.current.primary_mode, self.common.settings.mode).unwrap_or_default();
+        let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_dirty || silent.is_some() || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), follows, other_mode, warn };
         self.secondary.forget_told();
@@ -220,7 +196,7 @@ impl Group {
 
     pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
         self.common.lifecycle.enter(Phase::Running);
-        let generation = self.common.sb.current.identity.generation;
+        let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), crate::Event::Promoted { generation });
         self.secondary.after_promotion(&self.common.config);
         self.secondary.empty_undo(&mut self.common);

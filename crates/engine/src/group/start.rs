@@ -32,17 +32,17 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);
-        if self.common.sb.current.rollback_point.id == 0 {
+        if self.common.sb.rollback_point.id == 0 {
             self.secondary.empty_undo(&mut self.common);
         }
-        let identity = self.common.sb.current.identity;
+        let identity = self.common.sb.identity;
         cx.event(
             self.common.id(),
             Event::Ready {
                 role: identity.role,
                 incarnation: identity.incarnation,
                 generation: identity.generation,
-                clean: !self.common.sb.current.compare,
+                clean: !self.common.sb.compare,
             },
         );
         self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
@@ -82,9 +82,9 @@ impl Group {
             self.common.start().reset_activity(cx);
             return true;
         }
-        let known = self.common.sb.current.update > 0;
+        let known = self.common.sb.update > 0;
         match self.common.role() {
-            Role::Secondary if known && self.common.sb.current.rollback_point.id != 0 => {
+            Role::Secondary if known && self.common.sb.rollback_point.id != 0 => {
                 self.secondary.begin_scan(&mut self.common, cx)
             }
             Role::Secondary if known => self.secondary.begin_replay(&mut self.common, cx),

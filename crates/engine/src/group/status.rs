@@ -192,7 +192,7 @@ impl Node {
             protection: g.primary.peer.protection(&g.common),
             paused: g.secondary.paused(),
             running: g.common.lifecycle.is_running(),
-            in_doubt: g.common.sb.current.is_in_doubt(),
+            in_doubt: g.common.sb.is_in_doubt(),
             settled: g.common.lifecycle.is_running() && g.settled(),
         })
     }
@@ -241,11 +241,10 @@ impl Group {
             identity,
             role,
             settings: self.common.settings,
-            mode: if secondary { self.common.sb.current.primary_mode } else { Some(self.common.settings.mode) },
+            mode: if secondary { self.common.sb.primary_mode } else { Some(self.common.settings.mode) },
             served_before_in: self
                 .common
                 .sb
-                .current
                 .primary_mode
                 .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
@@ -255,7 +254,7 @@ impl Group {
                 .standstill(&self.common)
                 .map_or_else(|| self.primary.peer.reconcile.shown_reason(&self.common), |(_, why)| why.into()),
             starting: self.common.lifecycle.stage().is_some(),
-            changed_outside: role == Role::Primary && self.common.sb.current.changed_outside,
+            changed_outside: role == Role::Primary && self.common.sb.changed_outside,
             protection: self.primary.peer.protection(&self.common),
             volumes: self
                 .common

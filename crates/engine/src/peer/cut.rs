@@ -262,7 +262,7 @@ impl Cut {
             return None;
         }
         let read = common.volumes.iter().all(Volume::all_shipped);
-        let identity = common.sb.current.identity;
+        let identity = common.sb.identity;
         let (origin, group) = (common.node, common.id());
         let (kind, volume, offset, length, payload) = match self.next_part(cx.peer.part_bytes) {
             Some((volume, offset, length, payload)) => {

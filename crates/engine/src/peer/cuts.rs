@@ -145,7 +145,7 @@ impl Peer {
         let link = cx.peer.link;
         let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
         let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
-        let parent = common.sb.current.identity.parent;
+        let parent = common.sb.identity.parent;
         let to = common.greeting.run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
@@ -306,7 +306,7 @@ impl Peer {
         common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.reached.reach(cx.now.mono, wall, from.seq);
-        if core::mem::take(&mut common.sb.current.compare) {
+        if common.sb.compared() {
             common.save(cx, None);
         }
         cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });

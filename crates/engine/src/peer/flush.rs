@@ -105,7 +105,7 @@ impl Peer {
         let idle = self.stream().is_some_and(|stream| stream.is_idle(self.numbers.last()));
         let wall = if idle { self.numbers.stamp(cx) } else { self.numbers.last_wall() };
         let flushed = self.numbers.flush_point(common);
-        let incarnation = common.sb.current.identity.incarnation;
+        let incarnation = common.sb.identity.incarnation;
         let header = Header {
             seq: self.numbers.last(),
             offset: self.sending.recalls(),

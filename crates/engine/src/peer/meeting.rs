@@ -16,7 +16,7 @@ impl Peer {
     pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
         let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
         let (ours, theirs) = (self.numbers.identity_sent(common), &hello.identity);
-        let earliest = common.sb.current.confirmed.earliest(theirs, hello.dirty_bytes);
+        let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }

@@ -53,7 +53,7 @@ impl Numbers {
 
     /// A primary stands at the last number it gave.
     pub fn identity_sent(&self, common: &Common) -> Identity {
-        Identity { position: common.place(self.last_seq), ..common.sb.current.identity }
+        Identity { position: common.place(self.last_seq), ..common.sb.identity }
     }
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).

@@ -64,7 +64,7 @@ impl Peer {
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
-        if common.sb.current.changed_outside && common.sb.current.is_in_doubt() {
+        if common.sb.changed_outside && common.sb.is_in_doubt() {
             let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
@@ -73,7 +73,7 @@ impl Peer {
             // It would be forgotten before it counts.
             return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
         }
-        (common.sb.current.held_in_logging, common.sb.current.changed_outside) = (false, false);
+        common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
         let text = if cx.peer.link.is_some() {
             "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
@@ -171,7 +171,7 @@ impl Peer {
     /// The operator asked for a full sync.
     pub fn full_is_wanted(&self, common: &Common) -> bool {
         let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
-        self.wanted.is_full(common.sb.current.identity.generation, theirs)
+        self.wanted.is_full(common.sb.identity.generation, theirs)
     }
 
     /// Whether a place is wanted for a sync that could have begun, now that there is none.

@@ -242,7 +242,7 @@ impl Reconcile {
         let joined = matches!(self.stage, Reconciling::StoringBits);
         if joined {
             self.enter(Reconciling::NotYet);
-            common.greeting.bits_joined(&mut common.sb.current.confirmed);
+            common.sb.bits_joined(&mut common.greeting);
         }
         joined
     }
@@ -250,15 +250,15 @@ impl Reconcile {
     /// The peer may have confirmed what this node lost with its power.
     fn ask_tail(&mut self, common: &mut Common, cx: &mut Cx) {
         let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
-        if !common.sb.current.is_in_doubt() {
+        if !common.sb.is_in_doubt() {
             self.enter(Reconciling::Done);
             return;
         }
-        if !common.sb.current.followed_in_doubt(&hello.identity) {
+        if !common.sb.followed_in_doubt(&hello.identity) {
             // It has nothing of that run.
             return self.nothing_in_doubt(common, cx);
         }
-        let sb = &common.sb.current;
+        let sb = &common.sb;
         let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
         self.questions += 1;
         cx.send(link, self.question(common, cx, Kind::TailAsk), SendPayload::Control(points.encode()));
@@ -412,7 +412,7 @@ impl Reconcile {
             return;
         }
         self.enter(Reconciling::Recording);
-        common.sb.current.forget_doubt(common.volumes.len());
+        common.sb.forget_doubt(common.volumes.len());
         common.save_in_both_slots(cx, AfterSuper::Settled);
     }
 
@@ -451,7 +451,7 @@ impl Reconcile {
     ) -> Reconciled {
         cx.marks.hit(Mark::TailAskedAbout);
         self.enter(Reconciling::Asking);
-        let outside = self.withheld && common.sb.current.changed_outside;
+        let outside = self.withheld && common.sb.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
             self.stays_closed(common, cx, None);
@@ -471,7 +471,7 @@ impl Reconcile {
     /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
     /// known to nobody any more.
     fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx, went_back: Why) -> Reconciled {
-        if !common.sb.current.is_in_doubt() || !self.withheld {
+        if !common.sb.is_in_doubt() || !self.withheld {
             return Reconciled::Waits;
         }
         cx.marks.hit(Mark::WentBackInDoubt);
@@ -517,9 +517,9 @@ impl Reconcile {
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn by_order(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(self.stage, Reconciling::Asking) && common.sb.current.is_unmet() {
+        if matches!(self.stage, Reconciling::Asking) && common.sb.is_unmet() {
             self.nothing_in_doubt(common, cx);
-        } else if matches!(self.stage, Reconciling::Asking) && !common.sb.current.is_in_doubt() {
+        } else if matches!(self.stage, Reconciling::Asking) && !common.sb.is_in_doubt() {
             self.enter(Reconciling::Done);
         } else if matches!(self.stage, Reconciling::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
@@ -548,13 +548,12 @@ impl Reconcile {
     /// promoted again before it could ask. True: it is to be asked.
     pub fn reconciles_fork(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let peer_is_new = common.greeting.hello().is_some_and(|hello| hello.identity.is_new());
-        if self.withheld && common.sb.current.is_unmet() && peer_is_new {
+        if self.withheld && common.sb.is_unmet() && peer_is_new {
             cx.marks.hit(Mark::NewPairMet);
             self.nothing_in_doubt(common, cx);
             return false;
         }
-        self.withheld
-            && common.greeting.hello().is_some_and(|hello| common.sb.current.followed_in_doubt(&hello.identity))
+        self.withheld && common.greeting.hello().is_some_and(|hello| common.sb.followed_in_doubt(&hello.identity))
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
@@ -582,7 +581,7 @@ impl Common {
     /// Why the export is closed, and how it opens.
     pub fn closed_words(&self) -> &'static str {
         let peer_has_lived = self.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
-        match (self.sb.current.is_unmet(), peer_has_lived) {
+        match (self.sb.is_unmet(), peer_has_lived) {
             (false, _) => CLOSED_UNTIL_CHOSEN,
             (true, false) => CLOSED_UNTIL_MET,
             (true, true) => CLOSED_AS_PEER_LIVED,

@@ -30,7 +30,7 @@ impl Common {
             volume.dirty.set_all();
             volume.doubt = None;
         }
-        self.sb.current.compare = false;
+        _ = self.sb.compared();
         self.bits().save(cx, AfterBits::FullSync);
     }
 }
@@ -41,7 +41,7 @@ impl Peer {
             return;
         }
         let fits = common.state == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
-        let sb = &common.sb.current;
+        let sb = &common.sb;
         let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
         if !fits || held || matches!(self.decision(common), None | Some(Decision::Refuse(_))) {
@@ -62,9 +62,9 @@ impl Peer {
         }
         let waits = if common.settings.mode == Mode::Logging {
             Some("mode is logging")
-        } else if common.sb.current.held_in_logging {
+        } else if common.sb.held_in_logging {
             Some("waiting for 'sync': the operator holds the group in logging")
-        } else if common.sb.current.changed_outside && !planted(Fault::ChangedSentUnasked) {
+        } else if common.sb.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
         } else if !(common.settings.autosync || self.wanted.is_update() || self.full_is_wanted(common)) {
             Some("waiting for 'sync': autosync is off")
@@ -128,10 +128,10 @@ impl Peer {
 
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
     fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
-        common.sb.current.alone = false;
+        common.sb.peer_took_up();
         // Until now the order stood: what ends before the peer has heard of it is begun again.
         self.forget_orders();
-        let ours = common.sb.current.identity;
+        let ours = common.sb.identity;
         common.greeting.took_up(&ours, begin, dirty);
     }
 
@@ -160,7 +160,7 @@ impl Peer {
         let Some(link) = link else { return };
         let from = common.place(began);
         let dirty_bytes = common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
-        let parent = common.sb.current.identity.parent;
+        let parent = common.sb.identity.parent;
         let to = common.greeting.run();
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
@@ -281,13 +281,13 @@ impl Peer {
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();
         common.volumes.iter_mut().for_each(|volume| volume.doubt = None);
-        if core::mem::take(&mut common.sb.current.compare) {
+        if common.sb.compared() {
             common.save(cx, None);
         }
         common.tidy_bits(cx);
         cx.event(common.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
-        common.greeting.became_whole(common.sb.current.identity.generation);
+        common.greeting.became_whole(common.sb.identity.generation);
         // It holds a whole image again.
         common.confirmed(common.place(applied));
         self.transition(common, cx, State::CatchingUp, "the sync is done");

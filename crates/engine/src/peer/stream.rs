@@ -214,7 +214,7 @@ impl Stream {
         if kind == Kind::Void {
             cx.marks.hit(Mark::VoidSent);
         }
-        let identity = &common.sb.current.identity;
+        let identity = &common.sb.identity;
         let header = Header {
             flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
             volume: item.volume,

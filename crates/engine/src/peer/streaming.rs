@@ -103,7 +103,7 @@ impl Peer {
         }
         self.transition(common, cx, State::Replicating, "");
         // The copy is made in this mode now.
-        common.sb.current.primary_mode = None;
+        common.sb.copied_in_own_mode();
         true
     }
 
@@ -243,10 +243,7 @@ impl Peer {
 impl Common {
     /// The peer stands at least here: what it said of itself when it was met is older.
     pub fn confirmed(&mut self, place: Position) {
-        let known = &mut self.sb.current.confirmed;
-        known.place = place;
-        if self.greeting.applied(place) {
-            known.image = place;
-        }
+        let whole = self.greeting.applied(place);
+        self.sb.peer_confirmed(place, whole);
     }
 }

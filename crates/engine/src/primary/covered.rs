@@ -90,11 +90,8 @@ impl Primary {
         common.activity.crowded = crowded;
         common.bits().store_ahead(crowded);
         common.bits().pump_cells(cx);
-        let cells = common.activity.begin_update(
-            common.cell_head(),
-            common.sb.current.identity.incarnation,
-            common.sb.current.confirmed,
-        );
+        let cells =
+            common.activity.begin_update(common.cell_head(), common.sb.identity.incarnation, common.sb.confirmed);
         common.bits().write_activity(cx, cells);
     }
 

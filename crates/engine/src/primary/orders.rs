@@ -48,7 +48,7 @@ impl Primary {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
-        common.sb.current.held_in_logging = true;
+        common.sb.held_in_logging();
         self.peer.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
         let text = "writes are marked, not sent, until 'sync'".to_string();

@@ -293,10 +293,7 @@ impl Common {
     /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
     fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
         cx.marks.hit(Mark::FlushPointRecorded);
-        self.sb.current.flushed[usize::from(volume.0)] = through;
-        if planted(Fault::FlushPointsMixed) {
-            self.sb.current.flushed.fill(through);
-        }
+        self.sb.flushed(volume, through);
         self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
     }
 

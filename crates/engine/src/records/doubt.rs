@@ -1,12 +1,9 @@
 //! A run in doubt: a primary lost its power, and what it had confirmed may be missing on its volumes. That stands in the superblock
 //! until it is settled.
 
-use alloc::vec;
-
 use crate::formats::identity::Identity;
 use crate::formats::superblock::Superblock;
-use crate::formats::wire::GroupHello;
-use crate::ids::{Generation, Incarnation, Seq};
+use crate::ids::{Generation, Incarnation};
 use crate::planted::{Fault, planted};
 
 impl Superblock {
@@ -27,40 +24,6 @@ impl Superblock {
         let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
         let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
         self.is_in_doubt() && (is_there || follows && !is_later)
-    }
-
-    /// What was missing is there, or these volumes hold another node's content by now; the caller saves.
-    pub(crate) fn forget_doubt(&mut self, volumes: usize) {
-        self.in_doubt = Incarnation(0);
-        self.has_chosen();
-        self.doubt_generations = [Generation::BLANK; 2];
-        self.served_in_doubt = false;
-        self.begin_flush_points(volumes);
-    }
-
-    /// A run's flush points begin anew, unless those of the run in doubt are still needed.
-    pub(crate) fn begin_flush_points(&mut self, volumes: usize) {
-        if !self.is_in_doubt() {
-            self.flushed = vec![Seq::NONE; volumes];
-        }
-    }
-
-    /// A promotion begins: what was in doubt before it still is, but for a peer that has gone on from there or never was there
-    /// and so has nothing to give.
-    pub(crate) fn take_doubt_along(&mut self, hello: Option<&GroupHello>, volumes: usize) {
-        // One that failed may not know where it stands.
-        let hello = hello.filter(|hello| !hello.failed);
-        if hello.is_some_and(|hello| !self.followed_in_doubt(&hello.identity)) {
-            self.forget_doubt(volumes);
-        }
-        self.begin_flush_points(volumes);
-    }
-
-    /// What the export waits for was answered: by its operator, by the peer, or by a demotion that is about to be recorded.
-    pub(crate) fn has_chosen(&mut self) {
-        if self.is_closed_until_chosen() {
-            self.given_up = Seq::NONE;
-        }
     }
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on

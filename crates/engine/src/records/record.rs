@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::context::Cx;
 use crate::formats::cell::RELIED_ON_FROM;
 use crate::formats::identity::{Identity, Role};
-use crate::formats::superblock::{RollbackPoint, Superblock};
+use crate::formats::superblock::Superblock;
 use crate::formats::undo::Undo;
 use crate::ids::*;
 use crate::shared::promotion::PromotionAnswer;
@@ -67,10 +67,10 @@ pub(crate) enum AfterSuper {
     Stopped,
 }
 
-/// Superblock updates, one in flight at a time. Whoever changes `current` saves it.
+/// Superblock updates, one in flight at a time. What they say is changed in `said`; whoever changes it saves it.
 #[derive(Debug, Default)]
 pub(crate) struct SuperWriter {
-    pub current: Superblock,
+    pub(super) current: Superblock,
     /// Who this node is on record. The peer is told of no role before.
     durable: Identity,
     writing: Identity,
@@ -217,14 +217,6 @@ impl SuperWriter {
         if self.current.identity.role == Role::Primary && self.current.boot != 0 {
             self.current.boot = 0;
             self.lost_caches = true;
-        }
-    }
-
-    /// The next update has no rollback point; once it is durable, nothing is saved any more.
-    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
-        if self.current.rollback_point.id != 0 {
-            self.current.rollback_point = RollbackPoint::default();
-            self.after_next_save(AfterSuper::PointGone { answer });
         }
     }
 }

@@ -586,7 +586,7 @@ impl Start<'_> {
         self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
         self.sb.current.clean = false;
         self.sb.current.sizes = self.volumes.sizes();
-        self.sb.current.begin_flush_points(self.volumes.len());
+        self.sb.begin_flush_points(self.volumes.len());
         self.sb.save(self.undo, self.slots, cx, Some(AfterSuper::Ready));
     }
 }

@@ -250,27 +250,18 @@ impl Secondary {
 
     pub fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(cycle) = self.cycle else { return };
-        let identity = &mut common.sb.current.identity;
         if self.cut.is_none() {
-            identity.position.seq = cycle.upto;
+            common.sb.applied_through(cycle.upto);
         }
         if self.sync_end.is_some_and(|end| end <= cycle.upto) {
             // One update: the whole sync counts, or nothing of it.
-            identity.inconsistent = false;
+            common.sb.made_whole(common.volumes.len());
             self.sync_end = None;
             common.sb.drop_rollback_point(None);
             self.forget_bits(common);
-            common.sb.current.forget_doubt(common.volumes.len());
             self.follow_sizes(common, cx, true);
         }
-        if !common.sb.current.identity.inconsistent {
-            common.sb.current.applied_wall = cycle.wall;
-        }
-        if self.kept.primary_flushed() >= common.sb.current.given_up {
-            common.sb.current.given_up = Seq::NONE;
-        }
-        common.sb.current.journal = cycle.head;
-        let wall = common.sb.current.applied_wall;
+        let wall = common.sb.trimmed(cycle.head, cycle.wall, self.kept.primary_flushed());
         common.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
     }
 
@@ -350,7 +341,7 @@ impl Secondary {
         self.ack_due = true;
         let tidy = core::mem::take(&mut self.bits_forgotten);
         if let Some(cut) = self.cut
-            && !common.sb.current.identity.inconsistent
+            && !common.sb.identity.inconsistent
         {
             cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
         }

@@ -129,7 +129,7 @@ impl Secondary {
             self.durable = self.durable.max(batch.last);
             if self.cut.is_none() {
                 // What had landed of a cut is not replayed: it is no damage when it is not there.
-                common.sb.current.confirmed_ordinal = batch.ordinal + 1;
+                common.sb.batch_durable(batch.ordinal);
             }
             self.ack_due = true;
             self.remember(&batch.records);
@@ -277,7 +277,7 @@ impl Secondary {
         ordinal: u64,
         bytes: u32,
     ) -> (Index, Vec<Bytes>) {
-        let identity = &common.sb.current.identity;
+        let identity = &common.sb.identity;
         let mut at = INDEX_BYTES as u32;
         let mut entries = Vec::with_capacity(records.len());
         let mut parts = Vec::new();
@@ -342,16 +342,9 @@ impl Secondary {
         self.take_rollback_point(common, cx, &begin);
         self.begin_sizes(common, cx);
         reserve_for_sync(&mut common.undo, &common.volumes, &begin);
-        let identity = &mut common.sb.current.identity;
-        identity.generation = begin.from.generation;
-        identity.parent = begin.parent;
-        identity.position = begin.from;
-        identity.inconsistent |= !begin.nothing_dirty && !planted(Fault::SyncNotMarked);
-        identity.handed_over = false;
-        identity.continued = false;
-        (common.sb.current.given_up, common.sb.current.changed_outside) = (Seq::NONE, false);
-        common.sb.current.journal = self.ring.head_after(Seq(u64::MAX));
-        _ = self.ring.trim(common.sb.current.journal);
+        let journal = self.ring.head_after(Seq(u64::MAX));
+        common.sb.sync_begins(&begin, journal);
+        _ = self.ring.trim(journal);
         let wall = self.applied_wall;
         self.begin_stream(&begin, wall);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
@@ -389,7 +382,7 @@ impl Secondary {
     /// which is also the first to use the journal's space.
     pub fn give_up_kept(&mut self, common: &mut Common, given_up: Seq) {
         if self.kept.give_up(self.durable) && !planted(Fault::GivenUpForgotten) {
-            common.sb.current.given_up = common.sb.current.given_up.max(given_up);
+            common.sb.give_up(given_up);
         }
     }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
-use crate::formats::superblock::{JournalHead, RollbackPoint};
+use crate::formats::superblock::JournalHead;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
@@ -45,9 +45,8 @@ pub(crate) struct Replay {
 impl Replay {
     /// Whether the block is the batch that follows.
     fn follows(&self, index: &Index, offset: u64, common: &Common) -> bool {
-        let identity = common.sb.current.identity;
-        let (tag, ring_bytes, own_from) =
-            (common.config.tag, common.config.journal_bytes, common.sb.current.own_from_ordinal);
+        let identity = common.sb.identity;
+        let (tag, ring_bytes, own_from) = (common.config.tag, common.config.journal_bytes, common.sb.own_from_ordinal);
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
         let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
         // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
@@ -128,9 +127,9 @@ impl Secondary {
     ) -> Result<(), CannotStart> {
         if let Some(index) = index
             && index.tag == common.config.tag
-            && index.boot > common.sb.current.identity.incarnation
+            && index.boot > common.sb.identity.incarnation
         {
-            return Err(superblock_is_older("journal", index.boot, &common.sb.current));
+            return Err(superblock_is_older("journal", index.boot, &common.sb));
         }
         match Index::other_version(block) {
             Some(version) => {
@@ -145,11 +144,11 @@ impl Secondary {
 
 impl Secondary {
     pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
-        let position = common.sb.current.identity.position;
-        self.stand_at(position, common.sb.current.applied_wall);
+        let position = common.sb.identity.position;
+        self.stand_at(position, common.sb.applied_wall);
         self.may_count = true;
         common.lifecycle.enter_stage(StartStage::Replay);
-        let head = common.sb.current.journal;
+        let head = common.sb.journal;
         self.replay = Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() };
         self.read_next_batch(common, cx);
     }
@@ -274,30 +273,25 @@ impl Secondary {
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
-        let position = Position { seq: last, ..common.sb.current.identity.position };
+        let position = Position { seq: last, ..common.sb.identity.position };
         let wall = self.written_wall();
         let sync_ended = self.take_sync_end();
-        let damaged = next.ordinal < common.sb.current.confirmed_ordinal;
+        let damaged = next.ordinal < common.sb.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
             self.journal_damaged(common, cx, next, last);
         } else if sync_ended {
-            common.sb.current.identity.inconsistent = false;
-            common.sb.current.rollback_point = RollbackPoint::default();
-            common.sb.current.forget_doubt(common.volumes.len());
+            common.sb.made_whole(common.volumes.len());
+            common.sb.no_point();
         }
         self.stand_at(position, wall);
-        self.kept_from_journal(common.sb.current.given_up);
+        self.kept_from_journal(common.sb.given_up);
         self.gives_nothing_it_does_not_hold(common, damaged);
         self.ring = Ring::with(common.config.journal_bytes, next, live);
-        common.sb.current.identity.position = position;
-        common.sb.current.journal = if self.kept.is_empty() { next } else { head };
-        common.sb.current.own_from_ordinal = next.ordinal;
-        common.sb.current.confirmed_ordinal = next.ordinal;
+        common.sb.replayed(position, wall, if self.kept.is_empty() { next } else { head }, next);
         if self.kept.is_empty() {
             _ = self.ring.trim(next);
         }
-        common.sb.current.applied_wall = wall;
         cx.event(common.id(), Event::Replayed { to: position, records });
         common.start().flush_then_record(cx);
     }
@@ -306,7 +300,7 @@ impl Secondary {
     /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
     fn journal_damaged(&self, common: &mut Common, cx: &mut Cx, at: JournalHead, last: Seq) {
         cx.marks.hit(Mark::JournalDamaged);
-        common.sb.current.identity.inconsistent = true;
+        common.sb.image_lost();
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
              up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
@@ -320,8 +314,8 @@ impl Secondary {
     fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
         if damaged {
             _ = self.kept.give_up(self.durable);
-            common.sb.current.given_up = Seq(u64::MAX);
-        } else if common.sb.current.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            common.sb.give_up(Seq(u64::MAX));
+        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
             self.give_up_kept(common, self.durable);
         }
     }

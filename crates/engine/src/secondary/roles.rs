@@ -14,8 +14,7 @@ impl Secondary {
     /// Nothing in the journal is needed any more: what follows begins behind it.
     pub fn empty_journal(&mut self, common: &mut Common) {
         let head = self.ring.head_after(Seq(u64::MAX));
-        let sb = &mut common.sb.current;
-        (sb.journal, sb.confirmed_ordinal, sb.own_from_ordinal) = (head, head.ordinal, head.ordinal);
+        common.sb.journal_emptied(head);
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
@@ -34,7 +33,7 @@ impl Secondary {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        if common.sb.current.is_in_doubt() {
+        if common.sb.is_in_doubt() {
             return Some(format!(
                 "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
                  until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
@@ -45,7 +44,7 @@ impl Secondary {
         if same_place {
             return None;
         }
-        if common.sb.current.takes_demotion_back() && equal {
+        if common.sb.takes_demotion_back() && equal {
             return Some(
                 "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
                  the demotion back"
@@ -67,7 +66,7 @@ impl Secondary {
 
     pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
         let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
-        let never_left = common.sb.current.takes_demotion_back() && common.greeting.stands_at(self.position());
+        let never_left = common.sb.takes_demotion_back() && common.greeting.stands_at(self.position());
         !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
 }

@@ -18,7 +18,6 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
-use crate::formats::superblock::RollbackPoint;
 use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, Undo, space_for_regions};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
@@ -165,7 +164,7 @@ impl Secondary {
 
     fn quiesced(&mut self, common: &mut Common, cx: &mut Cx, then: Then) {
         if let Then::Promote(promotion) = then
-            && !common.sb.current.identity.inconsistent
+            && !common.sb.identity.inconsistent
         {
             // The sync ended meanwhile: its image is the newer one.
             common.lifecycle.enter(Phase::Promoting(promotion));
@@ -263,17 +262,11 @@ impl Secondary {
 
     /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
     fn rolled_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        let point = common.sb.current.rollback_point;
+        let point = common.sb.rollback_point;
         cx.marks.hit(Mark::RolledBack);
         cx.event(common.id(), Event::RolledBack { to: point.position });
         self.stand_at(point.position, point.wall);
-        let sb = &mut common.sb.current;
-        let identity = &mut sb.identity;
-        // Until a promotion is on record it stays a follower of the history that it has taken up: its primary counts on that, and
-        // what it lacks of it is marked.
-        identity.position = point.position;
-        (identity.inconsistent, identity.handed_over) = (false, false);
-        (sb.applied_wall, sb.rolling_back, sb.rollback_point) = (point.wall, false, RollbackPoint::default());
+        common.sb.rolled_back();
     }
 
     /// The operator is told why a rollback ends; false if that is not on its way any more.
@@ -320,7 +313,7 @@ impl Secondary {
             let why = other_version("undo store", version, undo::VERSION);
             return Err(CannotStart::new(Broken::Undo, why));
         }
-        let boot = common.sb.current.identity.incarnation;
+        let boot = common.sb.identity.incarnation;
         let index = Index::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
         let Some(index) = index else {
             self.scan_ended(common, cx);
@@ -332,7 +325,7 @@ impl Secondary {
             return Err(CannotStart::new(Broken::Undo, why));
         }
         // What the superblock counts was durable; behind that a batch may be torn in its content.
-        let counted = index.ordinal <= common.sb.current.rollback_point.batches;
+        let counted = index.ordinal <= common.sb.rollback_point.batches;
         let base = index.ring_offset;
         let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
         (self.scan.batch, self.scan.left, self.scan.torn) = (Some((block, index)), to_check.len(), false);
@@ -359,27 +352,20 @@ impl Secondary {
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
     pub fn take_rollback_point(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
-        let identity = common.sb.current.identity;
+        let identity = common.sb.identity;
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
-        let point = &mut common.sb.current.rollback_point;
-        if point.id == 0 && has_image && !begin.nothing_dirty {
-            *point = RollbackPoint {
-                id: common.sb.current.update + 1,
-                position: self.position(),
-                parent: identity.parent,
-                wall: self.applied_wall,
-                batches: 0,
-                reserved_bytes: 0,
-            };
+        let has_point = common.sb.rollback_point.id != 0;
+        if !has_point && has_image && !begin.nothing_dirty {
+            let point = common.sb.take_point(self.position(), self.applied_wall);
             cx.marks.hit(Mark::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
             let (name, at) = (name(point.id), point.position);
             cx.event(common.config.id, Event::RollbackPoint { name, at });
-        } else if point.id != 0 {
+        } else if has_point {
             cx.marks.hit(Mark::RollbackPointKept);
             if planted(Fault::PointMoves) {
-                point.position = self.position();
+                common.sb.move_point(self.position());
             }
         }
     }
@@ -400,7 +386,7 @@ impl Secondary {
 
     /// An operator gives the rollback point up by its name.
     pub fn command_drop_point(&self, common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
-        let point = common.sb.current.rollback_point;
+        let point = common.sb.rollback_point;
         if common.role() != Role::Secondary || point.id == 0 {
             return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
         }
@@ -424,12 +410,12 @@ impl Secondary {
 
     /// The image that a promotion would give: its place and the primary's time; `None`: none.
     pub fn promotable(&self, common: &Common) -> Option<(Position, Wall)> {
-        let identity = common.sb.current.identity;
+        let identity = common.sb.identity;
         if identity.role == Role::Primary || identity.generation.is_blank() {
             return None;
         }
-        if identity.inconsistent || common.sb.current.rolling_back {
-            let point = common.sb.current.rollback_point;
+        if identity.inconsistent || common.sb.rolling_back {
+            let point = common.sb.rollback_point;
             return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
         }
         Some((self.position(), self.newest_wall()))
@@ -455,10 +441,9 @@ impl Secondary {
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.mid_start;
-        common.sb.current.identity.incarnation.0 += u64::from(mid_start);
-        common.sb.current.rolling_back = true;
+        common.sb.rolls_back(mid_start);
         self.empty_journal(common);
-        self.ring.trim(common.sb.current.journal);
+        self.ring.trim(common.sb.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
         if planted(Fault::WayBackForgotten) {
@@ -467,7 +452,7 @@ impl Secondary {
             self.give_up_kept(common, Seq(u64::MAX));
         }
         if mid_start {
-            common.sb.current.given_up = Seq(u64::MAX);
+            common.sb.give_up(Seq(u64::MAX));
         }
         common.save_in_both_slots(cx, AfterSuper::RollingBack);
     }
@@ -545,9 +530,8 @@ impl Secondary {
         let (Phase::RollingBack(then), Some(rollback)) = (common.lifecycle.phase(), &mut self.rollback) else { return };
         rollback.enter(Stage::GivenUp(what.clone()));
         cx.event(common.id(), Event::Note(what));
-        let sb = &mut common.sb.current;
-        (sb.rolling_back, sb.rollback_point, sb.identity.inconsistent) = (false, RollbackPoint::default(), true);
-        self.stand_at(sb.identity.position, sb.applied_wall);
+        common.sb.rollback_given_up();
+        self.stand_at(common.sb.identity.position, common.sb.applied_wall);
         match then {
             Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
             Then::Start => common.start().record(cx),
@@ -559,7 +543,7 @@ impl Secondary {
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
     pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
         (self.saver, common.undo) = (Saver::new(&common.config), Undo::new(common.config.history_bytes));
-        let point = common.sb.current.rollback_point;
+        let point = common.sb.rollback_point;
         if point.was_damaged() {
             self.undo_damaged = Some("an earlier start found the undo store damaged".into());
             return self.begin_replay(common, cx);
@@ -584,7 +568,7 @@ impl Secondary {
             cx.marks.hit(Mark::UndoTornTail);
             return self.scan_ended(common, cx);
         }
-        if index.ordinal > common.sb.current.rollback_point.batches {
+        if index.ordinal > common.sb.rollback_point.batches {
             self.scan.drawn_bytes += u64::from(index.bytes);
         }
         common.undo.found(&block, &index);
@@ -593,7 +577,7 @@ impl Secondary {
 
     fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
         let drawn_bytes = self.scan.drawn_bytes;
-        let point = common.sb.current.rollback_point;
+        let point = common.sb.rollback_point;
         let (whole, at) = (common.undo.durable_batches(), common.undo.next_offset());
         if whole < point.batches {
             let what = format!(
@@ -608,12 +592,12 @@ impl Secondary {
             // What came after that record drew on it.
             common.undo.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
-        if !common.sb.current.rolling_back {
+        if !common.sb.rolling_back {
             if self.undo_damaged.is_none() {
                 return self.begin_replay(common, cx);
             }
             // From here on it is overwritten unsaved.
-            common.sb.current.rollback_point.give_up();
+            common.sb.point_damaged();
             return common.save(cx, Some(AfterSuper::PointDamaged));
         }
         cx.marks.hit(Mark::RollbackResumed);

@@ -61,7 +61,7 @@ impl Secondary {
 
     /// Starts reads and batches; called whenever something was asked for or came back.
     pub fn pump_saves(&mut self, common: &mut Common, cx: &mut Cx) {
-        let boot = common.sb.current.identity.incarnation;
+        let boot = common.sb.identity.incarnation;
         if !self.saver.pump(&mut common.undo, &mut common.slots, cx, boot) {
             self.history_full(common, cx);
         }

@@ -12,7 +12,7 @@ impl Secondary {
         if let Some(hello) = common.greeting.hello().filter(|hello| hello.identity.role == Role::Primary) {
             self.primary_bytes.clone_from(&hello.volume_bytes);
         }
-        self.follow_sizes(common, cx, common.sb.current.rollback_point.id == 0);
+        self.follow_sizes(common, cx, common.sb.rollback_point.id == 0);
     }
 
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
@@ -31,7 +31,7 @@ impl Secondary {
         {
             cx.event(common.id(), Event::Note(note));
         }
-        common.sb.current.sizes = after;
+        common.sb.has_sizes(after);
     }
 
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.

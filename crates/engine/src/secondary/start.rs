@@ -9,7 +9,7 @@ use crate::secondary::rollback::Scan;
 impl Secondary {
     /// The superblock is read: the journal goes on where it says.
     pub fn take_up_journal(&mut self, common: &Common) {
-        self.ring = Ring::new(common.config.journal_bytes, common.sb.current.journal);
+        self.ring = Ring::new(common.config.journal_bytes, common.sb.journal);
     }
 
     /// The start came to nothing.

@@ -26,7 +26,7 @@ impl Secondary {
     }
 
     pub fn rollback_point(&self, common: &Common) -> Option<RollbackPointStatus> {
-        let point = common.sb.current.rollback_point;
+        let point = common.sb.rollback_point;
         (point.id != 0).then(|| RollbackPointStatus {
             name: crate::secondary::rollback::name(point.id),
             position: point.position,
@@ -41,7 +41,7 @@ impl Secondary {
     /// How far it is behind only its primary knows.
     pub fn status_of_copy(&self, common: &Common, status: PeerStatus, now: Mono) -> PeerStatus {
         // In the middle of a sync it can present what a promotion would give, and no more.
-        let (place, wall) = match common.sb.current.identity.inconsistent {
+        let (place, wall) = match common.sb.identity.inconsistent {
             true => self.promotable(common).map(|(place, wall)| (place.seq, wall)).unzip(),
             false => (Some(self.recovered()), Some(self.applied_wall)),
         };

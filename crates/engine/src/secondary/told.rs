@@ -49,9 +49,9 @@ impl Secondary {
         common.clock.say(cx, told.ahead(), told.stamp, "the primary");
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !matches!(common.state, State::Failed(_));
-        if may_record && common.sb.current.primary_mode != Some(tick.mode) {
+        if may_record && common.sb.primary_mode != Some(tick.mode) {
             // What a promotion has to know, however this node comes to it.
-            common.sb.current.primary_mode = Some(tick.mode);
+            common.sb.primary_serves_in(tick.mode);
             common.save(cx, None);
         }
     }
@@ -124,7 +124,7 @@ impl Secondary {
         let same_run = points.incarnation == self.position().incarnation;
         let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
         let recorded = points.volumes.iter().min().copied().unwrap_or_default();
-        let given_up = common.sb.current.given_up;
+        let given_up = common.sb.given_up;
         // Of what was given up whole nobody knows which run it was of.
         let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
         // A journal that was read back may hold more than an answer does.

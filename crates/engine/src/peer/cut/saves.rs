@@ -64,7 +64,7 @@ impl Cut {
         read: &CutRead,
         (buf, crc): (Buf, u32),
     ) -> Result<(), GivenUp> {
-        let (length, boot) = (read.length as u32, common.sb.current.identity.incarnation);
+        let (length, boot) = (read.length as u32, common.sb.identity.incarnation);
         let to_save = ToSave { volume: read.volume, offset: read.offset, length, crc: Some(crc), reserved: false };
         let placed = if scratch.is_of(common, self.name) {
             common.undo.place(common.config.tag, boot, &[to_save])

@@ -5,7 +5,6 @@ use super::{Reconcile, Reconciling};
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::ids::*;
 use crate::limits::{self};
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
@@ -19,13 +18,13 @@ impl Reconcile {
     /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
     pub fn never_served(&mut self, common: &mut Common) {
         if self.withheld {
-            common.sb.current.served_in_doubt = false;
+            common.sb.not_served();
         }
     }
 
     /// What stands here is newer than what only the peer has: clients wrote, or somebody from outside.
     pub fn is_written_since(&self, common: &Common) -> bool {
-        let sb = &common.sb.current;
+        let sb = &common.sb;
         // That it serves without the peer may be on its way to the record: then it opens in this very moment.
         let changed = sb.changed_outside && !planted(Fault::ChangedPulledOver);
         sb.served_in_doubt || changed || !self.withheld
@@ -33,8 +32,7 @@ impl Reconcile {
 
     /// The export waits for its operator, and for nothing else.
     pub fn waits_for_choice(&self, common: &Common) -> bool {
-        let closed =
-            self.withheld && common.sb.current.is_closed_until_chosen() && !matches!(common.state, State::Failed(_));
+        let closed = self.withheld && common.sb.is_closed_until_chosen() && !matches!(common.state, State::Failed(_));
         closed && common.settings.start_alone != StartAlone::Serve
     }
 
@@ -50,14 +48,14 @@ impl Reconcile {
     /// once that is on record. That time is up may be on its way there: nothing follows from it any more.
     pub fn stays_closed(&mut self, common: &mut Common, cx: &mut Cx, told: Option<String>) {
         let may_open = common.settings.start_alone == StartAlone::Serve;
-        if !self.withheld || common.sb.current.is_closed_until_chosen() || may_open {
+        if !self.withheld || common.sb.is_closed_until_chosen() || may_open {
             return;
         }
         if planted(Fault::ChoiceForgotten) {
             return told.into_iter().for_each(|told| cx.event(common.id(), Event::Note(told)));
         }
         let then = AfterSuper::StaysClosed { told };
-        common.sb.current.given_up = Seq(u64::MAX);
+        common.sb.close_until_chosen();
         self.never_served(common);
         common.sb.forget(|then| matches!(then, AfterSuper::ServedInDoubt));
         common.save_in_both_slots(cx, then);
@@ -65,14 +63,13 @@ impl Reconcile {
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
     pub fn open_or_withhold(&mut self, common: &mut Common, cx: &mut Cx) {
-        let serves =
-            !common.sb.current.is_in_doubt() || common.sb.current.served_in_doubt || planted(Fault::StartAloneIgnored);
-        if serves && !common.sb.current.is_unmet() {
+        let serves = !common.sb.is_in_doubt() || common.sb.served_in_doubt || planted(Fault::StartAloneIgnored);
+        if serves && !common.sb.is_unmet() {
             return cx.out.push_back(Output::Serve { group: common.id(), open: true });
         }
         self.withheld = true;
         self.withheld_since = cx.now.mono;
-        if common.sb.current.is_unmet() && self.waits_for_choice(common) {
+        if common.sb.is_unmet() && self.waits_for_choice(common) {
             cx.event(common.id(), Event::Note(common.closed_words().into()));
         }
         self.start_alone(common, cx);
@@ -92,7 +89,7 @@ impl Reconcile {
             // The operator was asked, and waiting answers nothing.
             return;
         }
-        if common.sb.current.is_unmet() {
+        if common.sb.is_unmet() {
             return self.nothing_in_doubt(common, cx);
         }
         let waited = cx.now.mono.since(self.withheld_since);
@@ -116,11 +113,9 @@ impl Reconcile {
             // It comes back right now.
             return common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
         }
-        if self.pulled_is_durable(common, cx) && !common.sb.current.served_in_doubt {
+        if self.pulled_is_durable(common, cx) && !common.sb.served_in_doubt {
             cx.marks.hit(Mark::ServedAloneInDoubt);
-            common.sb.current.served_in_doubt = true;
-            // By 'start_alone' the operator may just have chosen.
-            common.sb.current.has_chosen();
+            common.sb.served_in_doubt();
             common.save_in_both_slots(cx, AfterSuper::ServedInDoubt);
         }
     }
