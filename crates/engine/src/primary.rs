@@ -8,38 +8,32 @@ pub mod orders;
 pub mod resync;
 pub mod stall;
 pub mod stream;
+pub mod waiters;
 pub mod waits;
 pub mod write;
 
-use alloc::collections::VecDeque;
-
-use crate::ids::Seq;
 use crate::peer::Peer;
-use crate::primary::held_up::HeldUp;
-use crate::shared::time::Mono;
+use crate::primary::waiters::{PeerWindow, Waiters};
 
-/// The primary's half of a group: writes under way, and those who wait.
+/// The primary's half of a group: writes under way, those who wait, and what it has for its secondary.
 pub(crate) struct Primary {
     pub peer: Peer,
-    /// Writes waiting for the peer, in write order.
-    pub waiting_ack: VecDeque<(Seq, u32)>,
-    /// Writes waiting for room in the queue, in order of arrival.
-    pub blocked: VecDeque<u32>,
-    /// Writes that were asked for in this run.
-    came: u64,
-    pub hold_until: Option<Mono>,
-    held_up: HeldUp,
+    waiters: Waiters,
+    window: PeerWindow,
 }
 
 impl Primary {
     pub fn new() -> Primary {
-        Primary {
-            peer: Peer::new(),
-            waiting_ack: VecDeque::new(),
-            blocked: VecDeque::new(),
-            came: 0,
-            hold_until: None,
-            held_up: HeldUp::default(),
-        }
+        Primary { peer: Peer::new(), waiters: Waiters::default(), window: PeerWindow::default() }
+    }
+
+    /// Who waits: for status.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    /// Should writers be held again, the window is a new one.
+    pub fn forget_window(&mut self) {
+        self.window.forget();
     }
 }

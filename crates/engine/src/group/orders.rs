@@ -57,8 +57,7 @@ impl Group {
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
         if self.common.role() == Role::Primary && changed && self.common.state != State::Holding {
-            // Should writers be held again, the window is a new one.
-            self.primary.hold_until = None;
+            self.primary.forget_window();
         }
         if self.common.role() == Role::Primary
             && before.policy != settings.policy

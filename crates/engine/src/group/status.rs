@@ -165,11 +165,10 @@ impl Node {
         self.groups.get(&id).map_or_else(String::new, |g| {
             let link = self.links.get(&g.common.config.peer);
             alloc::format!(
-                "{:?} blocked {:?} cold {:?} unacked {:?} writes {:?} sending {:?} replica {:?} link {link:?}",
+                "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?} link {link:?}",
                 g.common.lifecycle.phase(),
-                g.primary.blocked,
+                g.primary.waiters(),
                 g.common.activity.cold,
-                g.primary.waiting_ack,
                 g.common.slots.write_ops(),
                 g.primary.peer.sending(),
                 g.secondary
@@ -235,7 +234,7 @@ impl Group {
         let role = identity.role;
         let secondary = role == Role::Secondary;
         let (bytes, items, high_water) = self.primary.peer.queued();
-        let (held_up, held_up_limit) = self.primary.held_up(&self.common, now.mono);
+        let (held_up, held_up_limit) = self.primary.waiters().held_up(&self.common, now.mono);
         GroupStatus {
             id: self.common.id(),
             identity,
@@ -273,10 +272,10 @@ impl Group {
                 bytes_hwm: high_water.bytes,
                 items_hwm: high_water.items,
                 blocked: Duration::from_nanos(self.common.counters.blocked_ns),
-                blocked_writers: self.primary.blocked.len() as u64,
+                blocked_writers: self.primary.waiters().count_for_room(),
                 held_up,
                 held_up_limit,
-                holds_writers_up: self.primary.was_held_up(),
+                holds_writers_up: self.primary.waiters().was_held_up(),
             },
             peer: self.peer_status(link, now),
             sync: self.primary.peer.sync_status(),

@@ -32,6 +32,7 @@ use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
+use crate::shared::write::WriteStage;
 use crate::state::State;
 use crate::{Event, IoDone, IoError};
 
@@ -264,6 +265,7 @@ impl Peer {
     /// Something of the cut leaves memory soon: then the write is looked at again.
     pub fn wait_for_memory_of_cut(&mut self, common: &mut Common, slot: u32) {
         self.reserve(common, slot);
+        common.slots.write(slot).enter(WriteStage::ForMemory);
         if let Some(cut) = self.sending.cut_mut() {
             cut.keep_waiting(slot);
         }

@@ -10,7 +10,7 @@ use crate::peer::stream::Stream;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::shared::volume::Who;
-use crate::shared::write::{Level, Local, WriteOp};
+use crate::shared::write::{Level, WriteOp, WriteStage};
 use crate::state::{Mode, Protection, State};
 use crate::{Event, IoError, SendPayload, limits};
 
@@ -58,7 +58,7 @@ impl Peer {
             stream.void_unsent(op.first, op.last);
         }
         let stored = common.slots.write(slot);
-        stored.local = Local::Done;
+        stored.enter(WriteStage::Here);
         stored.failed = Some(error);
         cx.event(common.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
         self.repair.write_failed(cx.now.mono);

@@ -8,7 +8,7 @@ use crate::planted::{Fault, planted};
 use crate::shared::slots::Op;
 use crate::shared::time::{Now, Wall, ahead};
 use crate::shared::volume::{FlushWaiter, Who};
-use crate::shared::write::Local;
+use crate::shared::write::WriteStage;
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
 
@@ -93,7 +93,7 @@ impl Numbers {
         if latched {
             op.failed = Some(IoError::Io);
         } else {
-            op.local = Local::Flushing;
+            op.enter(WriteStage::Flushing);
             self.want_flush(common, cx, id, Who::Write(slot));
         }
     }
@@ -141,16 +141,16 @@ impl Numbers {
     /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
     pub fn stand_alone(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
-        let (id, local, held) = (op.volume, op.local, op.fua && !op.answered && op.failed.is_none());
+        let (id, stage, held) = (op.volume, op.stage(), op.fua && !op.answered && op.failed.is_none());
         let record = common.flush_record_due(id);
         if !held || record == Seq::NONE {
             return;
         }
-        match local {
-            Local::Done => self.flush_write(common, cx, slot, id),
-            Local::Flushing => common.volumes.of(id).record_for(slot, record),
+        match stage {
+            WriteStage::Here => self.flush_write(common, cx, slot, id),
+            WriteStage::Flushing => common.volumes.of(id).record_for(slot, record),
             // When it is written it will be seen what is due.
-            Local::Waiting | Local::Writing => {}
+            _ => {}
         }
     }
 

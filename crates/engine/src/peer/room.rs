@@ -5,6 +5,7 @@ use crate::context::Cx;
 use crate::limits;
 use crate::peer::Peer;
 use crate::planted::{Fault, planted};
+use crate::shared::write::WriteStage;
 
 /// Room promised to writes that wait for a range, for a record, or for memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +46,9 @@ impl Peer {
     /// A write waits until the range is free; its room in the queue is kept meanwhile.
     pub fn wait_for_range(&mut self, common: &mut Common, slot: u32, offset: u64, length: u64) {
         self.reserve(common, slot);
-        let volume = common.slots.write(slot).volume;
+        let op = common.slots.write(slot);
+        op.enter(WriteStage::ForRange);
+        let volume = op.volume;
         common.volumes.of(volume).wait_for_range(slot, offset, length, true);
     }
 

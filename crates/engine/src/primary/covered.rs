@@ -10,7 +10,7 @@ use crate::records::activity::{Pins, extents_of};
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::write::WriteOp;
+use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
 
 impl Primary {
@@ -30,6 +30,7 @@ impl Primary {
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
         self.peer.reserve(common, slot);
+        common.slots.write(slot).enter(WriteStage::ForRecord);
         common.activity.cold.push_back(slot);
         self.pump_activity(common, cx);
     }
@@ -48,11 +49,7 @@ impl Primary {
     pub fn wait_for_room_again(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let volume = common.slots.write(slot).volume;
         common.give_back_range(slot);
-        // Before those who came after it.
-        let came = common.slots.write(slot).came;
-        let at = self.blocked.partition_point(|&other| common.slots.write_ref(other).came < came);
-        self.blocked.insert(at, slot);
-        self.check_waits(common, cx);
+        self.wait_for_room(common, cx, slot);
         self.wake_range_waiters(common, cx, volume);
     }
 
@@ -118,8 +115,7 @@ impl Primary {
             }
             common.activity.cold.remove(at);
             common.volumes.of(id).announced.retain(|a| a.slot != slot);
-            self.peer.unreserve(common, slot);
-            self.go_hot_in_its_room(common, cx, slot);
+            self.go_on(common, cx, slot);
         }
     }
 

@@ -144,8 +144,7 @@ impl Primary {
 
     fn let_go_on(&mut self, common: &mut Common, cx: &mut Cx, waiting: VecDeque<u32>) {
         for slot in waiting {
-            self.peer.unreserve(common, slot);
-            self.reserve_and_go(common, cx, slot);
+            self.go_on(common, cx, slot);
         }
     }
 }

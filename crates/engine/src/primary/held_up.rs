@@ -31,6 +31,15 @@ impl HeldUp {
         shows.min(limit(settings))
     }
 
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// What it shows, and may show before the policy acts.
+    pub fn shown(&self, now: Mono, oldest: Option<Mono>, settings: &Settings) -> (Duration, Option<Duration>) {
+        (self.at(now, oldest, settings), (!bears_it(settings)).then(|| limit(settings)))
+    }
+
     /// To be told before the first in line changes.
     pub fn note(&mut self, now: Mono, oldest: Option<Mono>, settings: &Settings) {
         (self.shows, self.as_of) = (self.at(now, oldest, settings), now);
@@ -60,24 +69,13 @@ fn bears_it(settings: &Settings) -> bool {
 }
 
 impl Primary {
-    /// Since when the first writer in line waits for room.
-    fn waits_since(&self, common: &Common) -> Option<Mono> {
-        self.blocked.front().map(|&slot| common.slots.write_ref(slot).since)
-    }
-
-    /// The clock, and what it may show before the policy acts: for status.
-    pub fn held_up(&self, common: &Common, now: Mono) -> (Duration, Option<Duration>) {
-        let shows = self.held_up.at(now, self.waits_since(common), &common.settings);
-        (shows, (!bears_it(&common.settings)).then(|| limit(&common.settings)))
-    }
-
     /// Looks at the clock, says what it shows, and lets the policy act.
     pub fn check_held_up(&mut self, common: &mut Common, cx: &mut Cx) {
-        let (now, oldest, settings) = (cx.now.mono, self.waits_since(common), common.settings);
-        self.held_up.note(now, oldest, &settings);
-        let HeldUp { shows, told, .. } = self.held_up;
+        let (now, oldest, settings) = (cx.now.mono, self.waiters.waits_since(common), common.settings);
+        let clock = self.waiters.look_at_held_up(common, now);
+        let HeldUp { shows, told, .. } = *clock;
         if told && shows.is_zero() {
-            self.held_up.told = false;
+            clock.told = false;
             return cx.event(common.id(), Event::WritersGoOn);
         }
         let is_held = oldest.is_some_and(|since| now.since(since) > bearable(&settings));
@@ -85,7 +83,7 @@ impl Primary {
             return;
         }
         if !told {
-            self.held_up.told = true;
+            clock.told = true;
             let left = limit(&settings) - shows;
             cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
         }
@@ -100,11 +98,6 @@ impl Primary {
             // It stood still for nobody.
             self.peer.not_the_peers(PauseCause::LinkWasFull);
         }
-    }
-
-    /// People were told so, and not yet that it is over.
-    pub fn was_held_up(&self) -> bool {
-        self.held_up.told
     }
 }
 

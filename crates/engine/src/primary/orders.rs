@@ -32,12 +32,11 @@ impl Primary {
 
     /// Writers are being held: the new policy says for how long, from now on.
     pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.hold_until = None;
+        self.window.forget();
         match common.settings.policy {
             Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
             Policy::Hold(window) => {
-                let until = cx.now.mono.plus(window);
-                self.hold_until = Some(until);
+                let until = self.window.open(cx.now.mono, window);
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
             }
             Policy::Strict => {}

@@ -29,11 +29,11 @@ impl Primary {
 
     pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(stream) = self.peer.stream() else { return };
-        while let Some(&(last, slot)) = self.waiting_ack.front() {
+        while let Some((last, slot)) = self.waiters.first_for_peer() {
             if !stream.has(common.slots.write(slot).level, last) {
                 break;
             }
-            self.waiting_ack.pop_front();
+            self.waiters.leave_peer();
             common.slots.write(slot).remote_done = true;
             common.finish(cx, slot);
         }
@@ -42,10 +42,10 @@ impl Primary {
 
     /// Once the group is in step and has all that was held, the next loss of the link opens a window of its own.
     fn end_window(&mut self, common: &mut Common) {
-        let oldest = self.waiting_ack.front().map(|&(_, slot)| common.slots.write(slot).since);
+        let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
         let back = self.peer.stream().map(Stream::catching_up_since);
         if common.state == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
-            self.hold_until = None;
+            self.window.forget();
         }
     }
 
@@ -58,7 +58,7 @@ impl Primary {
 
     /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
     pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        self.hold_until = None;
+        self.window.forget();
         self.peer.end_stream(common, cx, why);
     }
 
@@ -69,7 +69,7 @@ impl Primary {
         }
         self.drop_cut(common, cx);
         self.peer.transition(common, cx, State::Logging, why);
-        if !self.waiting_ack.is_empty() {
+        if !self.waiters.nobody_waits_for_peer() {
             cx.marks.hit(Mark::DegradeReleasedWriters);
         }
         self.release_waiting(common, cx);
@@ -81,8 +81,9 @@ impl Primary {
         match common.settings.mode {
             Mode::Async => self.release_waiting(common, cx),
             Mode::Nearsync => {
-                for at in 0..self.waiting_ack.len() {
-                    let (_, slot) = self.waiting_ack[at];
+                let mut at = 0;
+                while let Some(slot) = self.waiters.for_peer_at(at) {
+                    at += 1;
                     common.slots.write(slot).level = Level::Received;
                     self.peer.numbers.stand_alone(common, cx, slot);
                 }
@@ -94,7 +95,7 @@ impl Primary {
 
     /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
     fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+        while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
             self.peer.numbers.stand_alone(common, cx, slot);
             common.finish(cx, slot);
@@ -122,8 +123,7 @@ impl Primary {
             (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),
             (_, Policy::Degrade) => self.fall_to_logging(common, cx, why),
             (_, Policy::Hold(window)) => {
-                // However often the link is lost until the group is in step again, it is one window.
-                let until = *self.hold_until.get_or_insert(cx.now.mono.plus(window));
+                let until = self.window.open(cx.now.mono, window);
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
                 self.peer.transition(common, cx, State::Holding, why);
             }
@@ -134,7 +134,7 @@ impl Primary {
 
     pub fn hold_ended(&mut self, common: &mut Common, cx: &mut Cx) {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
-        if common.state == State::Holding && holds && self.hold_until.is_some_and(|until| until <= cx.now.mono) {
+        if common.state == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.marks.hit(Mark::HoldEnded);
             self.fall_to_logging(common, cx, "the peer window ended");
         }
@@ -142,7 +142,7 @@ impl Primary {
 
     /// The mode became `async` while writers were held: they are answered, the queue keeps the order.
     pub fn stop_holding(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.hold_until = None;
+        self.window.forget();
         self.peer.transition(common, cx, State::Queuing, "the mode became async while the link was down");
         self.release_waiting(common, cx);
     }

@@ -22,13 +22,13 @@ impl Primary {
         self.check_blocked(common, cx);
         self.check_held_up(common, cx);
         self.check_unacked(common, cx);
-        if !self.blocked.is_empty() || !self.waiting_ack.is_empty() || self.was_held_up() {
+        if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
         }
     }
 
     fn check_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(&slot) = self.blocked.front() else { return };
+        let Some(slot) = self.waiters.first_for_room() else { return };
         let since = common.slots.write(slot).since;
         if common.state == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
@@ -59,7 +59,7 @@ impl Common {
 
 impl Primary {
     fn check_unacked(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(&(_, slot)) = self.waiting_ack.front() {
+        if let Some((_, slot)) = self.waiters.first_for_peer() {
             let since = common.slots.write(slot).since;
             self.wait_limit_reached(common, cx, since);
         }
@@ -82,29 +82,29 @@ impl Primary {
 
     /// Until when a writer who came at `since` waits under `hold`.
     fn window_end(&self, common: &Common, since: Mono, window: Duration) -> Mono {
-        self.hold_until.unwrap_or(since.plus(window)).plus(common.settings.wait_limit)
+        self.window.end_for(since, window).plus(common.settings.wait_limit)
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
     fn fail_overdue(&mut self, common: &mut Common, cx: &mut Cx) {
         let now = cx.now.mono;
         let limit = common.settings.wait_limit;
-        while let Some(&(_, slot)) = self.waiting_ack.front() {
+        while let Some((_, slot)) = self.waiters.first_for_peer() {
             if now.since(common.slots.write(slot).since) < limit {
                 break;
             }
-            self.waiting_ack.pop_front();
+            self.waiters.leave_peer();
             cx.marks.hit(Mark::StrictFailedWrite);
             common.fail_write(cx, slot);
         }
         // Those behind them may have what they wait for.
         self.release_acked(common, cx);
-        while let Some(&slot) = self.blocked.front() {
+        while let Some(slot) = self.waiters.first_for_room() {
             if now.since(common.slots.write(slot).since) < limit {
                 break;
             }
-            self.blocked.pop_front();
-            self.was_blocked(common, cx, slot);
+            self.waiters.leave_room();
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -114,7 +114,7 @@ impl Primary {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
         let promised = self.peer.stream().is_some_and(Stream::is_promised);
-        let held = promised || !self.waiting_ack.is_empty() || common.state == State::Holding;
+        let held = promised || !self.waiters.nobody_waits_for_peer() || common.state == State::Holding;
         if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(common, cx);
         }
@@ -123,11 +123,11 @@ impl Primary {
     /// Everyone who waits is told that the outcome is unknown.
     pub fn fail_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
         self.fail_cold(common, cx);
-        while let Some((_, slot)) = self.waiting_ack.pop_front() {
+        while let Some(slot) = self.waiters.leave_peer() {
             common.fail_write(cx, slot);
         }
-        while let Some(slot) = self.blocked.pop_front() {
-            self.was_blocked(common, cx, slot);
+        while let Some(slot) = self.waiters.leave_room() {
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -137,6 +137,7 @@ impl Common {
     /// A write that has neither a number nor a range.
     pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
         if let Some(Op::Write(op)) = self.slots.take(slot) {
+            assert!(op.stage().waits(), "a write with a number has its own way to fail");
             cx.reply(op.id, Err(IoError::Io));
         }
     }

@@ -1,9 +1,15 @@
-//! A write's life on the primary: room, overlap, number, mark, local write and stream side by side, answer by mode.
+//! A write's life on the primary, as a straight line ([`WriteStage`] names where it stands, [`Primary::go_on`] takes it further):
 //!
 //! ```text
-//! request -> room in the queue? -> range free? -> number, bits, queue, local write -> done here and there -> answer
-//!               (blocked)          (volume.ranges)                                     (waiting_ack)
+//! Arrived   -> is there room in the queue?              else ForRoom    until confirmations or memory free some
+//!           -> is its range free?                       else ForRange   until who holds it gives it back
+//!           -> would a crash find it?                   else ForRecord  until the log or the stored bits say so
+//!           -> does a cut still need what stands there? then ForRange, or ForMemory, until that is saved
+//!           -> number, bits, queue: Writing             the local write, beside the stream
+//!           -> FUA with more in the cache?              then Flushing
+//!           -> Here                                     answered once the peer has it as well, as far as the mode asks
 //! ```
+//! It has its numbers in one moment only, behind all that it may have to wait for: what waits holds up nobody's order.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +25,7 @@ use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::volume::{Conflict, FlushWaiter, Who};
-use crate::shared::write::{Level, Local, What, WriteOp};
+use crate::shared::write::{Level, What, WriteOp, WriteStage};
 use crate::state::{Broken, Mode, State};
 use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
 
@@ -73,22 +79,58 @@ impl Primary {
     // ---- room ------------------------------------------------------------------------------------------------------
 
     pub fn request_write(&mut self, common: &mut Common, cx: &mut Cx, op: WriteOp) {
-        self.came += 1;
-        let slot = common.slots.insert(Op::Write(WriteOp { came: self.came, ..op }));
-        if self.blocked.is_empty() && self.peer.has_room(common, cx, slot) {
-            return self.reserve_and_go(common, cx, slot);
+        let came = self.waiters.arrive();
+        let slot = common.slots.insert(Op::Write(op.arrives(came)));
+        self.go_on(common, cx, slot);
+    }
+
+    /// A write goes on from the stage it is in: what it waited for may be there. Who finds that out has taken it out of its line.
+    pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let stage = common.slots.write(slot).stage();
+        match stage {
+            WriteStage::Arrived => self.take_room(common, cx, slot),
+            WriteStage::ForRoom => {
+                self.waiters.was_blocked(common, cx, slot);
+                self.go_for_range(common, cx, slot);
+            }
+            WriteStage::ForRange => {
+                self.peer.unreserve(common, slot);
+                self.take_range(common, cx, slot);
+            }
+            WriteStage::ForRecord => {
+                self.peer.unreserve(common, slot);
+                self.go_hot_in_its_room(common, cx, slot);
+            }
+            WriteStage::ForMemory => {
+                self.peer.unreserve(common, slot);
+                self.go_for_range(common, cx, slot);
+            }
+            WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
+        }
+    }
+
+    /// It has arrived: those who wait for room are before it.
+    fn take_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        if self.waiters.nobody_waits_for_room() && self.peer.has_room(common, cx, slot) {
+            return self.go_for_range(common, cx, slot);
         }
         if self.peer.streams() && self.peer.syncs() {
             self.turn_to_cuts(common, cx);
-            return self.reserve_and_go(common, cx, slot);
+            return self.go_for_range(common, cx, slot);
         }
         cx.marks.hit(Mark::QueueFullWaited);
-        self.blocked.push_back(slot);
+        self.wait_for_room(common, cx, slot);
+    }
+
+    /// In order of arrival: before those who came after it.
+    pub fn wait_for_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        common.slots.write(slot).enter(WriteStage::ForRoom);
+        self.waiters.wait_for_room(&common.slots, slot);
         self.check_waits(common, cx);
     }
 
     /// A write that has its room goes for its range.
-    pub fn reserve_and_go(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    fn go_for_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
         let (volume, offset, length) = (op.volume, op.offset, op.length);
         match common.volumes.of(volume).conflict(offset, length) {
@@ -108,24 +150,16 @@ impl Primary {
 
     /// Lets blocked writers in while there is room.
     pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(&slot) = self.blocked.front() {
+        while let Some(slot) = self.waiters.first_for_room() {
             if matches!(common.state, State::Failed(_)) || !self.peer.has_room(common, cx, slot) {
                 return;
             }
-            self.blocked.pop_front();
+            self.waiters.leave_room();
             if planted(Fault::WaiterForgotten) {
                 continue;
             }
-            self.was_blocked(common, cx, slot);
-            self.reserve_and_go(common, cx, slot);
+            self.go_on(common, cx, slot);
         }
-    }
-
-    /// A writer has waited for room, and need not any more, or failed.
-    pub fn was_blocked(&mut self, common: &mut Common, cx: &Cx, slot: u32) {
-        let since = common.slots.write(slot).since;
-        common.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
-        self.held_up.note(cx.now.mono, Some(since), &common.settings);
     }
 
     // ---- admission -------------------------------------------------------------------------------------------------
@@ -138,8 +172,7 @@ impl Primary {
         }
         while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
             if matches!(common.slots.get(slot), Some(Op::Write(_))) {
-                self.peer.unreserve(common, slot);
-                self.take_range(common, cx, slot);
+                self.go_on(common, cx, slot);
             } else {
                 self.peer.admit_waiting_read(common, cx, slot);
             }
@@ -160,10 +193,11 @@ impl Primary {
         volume.keep(op.offset, op.length, last, streamed);
         volume.number(slot, first);
         let stored = common.slots.write(slot);
-        (stored.first, stored.last, stored.level, stored.local) = (first, last, level, Local::Writing);
+        (stored.first, stored.last, stored.level) = (first, last, level);
+        stored.enter(WriteStage::Writing);
         if level > Level::Local {
             stored.remote_done = false;
-            self.waiting_ack.push_back((last, slot));
+            self.waiters.wait_for_peer(last, slot);
             common.set_timer(cx, GroupTimer::Waits, common.settings.wait_limit.min(Duration::from_secs(1)));
         }
         common.counters.writes += 1;
@@ -193,7 +227,7 @@ impl Primary {
         }
         match result {
             Ok(()) => {
-                common.slots.write(slot).local = Local::Done;
+                common.slots.write(slot).enter(WriteStage::Here);
                 if op.fua && others_unflushed {
                     self.peer.numbers.flush_write(common, cx, slot, op.volume);
                 }
@@ -267,7 +301,7 @@ impl Common {
     pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
         let broken = matches!(self.state, State::Failed(_));
         let op = self.slots.write(slot);
-        if op.local != Local::Done || !(op.remote_done || op.failed.is_some()) {
+        if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
             return;
         }
         let (id, result) = (op.id, op.failed.map_or(if broken { Err(IoError::Io) } else { Ok(()) }, Err));
@@ -320,7 +354,7 @@ impl Common {
             Who::Engine => {}
             Who::Write(slot) => {
                 let op = self.slots.write(slot);
-                op.local = Local::Done;
+                op.enter(WriteStage::Here);
                 op.failed = op.failed.or(result.err());
                 self.finish(cx, slot);
             }

@@ -20,13 +20,46 @@ pub(crate) enum What {
     Zero { no_hole: bool },
 }
 
-/// How far the write came on the local volume.
+/// How far a write came: at any time it is in exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Local {
-    Waiting,
+pub(crate) enum WriteStage {
+    Arrived,
+    /// It waits for room in the queue.
+    ForRoom,
+    /// For its range, which another one holds.
+    ForRange,
+    /// For a record that lets a crash find it; its range is its own.
+    ForRecord,
+    /// For memory to save what it would overwrite of a cut.
+    ForMemory,
+    /// It has its numbers, and is being written here.
     Writing,
+    /// It is written, and being flushed here.
     Flushing,
-    Done,
+    /// Nothing more is to be done here; it may wait for the peer.
+    Here,
+}
+
+impl WriteStage {
+    /// It has no number yet.
+    pub fn waits(self) -> bool {
+        use WriteStage::*;
+        matches!(self, Arrived | ForRoom | ForRange | ForRecord | ForMemory)
+    }
+}
+
+/// The table of its edges.
+fn legal(from: WriteStage, to: WriteStage) -> bool {
+    use WriteStage::*;
+    match (from, to) {
+        (_, Arrived) => false,
+        // What it finds when it goes on may be gone before it has a number.
+        _ if from.waits() => to.waits() || to == Writing,
+        (Writing, Flushing | Here) | (Flushing, Here) => true,
+        // It is to be answered without the peer.
+        (Here, Flushing) => true,
+        _ => false,
+    }
 }
 
 /// One write, trim or write-zeroes.
@@ -40,11 +73,11 @@ pub(crate) struct WriteOp {
     pub fua: bool,
     pub since: Mono,
     /// Its place in the order of arrival.
-    pub came: u64,
+    came: u64,
     pub first: Seq,
     pub last: Seq,
     pub level: Level,
-    pub local: Local,
+    stage: WriteStage,
     pub failed: Option<IoError>,
     /// Nothing more is expected of the peer.
     pub remote_done: bool,
@@ -87,12 +120,31 @@ impl WriteOp {
             first: Seq::NONE,
             last: Seq::NONE,
             level: Level::Local,
-            local: Local::Waiting,
+            stage: WriteStage::Arrived,
             failed: None,
             remote_done: true,
             answered: false,
             pins: Pins::default(),
         }
+    }
+
+    /// It is asked for, as the one of this number.
+    pub fn arrives(self, came: u64) -> WriteOp {
+        WriteOp { came, ..self }
+    }
+
+    pub fn came(&self) -> u64 {
+        self.came
+    }
+
+    pub fn stage(&self) -> WriteStage {
+        self.stage
+    }
+
+    /// The one way its stage changes.
+    pub fn enter(&mut self, to: WriteStage) {
+        assert!(legal(self.stage, to), "a write: {:?} -> {to:?} is not in the table of edges", self.stage);
+        self.stage = to;
     }
 
     /// Parts of at most this size get numbers of their own.
@@ -111,5 +163,21 @@ impl WriteOp {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
         let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
         (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriteStage::*;
+    use super::*;
+
+    #[test]
+    fn a_write_with_a_number_waits_for_nothing_that_comes_before_one() {
+        let all = [Arrived, ForRoom, ForRange, ForRecord, ForMemory, Writing, Flushing, Here];
+        for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
+            assert!(!legal(from, Arrived));
+            assert!(from.waits() || !to.waits() && to != Writing || !legal(from, to), "{from:?} -> {to:?}");
+            assert_eq!(legal(from, Here), matches!(from, Writing | Flushing), "{from:?}");
+        }
     }
 }
