@@ -23,19 +23,19 @@ use crate::state::{Broken, State};
 
 pub(crate) struct Group {
     /// What both halves use.
-    pub common: Common,
-    pub primary: Primary,
-    pub secondary: Secondary,
+    common: Common,
+    primary: Primary,
+    secondary: Secondary,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     refused: Option<String>,
     /// What the node's pool was told last that this group holds.
-    pub counted_bytes: u64,
+    counted_bytes: u64,
     /// What the link counts of it.
     counted_use: LinkUse,
     /// What the pool lets it hold however short memory is.
-    pub reserve_bytes: u64,
+    reserve_bytes: u64,
 }
 
 impl Group {

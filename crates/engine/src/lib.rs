@@ -30,6 +30,7 @@ mod secondary;
 mod settings;
 mod shared;
 pub mod state;
+pub mod status;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -40,7 +41,6 @@ use core::time::Duration;
 pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use formats::{bitmap, cell, identity, journal, superblock, undo, wire};
-pub use group::status;
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;

@@ -1,123 +1,115 @@
-//! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
-//! input of a group what that group holds, and lets the next ones go on.
+//! What the node asks of a group: its turns to start and to sync, to speak on the link, and what it holds of what all share.
 
-use alloc::string::String;
-use alloc::vec::Vec;
-
-use crate::context::{Cx, TimerKey};
+use crate::context::Cx;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
+use crate::formats::wire::Header;
 use crate::group::Group;
-use crate::ids::{GroupId, mix};
-use crate::node::Node;
-use crate::planted::{Fault, planted};
+use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::StartStage;
-use crate::shared::marks::Mark;
+use crate::shared::link::LinkUse;
 use crate::state::{Broken, State};
-
-/// Groups short of memory that are asked in one turn; the others are in the next.
-const ASKED_MAX: usize = 64;
-
-impl Node {
-    /// Every group asks for a turn to start.
-    pub(crate) fn start_all(&mut self, entropy: u64, boot: u128) {
-        (self.start_entropy, self.boot) = (entropy, boot);
-        let ids: Vec<GroupId> = self.groups.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.starts.wait(id));
-    }
-
-    /// Before [`crate::Input::Start`]: the group is not taken up in this run, and `why` says so to operators. None of its stores is
-    /// asked for anything. Its peer hears who this node was at last, as far as that is known, and that its half has failed.
-    pub fn refuse(&mut self, id: GroupId, why: String, recorded: Option<Identity>) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        assert!(group.common.lifecycle.is_at(StartStage::Idle), "it has not begun to start");
-        group.refused = Some(why);
-        if let Some(identity) = recorded {
-            group.common.sb.take_up(Superblock { identity, ..Superblock::default() }, identity);
-        }
-    }
-
-    /// What a group holds now, and whether it is still at what it had a turn for.
-    pub(crate) fn settle(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        let held = group.held_bytes();
-        let before = core::mem::replace(&mut group.counted_bytes, held);
-        self.memory.account(group.reserve_bytes, before, held);
-        self.memory_freed |= held < before;
-        if group.common.memory.joins_line() {
-            self.marks.hit(Mark::MemoryShort);
-            self.short_of_memory.push_back(id);
-        }
-        let link_use = group.primary.peer.link_use(&group.common);
-        if link_use != group.counted_use {
-            let before = core::mem::replace(&mut group.counted_use, link_use);
-            if let Some(link) = self.links.get_mut(&group.common.config.peer) {
-                link.uses(before, link_use);
-            }
-        }
-        if !group.common.lifecycle.stage().is_some() {
-            self.starts.leave(id);
-        }
-        if group.common.state == State::Syncing {
-            self.syncs.enter(self.now.mono, id);
-        } else {
-            self.syncs.leave(id);
-            if group.primary.peer.take_want_of_turn() {
-                self.marks.hit(Mark::SyncWaitedForTurn);
-                if !planted(Fault::TurnForgotten) {
-                    self.syncs.wait(id);
-                }
-            }
-        }
-    }
-
-    /// Lets those in whose turn it is; called after every input.
-    pub(crate) fn give_turns(&mut self) {
-        let now = self.now.mono;
-        while let Some(id) = self.starts.next(now) {
-            // Each group's generation gets a tag of its own.
-            let (entropy, boot) = (mix(self.start_entropy, u64::from(id.0)), self.boot);
-            self.in_group(id, |g, cx| {
-                if g.common.lifecycle.is_at(StartStage::Idle) {
-                    match g.refused.take() {
-                        Some(why) => g.start_failed(cx, CannotStart::new(Broken::Device, why)),
-                        None => g.primary.peer.start(&mut g.common, cx, entropy, boot),
-                    }
-                }
-            });
-        }
-        while let Some(id) = self.syncs.next(now) {
-            self.in_group(id, Group::turn_to_sync);
-        }
-        for (key, frees_at) in
-            [(TimerKey::Starts, self.starts.frees_at(now)), (TimerKey::Syncs, self.syncs.frees_at(now))]
-        {
-            match frees_at {
-                Some(at) => self.timers.set(key, at),
-                None => self.timers.clear(key),
-            }
-        }
-    }
-
-    /// Memory came free: those who were short of it are asked, in the order in which they ran short.
-    pub(crate) fn lend_memory(&mut self) {
-        if !core::mem::take(&mut self.memory_freed) {
-            return;
-        }
-        let short = self.short_of_memory.len();
-        for _ in 0..short.min(ASKED_MAX) {
-            let Some(id) = self.short_of_memory.pop_front() else { return };
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.common.memory.leaves_line();
-            }
-            self.in_group(id, |g, cx| g.memory_freed(cx));
-        }
-        self.memory_freed |= short > ASKED_MAX;
-    }
-}
+use crate::{Request, SendPayload};
+use alloc::string::String;
 
 impl Group {
+    pub fn peer(&self) -> NodeId {
+        self.common.config.peer
+    }
+
+    pub fn window_bytes(&self) -> u64 {
+        self.common.config.window_bytes
+    }
+
+    pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        self.primary.request(&mut self.common, cx, volume, id, request);
+    }
+
+    /// It is its turn to start, if it has not.
+    pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        if !self.common.lifecycle.is_at(StartStage::Idle) {
+            return;
+        }
+        match self.refused.take() {
+            Some(why) => self.start_failed(cx, CannotStart::new(Broken::Device, why)),
+            None => self.primary.peer.start(&mut self.common, cx, entropy, boot),
+        }
+    }
+
+    /// It is not taken up in this run; who it was, as far as that is known.
+    pub fn refuse(&mut self, why: String, recorded: Option<Identity>) {
+        assert!(self.common.lifecycle.is_at(StartStage::Idle), "it has not begun to start");
+        self.refused = Some(why);
+        if let Some(identity) = recorded {
+            self.common.sb.take_up(Superblock { identity, ..Superblock::default() }, identity);
+        }
+    }
+
+    pub fn is_starting(&self) -> bool {
+        self.common.lifecycle.stage().is_some()
+    }
+
+    pub fn has_stopped(&self) -> bool {
+        self.common.lifecycle.has_stopped()
+    }
+
+    /// What is worth doing once per turn: land batches, start reads of a sync, acknowledge.
+    pub fn end_turn(&mut self, cx: &mut Cx) {
+        self.secondary.land(&mut self.common, cx);
+        self.primary.pump_resync(&mut self.common, cx);
+        self.secondary.send_due_ack(&mut self.common, cx);
+    }
+
+    /// The next frame for the link, which has credit for one.
+    pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        self.primary.pump_resync(&mut self.common, cx);
+        self.answer_frame(cx).or_else(|| self.primary.peer.next_frame(&mut self.common, cx))
+    }
+
+    // ---- what is shared ----------------------------------------------------------------------------------------------
+
+    /// What the pool lets it hold however short memory is.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.reserve_bytes
+    }
+
+    /// What the node's pool was told last that this group holds.
+    pub fn counted_bytes(&self) -> u64 {
+        self.counted_bytes
+    }
+
+    /// What the pool is to be told: what was held, and what is.
+    pub fn count_memory(&mut self) -> (u64, u64) {
+        let held = self.held_bytes();
+        (core::mem::replace(&mut self.counted_bytes, held), held)
+    }
+
+    /// What the link is to be told, if it is something new: what it had, and what it has.
+    pub fn count_link_use(&mut self) -> Option<(LinkUse, LinkUse)> {
+        let now = self.primary.peer.link_use(&self.common);
+        let before = core::mem::replace(&mut self.counted_use, now);
+        (before != now).then_some((before, now))
+    }
+
+    /// It takes its place in the line for memory; false: it wants none, or stands there.
+    pub fn joins_line(&mut self) -> bool {
+        self.common.memory.joins_line()
+    }
+
+    pub fn leaves_line(&mut self) {
+        self.common.memory.leaves_line();
+    }
+
+    pub fn is_syncing(&self) -> bool {
+        self.common.state == State::Syncing
+    }
+
+    /// It asks for a turn to sync, once.
+    pub fn wants_turn(&mut self) -> bool {
+        self.primary.peer.take_want_of_turn()
+    }
+
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
         let begins = self.primary.sync_in_turn(&mut self.common, cx, full);
@@ -133,7 +125,7 @@ impl Group {
     }
 
     /// A place for a sync is this group's, if it still has use for it.
-    fn turn_to_sync(&mut self, cx: &mut Cx) {
+    pub fn turn_to_sync(&mut self, cx: &mut Cx) {
         if self.primary.peer.waits_to_resume(&self.common) && self.primary.peer.syncs() {
             return self.primary.peer.resume(&mut self.common, cx);
         }
@@ -149,56 +141,14 @@ impl Group {
         }
         self.bits_saved(cx);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use alloc::vec;
-
-    use super::*;
-    use crate::{ActivityConfig, GroupConfig, NodeConfig, NodeId, Settings, VolumeConfig, limits};
-
-    fn node_of(groups: u32) -> Node {
-        let volume = VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false };
-        let group = |number| GroupConfig {
-            id: GroupId(number),
-            tag: u64::from(number),
-            peer: NodeId(1),
-            starts_as: Role::Primary,
-            meets_peer_first: false,
-            volumes: vec![volume],
-            settings: Settings::default(),
-            journal_bytes: limits::JOURNAL_BYTES_DEFAULT,
-            window_bytes: limits::WINDOW_BYTES_DEFAULT,
-            activity: ActivityConfig::default(),
-            history_bytes: limits::HISTORY_BYTES_DEFAULT,
-        };
-        Node::new(NodeConfig {
-            node: NodeId(0),
-            groups: (0..groups).map(group).collect(),
-            link_timeout: limits::LINK_TIMEOUT_DEFAULT,
-            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
-            syncs_at_once: limits::SYNCS_AT_ONCE,
-        })
+    #[cfg(test)]
+    pub fn is_short_of_memory(&mut self) {
+        self.common.memory.note(true);
     }
 
-    /// A hundred groups ran short of memory, and some came free once. Those whom the first turn did not ask were not asked in the
-    /// next one either: they waited until somebody else gave something back.
-    #[test]
-    fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
-        let mut node = node_of(100);
-        for id in (0..100).map(GroupId) {
-            node.groups.get_mut(&id).expect("of this node").common.memory.note(true);
-            node.settle(id);
-        }
-        assert_eq!(node.short_of_memory.len(), 100);
-        node.memory_freed = true;
-        let waiting = |node: &Node| node.groups.values().filter(|group| group.common.memory.is_short()).count();
-        node.lend_memory();
-        assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
-        node.lend_memory();
-        assert_eq!(waiting(&node), 0);
-        node.lend_memory();
-        assert!(!node.memory_freed, "nobody is left to ask");
+    #[cfg(test)]
+    pub fn waits_for_memory(&self) -> bool {
+        self.common.memory.is_short()
     }
 }

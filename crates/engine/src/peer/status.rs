@@ -6,21 +6,9 @@ use crate::formats::wire::Tick;
 use crate::ids::Seq;
 use crate::peer::Peer;
 use crate::shared::time::{Now, Wall};
+use crate::status::SyncStatus;
 
 use core::time::Duration;
-
-#[derive(Clone, Copy, Debug)]
-pub struct SyncStatus {
-    pub done_bytes: u64,
-    pub total_bytes: u64,
-    pub sent_bytes: u64,
-    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
-    pub cut: Option<u64>,
-    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
-    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
-    pub dirtied_bytes_per_s: Option<u64>,
-    pub carried_bytes_per_s: Option<u64>,
-}
 
 /// How far the copy is behind, as the primary sees it.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! What the primary told, and what is shown of the copy.
 
 use crate::common::Common;
-use crate::group::status::{PeerStatus, RollbackPointStatus, TellingStatus};
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
 use crate::shared::time::{Mono, Wall};
 use crate::state::{Pause, State};
+use crate::status::{PeerStatus, RollbackPointStatus, TellingStatus};
 
 impl Secondary {
     /// Why nothing is written to the volumes of this secondary, and in what words.

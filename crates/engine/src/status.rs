@@ -1,0 +1,169 @@
+//! Plain data for people: what `status` shows.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::Settings;
+use crate::formats::identity::{Identity, Role};
+use crate::ids::*;
+pub use crate::shared::link::LinkStatus;
+use crate::shared::time::{Mono, Wall};
+use crate::state::{Mode, Pause, Protection, State};
+
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    pub id: GroupId,
+    pub identity: Identity,
+    pub role: Role,
+    pub settings: Settings,
+    /// What is wanted. On a secondary that of the primary whose copy this is; `None`: none was heard of yet.
+    pub mode: Option<Mode>,
+    /// On a primary that was promoted, and has no copy in step since: the mode of the one before, where it was another.
+    pub served_before_in: Option<Mode>,
+    /// Times of writes stand still: the primary's wall clock is so far behind them.
+    pub clock_behind: Option<Duration>,
+    pub state: State,
+    /// What the group is busy with, or why it is where it is.
+    pub reason: String,
+    pub starting: bool,
+    /// A volume of this primary was written while the node was stopped: what stands here goes to the peer when `sync` is typed.
+    pub changed_outside: bool,
+    pub protection: Protection,
+    pub volumes: Vec<VolumeStatus>,
+    pub queue: QueueStatus,
+    pub peer: PeerStatus,
+    pub sync: Option<SyncStatus>,
+    /// A sync that was ordered and has not begun.
+    pub sync_ordered: bool,
+    /// Where this group stands in the line of those that wait for their turn to sync; 1: it is next.
+    pub sync_place: Option<usize>,
+    /// Received and not yet on the volumes (secondary).
+    pub unapplied_bytes: u64,
+    /// What the group holds of the node's memory, or has promised to take.
+    pub memory_bytes: u64,
+    /// What a promotion would give now (secondary): the place in the write order, and the primary's time of it.
+    pub promotable: Option<(Position, Wall)>,
+    pub rollback_point: Option<RollbackPointStatus>,
+    pub writes: u64,
+    pub written_bytes: u64,
+    /// Of regions, read for a sync: compared, sent or told to be zero.
+    pub resynced_bytes: u64,
+    /// Of them, those whose hash was asked about, and those that went as data.
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    /// Fetched back from the peer after a power loss.
+    pub pulled_bytes: u64,
+}
+
+/// What the groups of a node share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedStatus {
+    /// Held or promised by all groups, and what they may (rule 22).
+    pub memory_bytes: u64,
+    pub memory_limit_bytes: u64,
+    /// Groups that start now, and that wait for their turn to.
+    pub starting: (usize, usize),
+    /// Groups that sync now as primaries, and that wait for their turn to.
+    pub syncing: (usize, usize),
+}
+
+/// The image before the sync under way, kept by a secondary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RollbackPointStatus {
+    /// For `mark drop`.
+    pub name: String,
+    pub position: Position,
+    /// The primary's time of that place.
+    pub wall: Wall,
+    /// Of the undo store: in use, still reserved for the sync, in all.
+    pub used_bytes: u64,
+    pub reserved_bytes: u64,
+    pub limit_bytes: u64,
+    /// Why it cannot be gone back to, if it cannot.
+    pub damaged: Option<String>,
+}
+
+/// A group at one moment, cheap to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    pub identity: Identity,
+    pub state: State,
+    pub mode: Mode,
+    pub protection: Protection,
+    /// Why this secondary does not apply.
+    pub paused: Option<Pause>,
+    /// Through with starting, and not changing its role or stopping.
+    pub running: bool,
+    /// Running, and nothing is under way: both images should be equal when the peer says so too.
+    pub settled: bool,
+    /// What this primary lost with its power may still have to be fetched.
+    pub in_doubt: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeStatus {
+    /// In this group, and on whichever node is primary.
+    pub size_bytes: u64,
+    /// What its device holds here; the rest is not used.
+    pub device_bytes: u64,
+    pub dirty_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueStatus {
+    pub bytes: u64,
+    pub items: u64,
+    pub bytes_hwm: u64,
+    pub items_hwm: u64,
+    pub blocked: Duration,
+    pub blocked_writers: u64,
+    /// How long writers were held up of late, one after the other: it runs back while they are not.
+    pub held_up: Duration,
+    /// What that may come to before the policy acts; `None`: under `strict` it does not.
+    pub held_up_limit: Option<Duration>,
+    /// It came to half of that or more, and is not over.
+    pub holds_writers_up: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    pub node: NodeId,
+    pub link: LinkStatus,
+    pub link_since: Mono,
+    pub link_reason: String,
+    pub round_trip: Duration,
+    pub rate_bytes_per_s: Option<u64>,
+    pub role: Option<Role>,
+    /// As the primary says; `None`: unknown, on a secondary that does not hear it.
+    pub lag_bytes: Option<u64>,
+    /// `None`: unknown, or nothing was applied yet.
+    pub lag: Option<Duration>,
+    /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.
+    pub told: Option<TellingStatus>,
+    /// What the peer is set to, as it told last; a promotion there serves by it.
+    pub settings: Option<Settings>,
+    pub dirty_bytes: u64,
+    /// Sequence and the primary's time of the last write known to be applied.
+    pub recovery_point: Option<(Seq, Wall)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TellingStatus {
+    pub since: Duration,
+    pub lag_bytes: u64,
+    pub lag: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SyncStatus {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub sent_bytes: u64,
+    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
+    pub cut: Option<u64>,
+    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
+    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
+    pub dirtied_bytes_per_s: Option<u64>,
+    pub carried_bytes_per_s: Option<u64>,
+}
