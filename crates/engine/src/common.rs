@@ -5,6 +5,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::durability::answers::Answers;
 use crate::formats::cell::Head;
 use crate::formats::identity::Role;
 use crate::formats::undo::Undo;
@@ -13,15 +14,15 @@ use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::records::start::Start;
-use crate::shared::answers::Answers;
 use crate::shared::clock::ClockNews;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Lifecycle, Phase, Then};
 use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
+use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
-use crate::{GroupConfig, Output, Settings, limits};
+use crate::{Event, GroupConfig, Output, Settings, limits};
 
 /// Counters for people.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +52,7 @@ pub(crate) struct Common {
     pub slots: Slots,
     /// Either half's: what is overwritten since the newest mark.
     pub undo: Undo,
-    pub clock: ClockNews,
+    clock: ClockNews,
     pub greeting: Greeting,
     /// What the peer asked for and has not got.
     pub answers: Answers,
@@ -73,7 +74,7 @@ impl Common {
             activity: Activity::new(config.activity),
             slots: Slots::new(config.id),
             undo: Undo::new(config.history_bytes),
-            clock: ClockNews::new(config.id),
+            clock: ClockNews::default(),
             greeting: Greeting::default(),
             answers: Answers::new(config.id),
             counters: Counters::default(),
@@ -139,6 +140,13 @@ impl Common {
 
     pub fn role(&self) -> Role {
         self.sb.identity.role
+    }
+
+    /// The wall clock that stamps writes was looked at: whether it stands `behind` their stamps.
+    pub fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
+        if let Some(note) = self.clock.news(cx.now.mono, behind, stamp, whose) {
+            cx.event(self.id(), Event::Note(note));
+        }
     }
 
     // ---- tokens and operations -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::durability::kept::KeptWrites;
-use crate::durability::saving::{Saver, Ticket};
+use crate::durability::saving::Saver;
 use crate::formats::journal::Ring;
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
@@ -29,6 +29,7 @@ use crate::secondary::rollback::{Rollback, Scan};
 use crate::secondary::told::Told;
 use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
+use crate::shared::slots::Ticket;
 use crate::shared::time::Wall;
 use crate::state::Pause;
 use crate::{GroupConfig, limits};

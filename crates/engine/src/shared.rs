@@ -1,6 +1,5 @@
 //! What every half uses: the link, memory, turns, time, slots, volumes.
 
-pub mod answers;
 pub mod clock;
 pub mod cost;
 pub mod frozen;

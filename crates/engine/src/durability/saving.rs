@@ -17,15 +17,12 @@ use crate::context::Cx;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
 use crate::ids::{GroupId, Incarnation, VolumeId};
 use crate::planted::{Fault, planted};
-use crate::shared::slots::{Op, Slots};
+use crate::shared::slots::{Op, Slots, Ticket};
 use crate::state::Broken;
 use crate::{Buf, Bytes, Event, GroupConfig, IoDone, IoError, Output, Slice, Store, limits};
 
 /// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;
-
-/// Good once everything asked for up to it is durable; 0 at once.
-pub(crate) type Ticket = u64;
 
 /// A range whose content is on its way into the store.
 #[derive(Debug)]

@@ -72,7 +72,7 @@ impl Numbers {
     /// Says once that the wall clock was set back, and once that it has caught up.
     pub fn watch_clock(&mut self, common: &mut Common, cx: &mut Cx) {
         let behind = ahead(self.last_wall, cx.now.wall);
-        common.clock.say(cx, behind, self.last_wall, "this node");
+        common.say_of_clock(cx, behind, self.last_wall, "this node");
     }
 
     // ---- flush -----------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ use crate::context::Cx;
 use crate::ids::Seq;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
-use crate::records::activity::{Pins, extents_of};
+use crate::records::activity::extents_of;
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::write::{WriteOp, WriteStage};
+use crate::shared::write::{Pins, WriteOp, WriteStage};
 use crate::state::State;
 
 impl Primary {

@@ -17,6 +17,7 @@ use crate::formats::identity::Confirmed;
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::VOLUMES_MAX;
 use crate::planted::{Fault, planted};
+use crate::shared::write::Pins;
 
 /// Format versions: 2 carries what the peer confirmed beside the extents; 1 was never released.
 pub const VERSION: u16 = 2;
@@ -104,13 +105,6 @@ struct Slot {
     durable: bool,
 }
 
-/// What pins an extent's place in the log; given back with [`Activity::unpin`].
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pins {
-    first: Option<u32>,
-    more: Vec<u32>,
-}
-
 /// The extents of a range.
 pub(crate) fn extents_of(
     config: ActivityConfig,
@@ -174,15 +168,12 @@ impl Activity {
         let slot = &mut self.slots[at as usize];
         slot.pins += 1;
         slot.used = true;
-        match pins.first {
-            None => pins.first = Some(at),
-            Some(_) => pins.more.push(at),
-        }
+        pins.add(at);
     }
 
     pub fn unpin(&mut self, pins: &Pins) {
-        for at in pins.first.iter().chain(&pins.more) {
-            self.slots[*at as usize].pins -= 1;
+        for at in pins.all() {
+            self.slots[at as usize].pins -= 1;
         }
     }
 

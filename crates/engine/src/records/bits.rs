@@ -17,6 +17,7 @@ use crate::ids::*;
 use crate::records::activity::{Activity, Extent, extents_of};
 use crate::shared::lifecycle::Promotion;
 use crate::shared::slots::{Op, Slots};
+use crate::shared::volume::Announced;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{ActivityConfig, Bytes, Output, Store, limits};
@@ -203,8 +204,8 @@ pub(crate) struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable, by [`crate::group::Group::bits_saved`], which
-    /// is called behind this.
+    /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable: whoever calls this sees to
+    /// [`BitmapWriter::next_saved`] behind it.
     pub fn save(&mut self, cx: &mut Cx, then: AfterBits) {
         let unstored = |bits: &Bits, index: usize| {
             let (volume, cell) = bits.writer.place(index);
@@ -396,14 +397,6 @@ impl Bits<'_> {
         let cells = self.activity.begin_reset(self.head, run, self.confirmed);
         self.write_activity(cx, cells);
     }
-}
-
-/// A write whose regions are to be stored before it is issued.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Announced {
-    pub slot: u32,
-    pub first: u64,
-    pub last: u64,
 }
 
 fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {

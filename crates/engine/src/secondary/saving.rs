@@ -2,10 +2,11 @@
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::durability::saving::{Batched, Ticket};
+use crate::durability::saving::Batched;
 use crate::formats::identity::Role;
 use crate::ids::VolumeId;
 use crate::secondary::Secondary;
+use crate::shared::slots::Ticket;
 use crate::state::{Broken, Pause};
 use crate::{IoDone, IoError, limits};
 use core::ops::Range;

@@ -46,7 +46,7 @@ impl Secondary {
         let in_step = Some(header.seq).filter(|_| follows && applied);
         let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
         self.told = Some(told);
-        common.clock.say(cx, told.ahead(), told.stamp, "the primary");
+        common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !matches!(common.state, State::Failed(_));
         if may_record && common.sb.primary_mode != Some(tick.mode) {

@@ -2,12 +2,14 @@
 
 use alloc::vec::Vec;
 
-use crate::durability::saving::Ticket;
 use crate::formats::undo::Saved;
 use crate::formats::wire::VolumeRange;
 use crate::ids::*;
 use crate::shared::reads::{CutRead, ResyncRead, Spilled};
 use crate::shared::write::WriteOp;
+
+/// What waits for the undo store holds: good once everything asked for up to it is durable; 0 at once.
+pub(crate) type Ticket = u64;
 
 /// An operation under way; its slot is in the token.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use crate::formats::bitmap::{Bitmap, region_span};
 use crate::ids::{RequestId, Seq};
 use crate::limits::REGION_BYTES;
 use crate::planted::{Fault, planted};
-use crate::records::bits::Announced;
 use crate::shared::frozen::FrozenBits;
 use crate::shared::newest::Newest;
 use crate::shared::ranges::Ranges;
@@ -80,6 +79,14 @@ pub(crate) struct Volume {
 pub(crate) enum Conflict {
     Write,
     Resync,
+}
+
+/// A write whose regions are to be stored before it is issued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    pub slot: u32,
+    pub first: u64,
+    pub last: u64,
 }
 
 impl Volume {

@@ -1,10 +1,10 @@
 //! A write under way: what it is, what its writer waits for, and how far it came.
 
 use crate::ids::*;
-use crate::records::activity::Pins;
 use crate::shared::cost::cost;
 use crate::shared::time::Mono;
 use crate::{Buf, IoError, limits};
+use alloc::vec::Vec;
 
 /// What the writer waits for at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,5 +179,25 @@ mod tests {
             assert!(from.waits() || !to.waits() && to != Writing || !legal(from, to), "{from:?} -> {to:?}");
             assert_eq!(legal(from, Here), matches!(from, Writing | Flushing), "{from:?}");
         }
+    }
+}
+
+/// What pins an extent's place in the log; given back to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pins {
+    first: Option<u32>,
+    more: Vec<u32>,
+}
+
+impl Pins {
+    pub fn add(&mut self, at: u32) {
+        match self.first {
+            None => self.first = Some(at),
+            Some(_) => self.more.push(at),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        self.first.iter().chain(&self.more).copied()
     }
 }
