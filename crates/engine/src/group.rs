@@ -55,7 +55,7 @@ impl Group {
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
         let lease = if self.common.role() == Role::Secondary { self.secondary.lease_bytes() } else { 0 };
-        self.primary.peer.outgoing_bytes(&self.common) + lease
+        self.primary.peer.outbox.outgoing_bytes(&self.common) + lease
     }
 
     /// The next frame of what the peer asked for.
@@ -153,7 +153,7 @@ impl Group {
         if matches!(self.common.state, State::Failed(_)) {
             return;
         }
-        if self.primary.peer.streams() {
+        if self.primary.peer.outbox.streams() {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
         self.primary.drop_cut(&mut self.common, cx);
@@ -174,7 +174,7 @@ impl Group {
 
     pub fn identity(&self) -> Identity {
         match self.common.role() {
-            Role::Primary => self.primary.peer.numbers.identity_sent(&self.common),
+            Role::Primary => self.primary.peer.outbox.numbers.identity_sent(&self.common),
             Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.identity },
         }
     }
@@ -190,7 +190,7 @@ impl Group {
             Role::Primary => Position {
                 generation: durable.generation,
                 incarnation: durable.incarnation,
-                seq: self.primary.peer.numbers.last(),
+                seq: self.primary.peer.outbox.numbers.last(),
             },
             Role::Secondary => self.secondary.position(),
         };
@@ -293,7 +293,7 @@ impl Group {
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
-            GroupTimer::LocalFlush => self.primary.peer.numbers.flush_for_bits(&mut self.common, cx),
+            GroupTimer::LocalFlush => self.primary.peer.outbox.numbers.flush_for_bits(&mut self.common, cx),
             GroupTimer::RecordAgain => self.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
@@ -334,7 +334,7 @@ impl Group {
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     pub fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
-            Role::Primary => self.primary.peer.numbers.clock_behind(now),
+            Role::Primary => self.primary.peer.outbox.numbers.clock_behind(now),
             Role::Secondary => self.secondary.primary_clock_ahead(),
         }
     }

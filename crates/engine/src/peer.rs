@@ -6,6 +6,7 @@ pub mod flush;
 pub mod meeting;
 pub mod numbers;
 pub mod orders;
+pub mod outbox;
 pub mod pause;
 pub mod queue;
 pub mod reached;
@@ -22,69 +23,45 @@ pub mod streaming;
 use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
-use crate::formats::identity::{Role, Unbroken};
-use crate::peer::cut::saves::Scratch;
+use crate::formats::identity::Role;
 use crate::peer::cuts::CatchUp;
-use crate::peer::numbers::Numbers;
 use crate::peer::orders::Wanted;
-use crate::peer::queue::HighWater;
+use crate::peer::outbox::Outbox;
 use crate::peer::reached::Reached;
 use crate::peer::reconcile::Reconcile;
 use crate::peer::repair::Repair;
-use crate::peer::room::Promised;
-use crate::peer::sending::Sending;
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
-use crate::records::record::AfterSuper;
-use crate::shared::marks::Mark;
 use crate::shared::time::Wall;
 use crate::state::{State, legal};
 use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
 pub(crate) struct Peer {
-    pub numbers: Numbers,
-    sending: Sending,
-    /// Of the queues of all streams so far.
-    high_water: HighWater,
-    promised: Promised,
+    pub outbox: Outbox,
     /// The peer's journal waits for a flush here: it is told when there is one.
     wants_flush: bool,
     catch_up: CatchUp,
-    scratch: Scratch,
     reached: Reached,
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,
     repair: Repair,
     pub reconcile: Reconcile,
-    /// For tags of generations that begin without a promotion.
-    entropy: u64,
-    /// A new generation is being recorded; writes wait for it.
-    generation_due: bool,
     stall: Stall,
-    /// It would sync if this node had a place for it.
-    wants_turn: bool,
-    wanted: Wanted,
+    pub wanted: Wanted,
 }
 
 impl Peer {
     pub fn new() -> Peer {
         Peer {
-            numbers: Numbers::new(),
-            sending: Sending::Apart,
-            high_water: HighWater::default(),
-            promised: Promised::default(),
+            outbox: Outbox::new(),
             wants_flush: false,
             catch_up: CatchUp::default(),
-            scratch: Scratch::default(),
             reached: Reached::nothing(),
             passes: 0,
             repair: Repair::default(),
             reconcile: Reconcile::new(),
-            entropy: 0,
-            generation_due: false,
             stall: Stall::default(),
-            wants_turn: false,
             wanted: Wanted::default(),
         }
     }
@@ -92,25 +69,6 @@ impl Peer {
     /// Requests are accepted.
     pub fn serves(&self, common: &Common) -> bool {
         common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_withheld()
-    }
-
-    /// Of that, what is to be sent. A primary holds nothing else.
-    pub fn outgoing_bytes(&self, common: &Common) -> u64 {
-        // Without a stream what waits for its range will not be queued: it is its client's memory.
-        let promised = if self.streams() { self.promised.bytes() } else { 0 };
-        self.sending.held_bytes() + promised + common.answers.held_bytes()
-    }
-
-    /// What waits to be sent: bytes and items, and the most there ever were.
-    pub fn queued(&self) -> (u64, u64, HighWater) {
-        self.stream()
-            .map(Stream::queue)
-            .map_or((0, 0, self.high_water), |queue| (queue.bytes(), queue.len(), queue.high_water()))
-    }
-
-    /// For a failure report.
-    pub fn sending(&self) -> &Sending {
-        &self.sending
     }
 
     // ---- state -----------------------------------------------------------------------------------------------------
@@ -145,14 +103,9 @@ impl Peer {
         }
     }
 
-    /// What can still be sent in order.
-    pub fn unbroken(&self) -> Option<Unbroken> {
-        self.stream().map(|stream| stream.unbroken(self.numbers.last()))
-    }
-
     /// A promotion: numbers begin anew, and the peer stands where this node stands.
     pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
-        self.numbers.begin_run(wall);
+        self.outbox.numbers.begin_run(wall);
         self.reached.begin_run(cx.now.mono, wall);
     }
 
@@ -165,51 +118,19 @@ impl Peer {
         self.reconcile.session_ends();
     }
 
-    /// The peer has all there is.
-    pub fn is_in_step(&self, common: &Common) -> bool {
-        self.stream().is_some_and(|stream| stream.has_applied(self.numbers.last()) && !stream.has_pass())
-            && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
-    }
-
     pub fn check_invariants(&self, common: &Common) {
-        let sends = !self.is_apart();
+        let sends = !self.outbox.is_apart();
         assert_eq!(sends, common.state.sends(), "a stream or a cut exists exactly in the states that send");
         assert!(
-            !self.goes_by_cuts() || matches!(common.state, State::Syncing | State::Paused(_)),
+            !self.outbox.goes_by_cuts() || matches!(common.state, State::Syncing | State::Paused(_)),
             "a cut without a sync"
         );
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
-        if let Some(stream) = self.stream() {
-            stream.check_invariants(self.numbers.last());
+        if let Some(stream) = self.outbox.stream() {
+            stream.check_invariants(self.outbox.numbers.last());
         }
         if common.state == State::Replicating {
-            assert!(self.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
+            assert!(self.outbox.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
         }
-    }
-
-    // ---- a history that goes on alone -------------------------------------------------------------------------------
-
-    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
-    /// histories can be told apart (rule 5).
-    ///
-    /// True: it is being recorded, and writes wait for it.
-    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let sb = &common.sb;
-        if !self.sending.is_apart() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
-            return self.generation_due;
-        }
-        cx.marks.hit(Mark::GenerationContinued);
-        common.sb.goes_on_alone(self.numbers.last(), |number| crate::ids::mix(self.entropy, number));
-        self.generation_due = true;
-        common.save_in_both_slots(cx, AfterSuper::NewGeneration);
-        true
-    }
-
-    pub fn generation_is_due(&self) -> bool {
-        self.generation_due
-    }
-
-    pub fn generation_recorded(&mut self) {
-        self.generation_due = false;
     }
 }

@@ -52,7 +52,7 @@ impl Group {
     }
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.generation_recorded();
+        self.primary.peer.outbox.generation_recorded();
         let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
         self.primary.pump_activity(&mut self.common, cx);

@@ -112,7 +112,7 @@ impl Group {
         }
         let in_step = self.common.state.sends() && !full;
         if !in_step && !full {
-            self.primary.peer.order_update();
+            self.primary.peer.wanted.order_update();
         }
         let text = if in_step && self.primary.repair_at_once(&mut self.common, cx) {
             "the group is in step but for what could not be read, which is read again now".into()
@@ -138,7 +138,7 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.lifecycle.enter(Phase::Stopping { deadline });
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
-                if self.primary.peer.goes_by_cuts() {
+                if self.primary.peer.outbox.goes_by_cuts() {
                     self.primary.fall_to_logging(&mut self.common, cx, "stopping");
                 }
                 self.proceed(cx);
@@ -217,9 +217,9 @@ impl Group {
                     self.primary.fail_waiting(&mut self.common, cx);
                     self.primary.cut_sync_short(&mut self.common, cx);
                 }
-                self.primary.peer.primary_at_rest(&mut self.common, cx)
+                self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
-                    && (overdue || !self.primary.peer.peer_is_behind())
+                    && (overdue || !self.primary.peer.outbox.peer_is_behind())
             }
             Role::Secondary => {
                 if !self.secondary.is_streaming() || cx.now.mono >= deadline {

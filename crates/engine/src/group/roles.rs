@@ -34,12 +34,12 @@ impl Group {
         if overdue {
             self.primary.cut_sync_short(&mut self.common, cx);
         }
-        if !self.primary.peer.primary_at_rest(&mut self.common, cx)
+        if !self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
             || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
         {
             return;
         }
-        if self.primary.peer.drains() && !overdue && !planted(Fault::HandoverWithoutDrain) {
+        if self.primary.peer.outbox.drains() && !overdue && !planted(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -57,14 +57,14 @@ impl Group {
             return cx.refuse(id, broken.words());
         }
         let (dirty_bytes, position) =
-            (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.numbers.last()));
+            (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.outbox.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there =
-            self.primary.peer.stream_brought_all().unwrap_or_else(|| {
+            self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
                 self.common.sb.confirmed.place == position && self.common.greeting.stands_at(position)
             });
         let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
-        let wall = self.primary.peer.numbers.last_wall();
+        let wall = self.primary.peer.outbox.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
         self.secondary.stand_at(position, wall);
@@ -166,7 +166,7 @@ impl Group {
             "sequence {} of generation {}, {}",
             position.seq.0,
             position.generation,
-            self.primary.peer.numbers.last_wall()
+            self.primary.peer.outbox.numbers.last_wall()
         );
         let follows = if self.common.sb.is_in_doubt() && !self.common.sb.served_in_doubt {
             "this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \

@@ -20,7 +20,7 @@ impl Group {
             self.primary.waiters(),
             self.common.activity.cold,
             self.common.slots.write_ops(),
-            self.primary.peer.sending(),
+            self.primary.peer.outbox.sending(),
             self.secondary
         )
     }
@@ -56,7 +56,7 @@ impl Group {
         let identity = self.identity();
         let role = identity.role;
         let secondary = role == Role::Secondary;
-        let (bytes, items, high_water) = self.primary.peer.queued();
+        let (bytes, items, high_water) = self.primary.peer.outbox.queued();
         let (held_up, held_up_limit) = self.primary.waiters().held_up(&self.common, now.mono);
         GroupStatus {
             id: self.common.id(),
@@ -122,7 +122,7 @@ impl Group {
 
     fn settled(&self) -> bool {
         match self.common.role() {
-            Role::Primary => self.primary.peer.is_in_step(&self.common),
+            Role::Primary => self.primary.peer.outbox.is_in_step(&self.common),
             Role::Secondary => self.secondary.is_in_step(),
         }
     }

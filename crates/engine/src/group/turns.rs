@@ -87,7 +87,7 @@ impl Group {
 
     /// What the link is to be told, if it is something new: what it had, and what it has.
     pub fn count_link_use(&mut self) -> Option<(LinkUse, LinkUse)> {
-        let now = self.primary.peer.link_use(&self.common);
+        let now = self.primary.peer.outbox.link_use(&self.common);
         let before = core::mem::replace(&mut self.counted_use, now);
         (before != now).then_some((before, now))
     }
@@ -107,7 +107,7 @@ impl Group {
 
     /// It asks for a turn to sync, once.
     pub fn wants_turn(&mut self) -> bool {
-        self.primary.peer.take_want_of_turn()
+        self.primary.peer.wanted.take_turn()
     }
 
     /// Begins a sync that an operator typed; what he is told.
@@ -117,7 +117,7 @@ impl Group {
         if !begins {
             return "the sync begins by itself when it is its turn: other groups of this node are syncing";
         }
-        if full || self.primary.peer.syncs() {
+        if full || self.primary.peer.outbox.syncs() {
             "sync began"
         } else {
             "the sync begins as soon as it is settled what the peer holds"
@@ -126,7 +126,7 @@ impl Group {
 
     /// A place for a sync is this group's, if it still has use for it.
     pub fn turn_to_sync(&mut self, cx: &mut Cx) {
-        if self.primary.peer.waits_to_resume(&self.common) && self.primary.peer.syncs() {
+        if self.primary.peer.waits_to_resume(&self.common) && self.primary.peer.outbox.syncs() {
             return self.primary.peer.resume(&mut self.common, cx);
         }
         let may = self.common.role() == Role::Primary
@@ -134,7 +134,7 @@ impl Group {
             && !matches!(self.common.state, State::Failed(_))
             && self.common.greeting.hello().is_some_and(|h| !h.failed)
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
-        if may && self.primary.peer.full_is_wanted(&self.common) {
+        if may && self.primary.peer.wanted.is_full(&self.common) {
             self.primary.sync_in_turn(&mut self.common, cx, true);
         } else if self.common.state == State::Logging {
             self.primary.try_autosync(&mut self.common, cx);

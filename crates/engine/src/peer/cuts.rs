@@ -14,27 +14,23 @@
 //! * No bit clears but by the cut's end, applied at the peer; what was written since the freeze keeps its own.
 //! * A cut lives as long as its session: nothing of it is kept to be continued.
 
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use crate::Event;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::{Ack, Kind, SyncBegin};
-use crate::ids::*;
-use crate::limits::{self, KIB, REGION_BYTES};
+use crate::limits::{self, KIB};
 use crate::peer::Peer;
-use crate::peer::cut::{Cut, GivenUp, Placed, Rates, longest_read};
+use crate::peer::cut::{Cut, Rates};
 use crate::peer::sending::Sending;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
-use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
-use crate::shared::write::WriteStage;
 use crate::state::State;
-use crate::{Event, IoDone, IoError};
 
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +40,11 @@ pub(crate) struct CatchUp {
     /// Bytes of the last cut.
     last_bytes: u64,
     rates: Option<Rates>,
-    pub sent_bytes: u64,
+    sent_bytes: u64,
     /// Live writes did not fit the stream: not again before this.
     no_stream_before: Mono,
     /// It was paused and could go on, but others have its place.
-    pub resumes: bool,
+    pub(super) resumes: bool,
 }
 
 /// The next step of a catch-up.
@@ -78,6 +74,34 @@ impl CatchUp {
             Step::Cut
         }
     }
+
+    fn reason(&self, why: &str) -> String {
+        let number = self.cuts;
+        match self.rates.filter(|r| r.dirtied > r.carried) {
+            None => format!("cut {number}: {why}"),
+            Some(Rates { dirtied, carried, .. }) => format!(
+                "cut {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
+                dirtied / KIB,
+                carried / KIB,
+                (dirtied - carried).div_ceil(KIB)
+            ),
+        }
+    }
+
+    /// Cuts begun.
+    pub fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// What the last cut showed.
+    pub fn rates(&self) -> Option<Rates> {
+        self.rates
+    }
+
+    /// What went as data in the cuts that are done.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
 }
 
 impl Peer {
@@ -94,12 +118,12 @@ impl Peer {
         let small = common.small_bytes(cx);
         match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             Step::Stream => {
-                self.sending.end_cut();
+                self.outbox.sending.end_cut();
                 self.begin_sync_in_stream(common, cx, why);
             }
             Step::Cut => self.begin_cut(common, cx, why),
             Step::CutLater => {
-                let since = self.sending.cut().map_or(cx.now.mono, Cut::frozen_at);
+                let since = self.outbox.sending.cut().map_or(cx.now.mono, Cut::frozen_at);
                 let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
             }
@@ -108,7 +132,7 @@ impl Peer {
 
     /// It is time for the next cut.
     pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.sending.cut().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
+        if !self.outbox.sending.cut().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
             return;
         }
         if common.volumes.dirty_bytes() == 0 {
@@ -126,154 +150,51 @@ impl Peer {
 
     pub fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         cx.marks.hit(Mark::CutBegan);
-        let wall = self.numbers.stamp(cx);
+        let wall = self.outbox.numbers.stamp(cx);
         self.passes += 1;
-        let (from, total_bytes) = (common.place(self.numbers.last()), common.volumes.dirty_bytes());
+        let (from, total_bytes) = (common.place(self.outbox.numbers.last()), common.volumes.dirty_bytes());
         common.volumes.iter_mut().for_each(Volume::freeze);
-        assert!(!self.streams(), "a stream ends before a cut begins");
-        self.sending =
+        assert!(!self.outbox.streams(), "a stream ends before a cut begins");
+        self.outbox.sending =
             Sending::Cut(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
         self.catch_up.cuts += 1;
         self.catch_up.last_bytes = total_bytes;
-        let reason = self.cut_reason(why);
+        let reason = self.catch_up.reason(why);
         self.transition(common, cx, State::Syncing, &reason);
         self.watch_sync(common, cx);
     }
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
     pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((name, from, dirty_bytes)) = self.sending.cut().and_then(Cut::to_announce) else { return };
+        let Some((name, from, dirty_bytes)) = self.outbox.sending.cut().and_then(Cut::to_announce) else { return };
         let link = cx.peer.link;
-        let flushed = self.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
-        let Some(link) = link.filter(|_| flushed && !self.generation_due) else { return };
+        let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
+        let Some(link) = link.filter(|_| flushed && !self.outbox.generation_is_due()) else { return };
         let parent = common.sb.identity.parent;
         let to = common.greeting.run();
         let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
-        if let Some(cut) = self.sending.cut_mut() {
+        if let Some(cut) = self.outbox.sending.cut_mut() {
             cut.announced();
         }
-    }
-
-    fn cut_reason(&self, why: &str) -> String {
-        let number = self.catch_up.cuts;
-        match self.catch_up.rates.filter(|r| r.dirtied > r.carried) {
-            None => format!("cut {number}: {why}"),
-            Some(Rates { dirtied, carried, .. }) => format!(
-                "cut {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
-                dirtied / KIB,
-                carried / KIB,
-                (dirtied - carried).div_ceil(KIB)
-            ),
-        }
-    }
-
-    /// What the last cut showed, while a catch-up goes by cuts.
-    pub fn cut_rates(&self) -> Option<Rates> {
-        self.catch_up.rates.filter(|_| self.sending.cut().is_some())
-    }
-
-    /// A sync goes by cuts; beside a stream there is none.
-    pub fn goes_by_cuts(&self) -> bool {
-        self.sending.cut().is_some()
-    }
-
-    /// Cuts begun in this catch-up, while it goes by cuts.
-    pub fn cut_number(&self) -> Option<u64> {
-        self.sending.cut().map(|_| self.catch_up.cuts)
-    }
-
-    /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
-    pub fn cut_room(&self, common: &Common, cx: &Cx) -> u64 {
-        let others = self.outgoing_bytes(common) - self.sending.cut().map_or(0, Cut::memory_bytes);
-        common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
-    }
-
-    // ---- reading and saving ----------------------------------------------------------------------------------------
-
-    pub fn cut_mut(&mut self) -> Option<&mut Cut> {
-        self.sending.cut_mut()
-    }
-
-    /// The cut ends without its step. Who waited for it.
-    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) -> VecDeque<u32> {
-        let Some(mut cut) = self.sending.end_cut() else { return VecDeque::new() };
-        if !cut.is_done() {
-            cx.marks.hit(Mark::CutInterrupted);
-        }
-        common.volumes.iter_mut().for_each(|volume| volume.cut = None);
-        common.empty_scratch();
-        cut.take_waiting()
     }
 
     /// Starts reads while the link has use for them.
     pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
         let waits = self.waits_to_resume(common);
         loop {
-            let room = self.cut_room(common, cx);
-            let Some(cut) = self.sending.cut_mut().filter(|_| !waits) else { return };
+            let room = self.outbox.cut_room(common, cx);
+            let Some(cut) = self.outbox.sending.cut_mut().filter(|_| !waits) else { return };
             if !cut.read_next(common, cx, room) {
                 return;
             }
         }
     }
 
-    /// `Ok(true)`: the range stays locked, its content goes to the undo store first.
-    pub fn place_cut_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        slot: u32,
-        read: &CutRead,
-        result: Result<IoDone, IoError>,
-    ) -> Result<bool, GivenUp> {
-        let room = self.cut_room(common, cx);
-        let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };
-        match cut.place_read(common, read, result, room)? {
-            Placed::Held => Ok(false),
-            Placed::ToSpill { buf, crc } => {
-                cut.spill(common, cx, &mut self.scratch, slot, read, (buf, crc))?;
-                Ok(true)
-            }
-        }
-    }
-
-    pub fn spill_done(&mut self, spilled: Spilled, is_saved: bool) -> Result<(), GivenUp> {
-        self.scratch.written();
-        self.sending.cut_mut().map_or(Ok(()), |cut| cut.spilled(spilled, is_saved))
-    }
-
-    /// Reads what the cut has of these regions ahead of a write. False: there is no memory for it yet.
-    pub fn save_for_cut(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, first: u64, last: u64) -> bool {
-        let mut from = first;
-        let longest = longest_read(limits::PART_BYTES_MAX, self.cut_room(common, cx));
-        while let Some((run, next)) = common.volumes.of(id).next_of_cut(from, last, longest) {
-            let bytes = (next - run) * REGION_BYTES;
-            let room = self.cut_room(common, cx);
-            let Some(cut) = self.sending.cut_mut() else { return true };
-            // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
-            if cut.is_short_of_memory(bytes, room) {
-                return false;
-            }
-            cut.read(common, cx, id, run, next, true);
-            from = next;
-        }
-        true
-    }
-
-    /// Something of the cut leaves memory soon: then the write is looked at again.
-    pub fn wait_for_memory_of_cut(&mut self, common: &mut Common, slot: u32) {
-        self.reserve(common, slot);
-        common.slots.write(slot).enter(WriteStage::ForMemory);
-        if let Some(cut) = self.sending.cut_mut() {
-            cut.keep_waiting(slot);
-        }
-    }
-
     /// The peer's confirmations of the cut's numbers. True: it is applied.
     pub fn confirm_cut(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) -> bool {
-        let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_open()) else {
+        let Some(cut) = self.outbox.sending.cut_mut().filter(|cut| cut.is_open()) else {
             // The cut waits to begin, perhaps for what the peer cannot apply.
             self.peer_paused(common, cx, ack.paused);
             return false;
@@ -298,7 +219,7 @@ impl Peer {
     fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::CutEnded);
         self.stall.sync_ended();
-        let Some(cut) = self.sending.cut_mut() else { return };
+        let Some(cut) = self.outbox.sending.cut_mut() else { return };
         self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = cut.end();
         common.greeting.holds_snapshot(from);

@@ -15,12 +15,12 @@ impl Peer {
     /// On a primary: the decision, and the row of the table it comes from.
     pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
         let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
-        let (ours, theirs) = (self.numbers.identity_sent(common), &hello.identity);
+        let (ours, theirs) = (self.outbox.numbers.identity_sent(common), &hello.identity);
         let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
-        let row = row(&ours, theirs, self.unbroken());
+        let row = row(&ours, theirs, self.outbox.unbroken());
         Some((row, row.decision(&ours, theirs)))
     }
 
@@ -32,7 +32,7 @@ impl Peer {
             return true;
         }
         self.reconcile.open_exports(common, cx);
-        let is_full = self.reconcile.take_due_full_sync() && self.full_is_wanted(common);
+        let is_full = self.reconcile.take_due_full_sync() && self.wanted.is_full(common);
         if is_full {
             self.begin_full_sync(common, cx);
         }

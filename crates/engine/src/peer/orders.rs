@@ -13,35 +13,64 @@ use crate::{CommandResult, Output, Store, limits};
 use alloc::format;
 use alloc::string::String;
 
-/// Syncs that an operator typed and that have not begun yet.
+/// Syncs that are wanted and have not begun yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
-    /// In full, over a peer of this generation: what it became since he did not see.
+    /// An operator's: in full, over a peer of this generation: what it became since he did not see.
     full: Option<Generation>,
-    /// What is dirty: without `autosync` nothing else begins it.
+    /// An operator's, of what is dirty: without `autosync` nothing else begins it.
     update: bool,
+    /// One could have begun if this node had a place for it.
+    turn: bool,
 }
 
 impl Wanted {
+    /// A full sync over the peer that is connected is ordered, or is not any more.
+    pub fn order_full(&mut self, common: &Common, full: bool) {
+        self.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
+    }
+
+    pub fn order_update(&mut self) {
+        self.update = true;
+    }
+
     pub fn update_is_done(&mut self) {
         self.update = false;
+    }
+
+    /// What was ordered begins, or is not to begin any more.
+    pub fn forget_orders(&mut self) {
+        (self.full, self.update) = (None, false);
     }
 
     pub fn is_update(self) -> bool {
         self.update
     }
 
-    /// Over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our history meanwhile
-    /// holds none.
-    fn is_full(self, ours: Generation, theirs: Option<Generation>) -> bool {
-        self.full.is_some() && (self.full == theirs || theirs == Some(ours))
+    /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
+    /// history meanwhile holds none.
+    pub fn is_full(self, common: &Common) -> bool {
+        let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
+        self.full.is_some() && (self.full == theirs || theirs == Some(common.sb.identity.generation))
+    }
+
+    /// A sync waits for its turn.
+    pub fn wait_for_turn(&mut self, common: &Common, full: bool) {
+        self.turn = true;
+        if full {
+            self.order_full(common, true);
+        }
+    }
+
+    pub fn take_turn(&mut self) -> bool {
+        core::mem::take(&mut self.turn)
     }
 }
 
 impl Peer {
     /// What was given so far was not given under the promise of this mode.
     pub fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some(stream) = self.sending.stream_mut() {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.promise_anew(cx.now.mono);
         }
         if common.state == State::Replicating {
@@ -53,7 +82,7 @@ impl Peer {
     pub fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
         self.promise_anew(common, cx);
         if common.state == State::Holding {
-            self.promise_from_here();
+            self.outbox.promise_from_here();
         }
     }
 
@@ -83,35 +112,19 @@ impl Peer {
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 
-    /// The peer is taking writes in order and has not applied the last.
-    pub fn peer_is_behind(&self) -> bool {
-        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind(self.numbers.last()))
-    }
-
-    /// A demotion waits for a stream that is open. A peer that has applied every number so far holds no whole image before the sync's end
-    /// has one too.
-    pub fn drains(&self) -> bool {
-        self.stream().is_some_and(|s| s.is_behind(self.numbers.last()) || s.is_open() && s.syncs())
-    }
-
-    /// Whether the peer has all that the stream was given; `None`: there is no stream.
-    pub fn stream_brought_all(&self) -> Option<bool> {
-        self.stream().map(|stream| stream.is_idle(self.numbers.last()) && !stream.syncs())
-    }
-
     pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary already");
         }
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.reconcile.stop(common);
-        self.forget_orders();
+        self.wanted.forget_orders();
         common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(limits::DRAIN_LIMIT) });
         common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
     }
 
     pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
-        self.entropy = entropy;
+        self.outbox.start(entropy);
         let id = common.id();
         let files =
             [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
@@ -124,7 +137,8 @@ impl Peer {
 
     /// The secondary has space again for a sync that was paused; while it was, others took its place.
     pub fn resume_in_turn(&mut self, common: &mut Common, cx: &mut Cx) {
-        (self.catch_up.resumes, self.wants_turn) = (true, true);
+        self.catch_up.resumes = true;
+        self.wanted.wait_for_turn(common, false);
         let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
         self.transition(common, cx, common.state, why);
     }
@@ -144,38 +158,5 @@ impl Peer {
             State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
             _ => "the group is already in step; nothing to do".into(),
         }
-    }
-
-    /// A sync waits for its turn.
-    pub fn waits_for_turn(&mut self, common: &mut Common, full: bool) {
-        self.wants_turn = true;
-        if full {
-            self.order_full(common, true);
-        }
-    }
-
-    /// A full sync over the peer that is connected is ordered, or is not any more.
-    pub fn order_full(&mut self, common: &Common, full: bool) {
-        self.wanted.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
-    }
-
-    pub fn order_update(&mut self) {
-        self.wanted.update = true;
-    }
-
-    /// What was ordered begins, or is not to begin any more.
-    pub fn forget_orders(&mut self) {
-        self.wanted = Wanted::default();
-    }
-
-    /// The operator asked for a full sync.
-    pub fn full_is_wanted(&self, common: &Common) -> bool {
-        let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
-        self.wanted.is_full(common.sb.identity.generation, theirs)
-    }
-
-    /// Whether a place is wanted for a sync that could have begun, now that there is none.
-    pub fn take_want_of_turn(&mut self) -> bool {
-        core::mem::take(&mut self.wants_turn)
     }
 }

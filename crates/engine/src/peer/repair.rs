@@ -48,7 +48,7 @@ impl Peer {
         if common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
             self.passes += 1;
             let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
-            if let Some(stream) = self.sending.stream_mut() {
+            if let Some(stream) = self.outbox.sending.stream_mut() {
                 stream.begin_pass(pass);
             }
         } else {
@@ -58,7 +58,8 @@ impl Peer {
 
     /// Begins what is due, or looks again.
     pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
-        let may_begin = matches!(common.state, State::CatchingUp | State::Replicating) && !self.syncs_in_stream();
+        let may_begin =
+            matches!(common.state, State::CatchingUp | State::Replicating) && !self.outbox.syncs_in_stream();
         if may_begin {
             self.begin_repair(common, cx);
         } else if self.repair.due {
@@ -69,7 +70,7 @@ impl Peer {
 
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
     pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        if let Some(stream) = self.sending.stream_mut() {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
             stream.void_pending(common);
         }
@@ -91,7 +92,7 @@ impl Peer {
 impl Peer {
     /// Nothing is left to repair: the reason why something was is of the past.
     pub fn repair_ended(&mut self, common: &mut Common) {
-        if let Some(stream) = self.sending.stream_mut() {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
         }
         if self.repair.again_at.take().is_some() && common.state == State::Replicating {

@@ -9,7 +9,6 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Decision;
 use crate::formats::wire::{Header, Kind, SyncBegin};
 use crate::ids::*;
-use crate::limits::REGION_BYTES;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::stream::Stream;
@@ -18,7 +17,6 @@ use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
 use crate::shared::reads::ResyncRead;
-use crate::shared::slots::Op;
 use crate::state::{Mode, State};
 use crate::{Event, IoDone, IoError};
 use alloc::string::String;
@@ -37,7 +35,7 @@ impl Common {
 
 impl Peer {
     pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.reconcile.may_sync_in_full() || !self.full_is_wanted(common) {
+        if !self.reconcile.may_sync_in_full() || !self.wanted.is_full(common) {
             return;
         }
         let fits = common.state == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
@@ -49,7 +47,7 @@ impl Peer {
         }
         if !cx.may_sync {
             // Another group took the place while this one's bits were being stored.
-            self.waits_for_turn(common, true);
+            self.wanted.wait_for_turn(common, true);
             return;
         }
         self.begin_sync(common, cx, true);
@@ -66,7 +64,7 @@ impl Peer {
             Some("waiting for 'sync': the operator holds the group in logging")
         } else if common.sb.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
-        } else if !(common.settings.autosync || self.wanted.is_update() || self.full_is_wanted(common)) {
+        } else if !(common.settings.autosync || self.wanted.is_update() || self.wanted.is_full(common)) {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
@@ -74,7 +72,7 @@ impl Peer {
         if let Some(waits) = waits {
             let why = match self.decision(common) {
                 // That one would be refused.
-                Some(Decision::NeedsFullSync(why)) if !self.full_is_wanted(common) => {
+                Some(Decision::NeedsFullSync(why)) if !self.wanted.is_full(common) => {
                     alloc::format!("{why}")
                 }
                 Some(Decision::Refuse(why)) => alloc::format!("{why}"),
@@ -83,10 +81,10 @@ impl Peer {
             self.transition(common, cx, State::Logging, &why);
             return false;
         }
-        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !self.generation_due;
+        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !self.outbox.generation_is_due();
         let may = match self.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
-            Some(Decision::NeedsFullSync(_)) => self.full_is_wanted(common),
+            Some(Decision::NeedsFullSync(_)) => self.wanted.is_full(common),
             _ => false,
         };
         if let Some(wait) = self.stall.left_alone_for(cx.now.mono) {
@@ -130,23 +128,16 @@ impl Peer {
     fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
         common.sb.peer_took_up();
         // Until now the order stood: what ends before the peer has heard of it is begun again.
-        self.forget_orders();
+        self.wanted.forget_orders();
         let ours = common.sb.identity;
         common.greeting.took_up(&ours, begin, dirty);
-    }
-
-    /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
-    /// for it.
-    fn longest_sync_read(&self, common: &Common, cx: &Cx) -> u64 {
-        let most = cx.peer.part_bytes.min(common.settings.queue_bytes / 4).min(self.sync_memory_bytes(common, cx));
-        (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
     }
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         self.passes += 1;
         let pass = Pass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
-        self.begin_stream(cx, Some(pass));
+        self.outbox.begin_stream(cx, Some(pass));
         self.transition(common, cx, State::Syncing, why);
         self.watch_sync(common, cx);
     }
@@ -154,9 +145,9 @@ impl Peer {
     /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
     /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
     fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((attempt, began, nothing_dirty)) = self.stream().and_then(Stream::to_announce) else { return };
-        let recorded = !self.generation_due;
-        let link = cx.peer.link.filter(|_| self.numbers.flushed_through(common, cx, began) && recorded);
+        let Some((attempt, began, nothing_dirty)) = self.outbox.stream().and_then(Stream::to_announce) else { return };
+        let recorded = !self.outbox.generation_is_due();
+        let link = cx.peer.link.filter(|_| self.outbox.numbers.flushed_through(common, cx, began) && recorded);
         let Some(link) = link else { return };
         let from = common.place(began);
         let dirty_bytes = common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
@@ -165,19 +156,9 @@ impl Peer {
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
         cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
-        if let Some(stream) = self.sending.stream_mut() {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.announced();
         }
-    }
-
-    /// A sync is under way, by cuts or in the stream; not a mere repair.
-    pub fn syncs(&self) -> bool {
-        self.sending.syncs()
-    }
-
-    /// A pass over the dirty regions is under way, or a mere repair.
-    pub fn syncs_in_stream(&self) -> bool {
-        self.stream().is_some_and(Stream::has_pass)
     }
 
     pub fn peer_sync_ready(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
@@ -189,7 +170,7 @@ impl Peer {
         if common.state == State::Logging {
             common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
         }
-        match &mut self.sending {
+        match &mut self.outbox.sending {
             Sending::Apart => {}
             Sending::Cut(cut) => {
                 if let Some(from) = cut.peer_is_ready(common, cx.now.mono, attempt) {
@@ -208,19 +189,19 @@ impl Peer {
     pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.announce_sync(common, cx);
         let waits = self.waits_to_resume(common);
-        while !waits && self.stream().is_some_and(|stream| stream.wants_reads(cx)) {
-            let longest = self.longest_sync_read(common, cx);
-            let next = self.sending.stream_mut().and_then(|stream| stream.next_read(common, cx, longest));
-            if next.as_ref().is_some_and(|next| !self.has_room_for_sync(common, cx, next.queued_bytes())) {
+        while !waits && self.outbox.stream().is_some_and(|stream| stream.wants_reads(cx)) {
+            let longest = self.outbox.longest_sync_read(common, cx);
+            let next = self.outbox.sending.stream_mut().and_then(|stream| stream.next_read(common, cx, longest));
+            if next.as_ref().is_some_and(|next| !self.outbox.has_room_for_sync(common, cx, next.queued_bytes())) {
                 return self.is_starved(common, cx.now.mono);
             }
-            let Some(stream) = self.sending.stream_mut() else { return false };
+            let Some(stream) = self.outbox.sending.stream_mut() else { return false };
             stream.had_room(cx.now.mono);
             if let Some(next) = next {
-                stream.read_range(common, cx, &mut self.numbers, &next);
+                stream.read_range(common, cx, &mut self.outbox.numbers, &next);
                 continue;
             }
-            match stream.end_pass(common, cx, &mut self.numbers) {
+            match stream.end_pass(common, cx, &mut self.outbox.numbers) {
                 Ending::GoesOn => {}
                 Ending::Waits => return false,
                 Ending::Repaired => {
@@ -232,18 +213,6 @@ impl Peer {
         false
     }
 
-    /// What a read waited for has its range free.
-    pub fn admit_waiting_read(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let stream = self.sending.stream_mut();
-        if stream.is_some_and(|stream| stream.admit_waiting_read(common, cx, &mut self.numbers, slot)) {
-            return;
-        }
-        // The stream ended while the read waited for its range.
-        if let Some(Op::Resync(read)) = common.slots.take(slot) {
-            common.volumes.of(read.range.volume).let_go(slot);
-        }
-    }
-
     /// What was read for a pass takes its place in the queue. `Err`: it cannot be read, and the sync cannot go on.
     pub fn place_read(
         &mut self,
@@ -252,7 +221,7 @@ impl Peer {
         read: &ResyncRead,
         result: Result<IoDone, IoError>,
     ) -> Result<(), String> {
-        let Some(stream) = self.sending.stream_mut() else { return Ok(()) };
+        let Some(stream) = self.outbox.sending.stream_mut() else { return Ok(()) };
         let placed = stream.place_read(common, cx, read, result);
         if stream.repairs() && !planted(Fault::RepairEndsStream) {
             if let Err(why) = placed {
@@ -265,8 +234,8 @@ impl Peer {
 
     /// The peer's answer to a hash.
     pub fn probe_result(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
-        let last = self.numbers.last();
-        let Some(stream) = self.sending.stream_mut() else { return };
+        let last = self.outbox.numbers.last();
+        let Some(stream) = self.outbox.sending.stream_mut() else { return };
         match stream.probe_result(common, cx, header, last) {
             Ok(true) => self.stall.moved(cx.now.mono),
             Ok(false) => {}
@@ -276,7 +245,8 @@ impl Peer {
 
     /// The sync is over once the peer applied its end.
     pub fn sync_progress(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((applied, bytes)) = self.sending.stream_mut().and_then(|stream| stream.end_sync(cx.now.mono)) else {
+        let Some((applied, bytes)) = self.outbox.sending.stream_mut().and_then(|stream| stream.end_sync(cx.now.mono))
+        else {
             return;
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();

@@ -3,7 +3,9 @@
 use crate::common::Common;
 use crate::context::Cx;
 use crate::limits;
-use crate::peer::Peer;
+use crate::limits::REGION_BYTES;
+use crate::peer::cut::Cut;
+use crate::peer::outbox::Outbox;
 use crate::planted::{Fault, planted};
 use crate::shared::write::WriteStage;
 
@@ -28,7 +30,7 @@ impl Promised {
     }
 }
 
-impl Peer {
+impl Outbox {
     pub fn has_room(&self, common: &mut Common, cx: &Cx, slot: u32) -> bool {
         let Some(stream) = self.stream() else { return true };
         let lone = stream.queue().is_empty() && self.promised.items == 0;
@@ -61,6 +63,13 @@ impl Peer {
         self.promised.give_back(common.slots.write_ref(slot).cost_bytes(limits::PART_BYTES_MIN));
     }
 
+    /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
+    /// for it.
+    pub fn longest_sync_read(&self, common: &Common, cx: &Cx) -> u64 {
+        let most = cx.peer.part_bytes.min(common.settings.queue_bytes / 4).min(self.sync_memory_bytes(common, cx));
+        (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
+    }
+
     /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
     /// memory is.
     pub fn has_room_for_sync(&self, common: &Common, cx: &Cx, bytes: u64) -> bool {
@@ -79,5 +88,11 @@ impl Peer {
         let of_sync = queue.sync_bytes() + stream.sync_waiting_bytes();
         let beside_writers = queue.bytes() > queue.sync_bytes();
         if beside_writers { free.min((cx.allowance / 2).saturating_sub(of_sync)) } else { free }
+    }
+
+    /// What a cut may hold in memory: the queue, which is empty meanwhile, would have had as much.
+    pub fn cut_room(&self, common: &Common, cx: &Cx) -> u64 {
+        let others = self.outgoing_bytes(common) - self.sending.cut().map_or(0, Cut::memory_bytes);
+        common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 }

@@ -140,7 +140,7 @@ impl Peer {
 
     /// Why a write waited so long, if it was not the peer that kept it.
     pub fn waited_for_ourselves(&self, common: &Common, cx: &mut Cx) -> Option<(PauseCause, &'static str)> {
-        let stream = self.stream()?;
+        let stream = self.outbox.stream()?;
         if stream.peer_kept_us(cx.now.mono, common.settings.wait_limit) {
             return None;
         }
@@ -155,7 +155,7 @@ impl Peer {
 
     /// Whether a sync has come to a stand; if not, it is looked at again.
     pub fn has_stalled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        if matches!(common.state, State::Paused(_)) && self.syncs() {
+        if matches!(common.state, State::Paused(_)) && self.outbox.syncs() {
             // Its time begins when it goes on.
             common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
             return false;
@@ -163,7 +163,7 @@ impl Peer {
         if common.state != State::Syncing || cx.peer.link.is_none() {
             return false;
         }
-        if !self.sending.owes(self.numbers.last()) {
+        if !self.outbox.sending.owes(self.outbox.numbers.last()) {
             // It is we who are slow.
             self.stall.moved(cx.now.mono);
         }
@@ -178,7 +178,7 @@ impl Peer {
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
     pub fn is_starved(&self, common: &Common, now: Mono) -> bool {
-        let Some(had_room_at) = self.stream().and_then(Stream::sync_had_room_at) else { return false };
+        let Some(had_room_at) = self.outbox.stream().and_then(Stream::sync_had_room_at) else { return false };
         let long = now.since(had_room_at) >= limits::SYNC_STARVED_AFTER;
         let moves = self.stall.still_for(now) < limits::SYNC_STARVED_AFTER;
         long && moves && common.state == State::Syncing
@@ -186,7 +186,9 @@ impl Peer {
 
     /// Whether writers would wait for a peer that was given up and gave no sign since.
     pub fn waits_in_vain(&self, common: &Common) -> bool {
-        self.stall.unanswered && common.state == State::Syncing && self.stream().is_some_and(|stream| !stream.is_open())
+        self.stall.unanswered
+            && common.state == State::Syncing
+            && self.outbox.stream().is_some_and(|stream| !stream.is_open())
     }
 
     /// Begins to watch a sync.

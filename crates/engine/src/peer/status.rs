@@ -22,24 +22,24 @@ pub(crate) struct Behind {
 
 impl Peer {
     pub fn sync_is_ordered(&self, common: &Common) -> bool {
-        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.full_is_wanted(common);
-        waits && common.role() == Role::Primary && !self.syncs()
+        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.is_full(common);
+        waits && common.role() == Role::Primary && !self.outbox.syncs()
     }
 
     pub fn sync_status(&self) -> Option<SyncStatus> {
-        let before = self.catch_up.sent_bytes;
-        if let Some(cut) = self.sending.cut() {
-            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.cut_rates(), cut.progress());
+        let before = self.catch_up.sent_bytes();
+        if let Some(cut) = self.outbox.sending.cut() {
+            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.catch_up.rates(), cut.progress());
             return Some(SyncStatus {
                 done_bytes,
                 total_bytes,
                 sent_bytes: before + payload_bytes,
-                cut: self.cut_number(),
+                cut: Some(self.catch_up.cuts()),
                 dirtied_bytes_per_s: rates.map(|r| r.dirtied),
                 carried_bytes_per_s: rates.map(|r| r.carried),
             });
         }
-        self.stream()?.sync_progress().map(|(done_bytes, total_bytes, sent_bytes)| SyncStatus {
+        self.outbox.stream()?.sync_progress().map(|(done_bytes, total_bytes, sent_bytes)| SyncStatus {
             done_bytes,
             total_bytes,
             sent_bytes: before + sent_bytes,
@@ -52,8 +52,8 @@ impl Peer {
     // ---- the primary's half ----------------------------------------------------------------------------------------
 
     pub fn behind(&self, common: &Common, now: Now) -> Behind {
-        let in_order = self.stream().filter(|stream| !stream.has_pass());
-        let in_step = in_order.is_some_and(|stream| stream.has_applied(self.numbers.last()));
+        let in_order = self.outbox.stream().filter(|stream| !stream.has_pass());
+        let in_step = in_order.is_some_and(|stream| stream.has_applied(self.outbox.numbers.last()));
         let wall = if in_step { now.wall } else { self.reached.wall() };
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.

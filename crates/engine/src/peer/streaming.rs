@@ -6,13 +6,10 @@ use crate::formats::wire::{Ack, Header};
 use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
-use crate::peer::stream::Stream;
-use crate::peer::stream::pass::Pass;
-use crate::shared::link::LinkUse;
 use crate::shared::marks::Mark;
 use crate::shared::volume::Who;
 use crate::state::{Mode, Pause, State};
-use crate::{Event, SendPayload, limits};
+use crate::{SendPayload, limits};
 
 /// What a lost link takes away.
 pub(crate) enum Lost {
@@ -27,31 +24,10 @@ pub(crate) enum Lost {
 }
 
 impl Peer {
-    /// The ordered stream, if there is one.
-    pub fn stream(&self) -> Option<&Stream> {
-        self.sending.stream()
-    }
-
-    pub fn streams(&self) -> bool {
-        self.stream().is_some()
-    }
-
-    /// Nothing is sent, in no way.
-    pub fn is_apart(&self) -> bool {
-        self.sending.is_apart()
-    }
-
-    /// A new stream: numbers from here on travel in order.
-    pub fn begin_stream(&mut self, cx: &Cx, pass: Option<Pass>) {
-        assert!(!self.streams(), "a stream ends before the next one begins");
-        let stream = Stream::new(self.numbers.last(), cx.now.mono, self.high_water, pass);
-        self.sending = Sending::Stream(stream);
-    }
-
     /// The peer's three confirmations and its window, while there is no cut. True: they were taken.
     pub fn confirm(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
-        let last = self.numbers.last();
-        let Some(stream) = self.sending.stream_mut() else { return false };
+        let last = self.outbox.numbers.last();
+        let Some(stream) = self.outbox.sending.stream_mut() else { return false };
         if !stream.is_open() && stream.has_pass() {
             // The sync waits to begin for what the peer cannot apply.
             self.peer_paused(common, cx, ack.paused);
@@ -74,14 +50,14 @@ impl Peer {
         if ack.wants_flush {
             self.flush_for_peer(common, cx);
         }
-        self.clear_bits(common, cx);
+        self.outbox.clear_bits(common, cx);
         true
     }
 
     /// Confirmations were taken, and writers have their answers.
     pub fn go_on_confirmed(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack) {
         self.sync_progress(common, cx);
-        if !self.syncs() {
+        if !self.outbox.syncs() {
             // In the middle of a sync the peer can present nothing newer than before it.
             self.reached.reach(cx.now.mono, ack.applied_wall, ack.applied);
         }
@@ -90,15 +66,15 @@ impl Peer {
 
     /// Takes up the mode's promise once the backlog is small. True: it holds from now on.
     pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let Some(stream) = self.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
+        let Some(stream) = self.outbox.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
         if !stream.is_promised() && !stream.may_promise(cx.now.mono, common.settings.mode) {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             return false;
         }
-        stream.promise_from(self.numbers.last());
+        stream.promise_from(self.outbox.numbers.last());
         let Some(from) = stream.holds_promise() else { return false };
         // What was given before the promise may be answered under it: then it is durable here too.
-        if common.settings.mode == Mode::Sync && !self.numbers.flushed_through(common, cx, from) {
+        if common.settings.mode == Mode::Sync && !self.outbox.numbers.flushed_through(common, cx, from) {
             return false;
         }
         self.transition(common, cx, State::Replicating, "");
@@ -107,31 +83,9 @@ impl Peer {
         true
     }
 
-    /// From the next number on writers wait as the mode says: in `holding` nobody is answered alone.
-    pub fn promise_from_here(&mut self) {
-        if let Some(stream) = self.sending.stream_mut() {
-            stream.promise_from(self.numbers.last());
-        }
-    }
-
-    /// What was outstanding is covered by its bits, which are set already (rule 10).
-    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        let Some(stream) = self.sending.end_stream() else { return };
-        self.high_water = stream.queue().high_water();
-        self.repair.forget_pause();
-        if stream.has_pass() {
-            cx.marks.hit(Mark::SyncInterrupted);
-        }
-        common.volumes.iter_mut().for_each(|v| v.forget_stream());
-        let (items, bytes) = (stream.queue().len(), stream.queue().bytes());
-        if items > 0 {
-            cx.event(common.id(), Event::QueueDropped { items, bytes, why: why.into() });
-        }
-    }
-
     /// The session ended: what of that which is sent outlives it.
     pub fn link_lost(&mut self, common: &mut Common, cx: &mut Cx) -> Lost {
-        let stream = match &mut self.sending {
+        let stream = match &mut self.outbox.sending {
             Sending::Apart => return Lost::Nothing,
             Sending::Cut(_) => return Lost::Sync,
             Sending::Stream(stream) => stream,
@@ -157,7 +111,7 @@ impl Peer {
     pub fn continue_stream(&mut self, common: &mut Common, cx: &mut Cx, received: Seq, granted_bytes: u64) {
         cx.marks.hit(Mark::QueueContinued);
         let held = common.state == State::Holding;
-        let stream = self.sending.stream_mut().expect("only an existing stream continues");
+        let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
         if stream.queue().unsent_bytes() > 0 {
             cx.marks.hit(Mark::QueueRewound);
@@ -171,11 +125,11 @@ impl Peer {
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let last = self.numbers.last();
-        let (owed, frame) = match &mut self.sending {
+        let last = self.outbox.numbers.last();
+        let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
-                let flushed = self.numbers.flush_point(common);
+                let flushed = self.outbox.numbers.flush_point(common);
                 (stream.owes(last), stream.next_frame(common, cx, flushed)?)
             }
             Sending::Cut(cut) => (cut.peer_owes(), cut.next_frame(common, cx)?),
@@ -186,16 +140,9 @@ impl Peer {
         Some(frame)
     }
 
-    /// What this group is to its link.
-    pub fn link_use(&self, common: &Common) -> LinkUse {
-        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
-        let awaited = promises && self.stream().is_some_and(Stream::is_promised);
-        LinkUse { sends: !self.is_apart(), awaited }
-    }
-
     /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
     pub fn was_begun(&self, attempt: u64) -> bool {
-        (1..=self.passes).contains(&attempt) && !self.sending.is_to_begin(attempt)
+        (1..=self.passes).contains(&attempt) && !self.outbox.sending.is_to_begin(attempt)
     }
 
     /// The peer's journal fills with writes that are not flushed here: flush, and tell it.
@@ -204,7 +151,7 @@ impl Peer {
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
             if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
-                self.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
+                self.outbox.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
             }
         }
         self.tell_primary_state(common, cx);
@@ -220,7 +167,7 @@ impl Peer {
     pub fn peer_paused(&mut self, common: &mut Common, cx: &mut Cx, paused: Option<Pause>) {
         self.catch_up.resumes = false;
         if matches!(common.state, State::Paused(_)) && paused.map(State::Paused) != Some(common.state) {
-            if paused.is_none() && self.syncs() && !cx.may_sync {
+            if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
                 return self.resume_in_turn(common, cx);
             }
             self.resume(common, cx);
@@ -233,10 +180,16 @@ impl Peer {
     }
 
     pub fn resume(&mut self, common: &mut Common, cx: &mut Cx) {
-        let back = if self.syncs() { State::Syncing } else { State::CatchingUp };
+        let back = if self.outbox.syncs() { State::Syncing } else { State::CatchingUp };
         self.catch_up.resumes = false;
         self.stall.moved(cx.now.mono);
         self.transition(common, cx, back, "the secondary has space again");
+    }
+
+    /// The stream ends, and with it what put off a repair.
+    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.repair.forget_pause();
+        self.outbox.end_stream(common, cx, why);
     }
 }
 

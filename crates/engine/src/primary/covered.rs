@@ -24,12 +24,12 @@ impl Primary {
             return common.fail_unnumbered(cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        let generation_due = self.peer.want_generation(common, cx);
+        let generation_due = self.peer.outbox.want_generation(common, cx);
         if !generation_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
         cx.marks.hit(Mark::WaitedForActivityLog);
-        self.peer.reserve(common, slot);
+        self.peer.outbox.reserve(common, slot);
         common.slots.write(slot).enter(WriteStage::ForRecord);
         common.activity.cold.push_back(slot);
         self.pump_activity(common, cx);
@@ -37,8 +37,8 @@ impl Primary {
 
     /// A stream may have begun since it was let in without one, when there was room for everybody.
     pub fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        if !self.peer.has_room(common, cx, slot) {
-            if !self.peer.syncs() {
+        if !self.peer.outbox.has_room(common, cx, slot) {
+            if !self.peer.outbox.syncs() {
                 return self.wait_for_room_again(common, cx, slot);
             }
             self.turn_to_cuts(common, cx);
@@ -97,9 +97,9 @@ impl Primary {
         while let Some(&slot) = common.activity.cold.get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
             if !planted(Fault::GenerationForgotten) {
-                self.peer.want_generation(common, cx);
+                self.peer.outbox.want_generation(common, cx);
             }
-            if self.peer.generation_is_due() {
+            if self.peer.outbox.generation_is_due() {
                 return;
             }
             let op = common.slots.write(slot);
@@ -122,7 +122,7 @@ impl Primary {
     /// The group failed: whoever waits for the log is told.
     pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = common.activity.cold.pop_front() {
-            self.peer.unreserve(common, slot);
+            self.peer.outbox.unreserve(common, slot);
             let id = common.slots.write(slot).volume;
             common.volumes.of(id).announced.retain(|a| a.slot != slot);
             common.volumes.of(id).release(slot);

@@ -25,7 +25,7 @@ impl Primary {
 
     /// The cut ends without its step: what belonged to it is still dirty.
     pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waiting = self.peer.drop_cut(common, cx);
+        let waiting = self.peer.outbox.drop_cut(common, cx);
         self.let_go_on(common, cx, waiting);
     }
 
@@ -58,7 +58,7 @@ impl Primary {
 
     pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         let Some(&Op::Cut(read)) = common.slots.get(slot) else { unreachable!("checked by the caller") };
-        let is_spilled = match self.peer.place_cut_read(common, cx, slot, &read, result) {
+        let is_spilled = match self.peer.outbox.place_cut_read(common, cx, slot, &read, result) {
             Ok(is_spilled) => is_spilled,
             Err(given_up) => {
                 self.give_up_cut(common, cx, &given_up);
@@ -79,7 +79,7 @@ impl Primary {
         let Some(Op::CutSpill(spilled)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         // Before anything else may be given the slot.
         common.volumes.of(spilled.volume).release(slot);
-        if let Err(given_up) = self.peer.spill_done(spilled, result.is_ok()) {
+        if let Err(given_up) = self.peer.outbox.spill_done(spilled, result.is_ok()) {
             self.give_up_cut(common, cx, &given_up);
         }
         self.wake_range_waiters(common, cx, spilled.volume);
@@ -92,7 +92,7 @@ impl Primary {
         spilled: Spilled,
         result: Result<IoDone, IoError>,
     ) {
-        if let Some(Err(given_up)) = self.peer.cut_mut().map(|cut| cut.fetched(spilled, result)) {
+        if let Some(Err(given_up)) = self.peer.outbox.cut_mut().map(|cut| cut.fetched(spilled, result)) {
             self.give_up_cut(common, cx, &given_up);
         }
     }
@@ -107,7 +107,7 @@ impl Primary {
     ) {
         common.volumes.of(question.volume).release(slot);
         common.slots.take(slot);
-        if let Some(cut) = self.peer.cut_mut() {
+        if let Some(cut) = self.peer.outbox.cut_mut() {
             cut.hole_found(common, cx, question, result);
         }
         self.wake_range_waiters(common, cx, question.volume);
@@ -120,25 +120,25 @@ impl Primary {
         let (id, offset, length) = common.slots.write(slot).range();
         let (first, last) = region_span(offset, length);
         let spared = common.volumes.of(id).unshipped_in(first, last) == 0 || planted(Fault::CutNotSaved);
-        if spared || !self.peer.goes_by_cuts() {
+        if spared || !self.peer.outbox.goes_by_cuts() {
             return false;
         }
         cx.marks.hit(Mark::CutSavedRegion);
         common.give_back_range(slot);
-        if self.peer.save_for_cut(common, cx, id, first, last) {
+        if self.peer.outbox.save_for_cut(common, cx, id, first, last) {
             // Whole regions: one that is being written now is read when that is done, and the write comes after.
-            self.peer.wait_for_range(common, slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);
+            self.peer.outbox.wait_for_range(common, slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);
             return true;
         }
         cx.marks.hit(Mark::CutSaveWaited);
-        self.peer.wait_for_memory_of_cut(common, slot);
+        self.peer.outbox.wait_for_memory_of_cut(common, slot);
         self.wake_range_waiters(common, cx, id);
         true
     }
 
     /// There may be memory by now.
     fn retry_saves_for_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waiting = self.peer.cut_mut().map(Cut::take_waiting).unwrap_or_default();
+        let waiting = self.peer.outbox.cut_mut().map(Cut::take_waiting).unwrap_or_default();
         self.let_go_on(common, cx, waiting);
     }
 

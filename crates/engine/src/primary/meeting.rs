@@ -19,7 +19,7 @@ impl Primary {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
-        if common.role() == Role::Primary && holds && promises && self.peer.streams() {
+        if common.role() == Role::Primary && holds && promises && self.peer.outbox.streams() {
             return self.stream_lost(common, cx, why);
         }
         self.fall_if_primary(common, cx, why);
@@ -65,14 +65,14 @@ impl Primary {
         match decision {
             _ if failed => self.peer_failed(common, cx),
             Decision::Continue(_) | Decision::UpdateSync if !self.reconcile(common, cx) => {
-                if self.peer.streams() {
+                if self.peer.outbox.streams() {
                     self.fail_held(common, cx);
                     self.fall_to_logging(common, cx, "the peer holds differences of its own");
                 }
             }
-            Decision::Continue(received) if self.peer.streams() => {
+            Decision::Continue(received) if self.peer.outbox.streams() => {
                 self.continue_stream(common, cx, received, granted);
-                if self.peer.full_is_wanted(common) {
+                if self.peer.wanted.is_full(common) {
                     self.sync_in_turn(common, cx, true);
                 }
             }
@@ -82,7 +82,7 @@ impl Primary {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
-                if self.peer.full_is_wanted(common) {
+                if self.peer.wanted.is_full(common) {
                     // The operator has asked for it already, and it waited for its turn.
                     self.sync_in_turn(common, cx, true);
                 } else if self.peer.reconcile.reconciles_fork(common, cx) {
@@ -153,7 +153,7 @@ impl Primary {
 
     /// Something that stood in the way of a sync is done.
     pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.is_apart() {
+        if self.peer.outbox.is_apart() {
             self.meet_peer(common, cx);
         }
     }

@@ -15,7 +15,7 @@ impl Primary {
     pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
         cx.marks.hit(Mark::ModeChangedLive);
         if common.settings.mode == Mode::Logging {
-            self.peer.forget_orders();
+            self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
         self.peer.promise_anew(common, cx);
@@ -24,7 +24,7 @@ impl Primary {
         }
         self.wait_as_the_mode_says(common, cx);
         if common.state == State::Holding {
-            self.peer.promise_from_here();
+            self.peer.outbox.promise_from_here();
         }
         self.take_up_promise(common, cx);
         self.try_autosync(common, cx);
@@ -48,7 +48,7 @@ impl Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         common.sb.held_in_logging();
-        self.peer.forget_orders();
+        self.peer.wanted.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
         let text = "writes are marked, not sent, until 'sync'".to_string();
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
@@ -57,7 +57,7 @@ impl Primary {
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
     /// what waits for that waits no longer. What is left of the sync stays marked.
     pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.syncs_in_stream() {
+        if self.peer.outbox.syncs_in_stream() {
             self.fall_to_logging(
                 common,
                 cx,
@@ -69,7 +69,7 @@ impl Primary {
     /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
     pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.peer.waits_for_turn(common, full);
+            self.peer.wanted.wait_for_turn(common, full);
             if common.state == State::Logging {
                 self.peer.transition(
                     common,
@@ -80,9 +80,9 @@ impl Primary {
             }
             return false;
         }
-        let full = self.peer.full_is_wanted(common) || full;
-        self.peer.order_full(common, full);
-        if !self.peer.is_apart() {
+        let full = self.peer.wanted.is_full(common) || full;
+        self.peer.wanted.order_full(common, full);
+        if !self.peer.outbox.is_apart() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
             self.fail_held(common, cx);
             self.fall_to_logging(common, cx, "the operator asked for a sync");

@@ -28,7 +28,7 @@ impl Primary {
     /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
     /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
     pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.goes_by_cuts() {
+        if self.peer.outbox.goes_by_cuts() {
             return self.pump_cut(common, cx);
         }
         if self.peer.pump_resync(common, cx) {

@@ -15,7 +15,7 @@ use crate::state::{Mode, Policy, State};
 impl Primary {
     /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
     pub fn ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
-        if self.peer.goes_by_cuts() {
+        if self.peer.outbox.goes_by_cuts() {
             return self.cut_ack(common, cx, ack, recalls);
         }
         if !self.peer.confirm(common, cx, &ack, recalls) {
@@ -28,7 +28,7 @@ impl Primary {
     }
 
     pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(stream) = self.peer.stream() else { return };
+        let Some(stream) = self.peer.outbox.stream() else { return };
         while let Some((last, slot)) = self.waiters.first_for_peer() {
             if !stream.has(common.slots.write(slot).level, last) {
                 break;
@@ -43,7 +43,7 @@ impl Primary {
     /// Once the group is in step and has all that was held, the next loss of the link opens a window of its own.
     fn end_window(&mut self, common: &mut Common) {
         let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
-        let back = self.peer.stream().map(Stream::catching_up_since);
+        let back = self.peer.outbox.stream().map(Stream::catching_up_since);
         if common.state == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
             self.window.forget();
         }
@@ -64,7 +64,7 @@ impl Primary {
 
     /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
     pub fn fall_to_logging(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        if self.peer.streams() {
+        if self.peer.outbox.streams() {
             self.end_stream(common, cx, why);
         }
         self.drop_cut(common, cx);
@@ -85,7 +85,7 @@ impl Primary {
                 while let Some(slot) = self.waiters.for_peer_at(at) {
                     at += 1;
                     common.slots.write(slot).level = Level::Received;
-                    self.peer.numbers.stand_alone(common, cx, slot);
+                    self.peer.outbox.numbers.stand_alone(common, cx, slot);
                 }
                 self.release_acked(common, cx);
             }
@@ -97,7 +97,7 @@ impl Primary {
     fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
-            self.peer.numbers.stand_alone(common, cx, slot);
+            self.peer.outbox.numbers.stand_alone(common, cx, slot);
             common.finish(cx, slot);
         }
     }
@@ -117,7 +117,7 @@ impl Primary {
         }
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         if holds && matches!(common.settings.mode, Mode::Sync | Mode::Nearsync) {
-            self.peer.promise_from_here();
+            self.peer.outbox.promise_from_here();
         }
         match (common.settings.mode, common.settings.policy) {
             (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),

@@ -113,7 +113,7 @@ impl Primary {
     pub fn fail_held(&mut self, common: &mut Common, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
-        let promised = self.peer.stream().is_some_and(Stream::is_promised);
+        let promised = self.peer.outbox.stream().is_some_and(Stream::is_promised);
         let held = promised || !self.waiters.nobody_waits_for_peer() || common.state == State::Holding;
         if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(common, cx);

@@ -18,7 +18,7 @@ use core::time::Duration;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
-use crate::peer::flush::Numbered;
+use crate::peer::outbox::Numbered;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
@@ -63,12 +63,12 @@ impl Primary {
             common.record_flush(cx, id, through, recorded);
         }
         if !common.volumes.of(id).flush_now.is_empty() {
-            self.peer.numbers.begin_flush(common, cx, id);
+            self.peer.outbox.numbers.begin_flush(common, cx, id);
         }
-        self.peer.numbers.begin_late_flush(common, cx, id);
+        self.peer.outbox.numbers.begin_late_flush(common, cx, id);
         // The timer may have met this flush, which does not cover what was written beside it.
-        self.peer.numbers.want_flush_for_bits(common, cx, id);
-        self.peer.clear_bits(common, cx);
+        self.peer.outbox.numbers.want_flush_for_bits(common, cx, id);
+        self.peer.outbox.clear_bits(common, cx);
         self.take_up_promise(common, cx);
         self.peer.tell_of_flush(common, cx);
         Ok(())
@@ -94,15 +94,15 @@ impl Primary {
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {
-                self.peer.unreserve(common, slot);
+                self.peer.outbox.unreserve(common, slot);
                 self.take_range(common, cx, slot);
             }
             WriteStage::ForRecord => {
-                self.peer.unreserve(common, slot);
+                self.peer.outbox.unreserve(common, slot);
                 self.go_hot_in_its_room(common, cx, slot);
             }
             WriteStage::ForMemory => {
-                self.peer.unreserve(common, slot);
+                self.peer.outbox.unreserve(common, slot);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
@@ -111,10 +111,10 @@ impl Primary {
 
     /// It has arrived: those who wait for room are before it.
     fn take_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        if self.waiters.nobody_waits_for_room() && self.peer.has_room(common, cx, slot) {
+        if self.waiters.nobody_waits_for_room() && self.peer.outbox.has_room(common, cx, slot) {
             return self.go_for_range(common, cx, slot);
         }
-        if self.peer.streams() && self.peer.syncs() {
+        if self.peer.outbox.streams() && self.peer.outbox.syncs() {
             self.turn_to_cuts(common, cx);
             return self.go_for_range(common, cx, slot);
         }
@@ -143,7 +143,7 @@ impl Primary {
                 if planted(Fault::NumberedAfterAnswer) {
                     common.answer_early(cx, slot);
                 }
-                self.peer.wait_for_range(common, slot, offset, length);
+                self.peer.outbox.wait_for_range(common, slot, offset, length);
             }
         }
     }
@@ -151,7 +151,7 @@ impl Primary {
     /// Lets blocked writers in while there is room.
     pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = self.waiters.first_for_room() {
-            if matches!(common.state, State::Failed(_)) || !self.peer.has_room(common, cx, slot) {
+            if matches!(common.state, State::Failed(_)) || !self.peer.outbox.has_room(common, cx, slot) {
                 return;
             }
             self.waiters.leave_room();
@@ -174,19 +174,19 @@ impl Primary {
             if matches!(common.slots.get(slot), Some(Op::Write(_))) {
                 self.go_on(common, cx, slot);
             } else {
-                self.peer.admit_waiting_read(common, cx, slot);
+                self.peer.outbox.admit_waiting_read(common, cx, slot);
             }
         }
         common.volumes.of(volume).is_waking = false;
     }
 
     pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        self.peer.numbers.watch_clock(common, cx);
+        self.peer.outbox.numbers.watch_clock(common, cx);
         if self.saves_for_cut(common, cx, slot) {
             return;
         }
         let op = common.slots.write(slot).clone();
-        let Numbered { first, last, level, part_bytes } = self.peer.number_write(common, cx, &op);
+        let Numbered { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
         let streamed = part_bytes.is_some();
         let volume = common.volumes.of(op.volume);
         volume.mark_write(op.offset, op.length, last, streamed);
@@ -229,7 +229,7 @@ impl Primary {
             Ok(()) => {
                 common.slots.write(slot).enter(WriteStage::Here);
                 if op.fua && others_unflushed {
-                    self.peer.numbers.flush_write(common, cx, slot, op.volume);
+                    self.peer.outbox.numbers.flush_write(common, cx, slot, op.volume);
                 }
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
@@ -238,8 +238,8 @@ impl Primary {
         common.finish(cx, slot);
         self.wake_range_waiters(common, cx, op.volume);
         self.take_up_promise(common, cx);
-        self.peer.numbers.begin_late_flush(common, cx, op.volume);
-        self.peer.numbers.want_flush_for_bits(common, cx, op.volume);
+        self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
+        self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
         if !common.activity.cold.is_empty() {
             self.pump_activity(common, cx);
         }
@@ -251,7 +251,7 @@ impl Primary {
             return cx.reply(id, Err(IoError::Io));
         }
         match request {
-            Request::Flush => self.peer.numbers.request_flush(common, cx, volume, id),
+            Request::Flush => self.peer.outbox.numbers.request_flush(common, cx, volume, id),
             Request::Write { offset, length, buf, fua } => {
                 self.request_write(common, cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
             }
