@@ -47,7 +47,7 @@ pub(crate) struct Peer {
     passes: u64,
     repair: Repair,
     pub reconcile: Reconcile,
-    stall: Stall,
+    pub stall: Stall,
     pub wanted: Wanted,
 }
 

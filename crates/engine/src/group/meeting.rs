@@ -83,7 +83,7 @@ impl Group {
             self.common.greeting.keep_early(hello);
             return;
         }
-        self.primary.peer.moved(cx.now.mono);
+        self.primary.peer.stall.moved(cx.now.mono);
         let failed = hello.failed;
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {

@@ -104,7 +104,7 @@ impl Group {
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
         let overrules = full || self.common.sb.changed_outside;
         self.common.sb.sync_ordered();
-        self.primary.peer.ordered(cx.now.mono);
+        self.primary.peer.stall.ordered(cx.now.mono);
         if overrules {
             self.primary.peer.reconcile.ask_nothing(&mut self.common, cx);
         } else {

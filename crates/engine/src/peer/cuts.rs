@@ -161,7 +161,7 @@ impl Peer {
         self.catch_up.last_bytes = total_bytes;
         let reason = self.catch_up.reason(why);
         self.transition(common, cx, State::Syncing, &reason);
-        self.watch_sync(common, cx);
+        self.stall.watch_sync(common, cx);
     }
 
     /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.

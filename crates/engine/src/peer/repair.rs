@@ -36,38 +36,6 @@ impl Repair {
 }
 
 impl Peer {
-    fn begin_repair(&mut self, common: &mut Common, cx: &mut Cx) {
-        let now = cx.now.mono;
-        if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
-            return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
-        }
-        if !core::mem::take(&mut self.repair.due) {
-            return;
-        }
-        let mut skipped = 0;
-        if common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
-            self.passes += 1;
-            let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
-            if let Some(stream) = self.outbox.sending.stream_mut() {
-                stream.begin_pass(pass);
-            }
-        } else {
-            self.repair_ended(common);
-        }
-    }
-
-    /// Begins what is due, or looks again.
-    pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
-        let may_begin =
-            matches!(common.state, State::CatchingUp | State::Replicating) && !self.outbox.syncs_in_stream();
-        if may_begin {
-            self.begin_repair(common, cx);
-        } else if self.repair.due {
-            // A sync or a pause is under way: look again after it.
-            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
-        }
-    }
-
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
     pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         if let Some(stream) = self.outbox.sending.stream_mut() {
@@ -86,6 +54,34 @@ impl Peer {
             self.repair.again_at = Some(now);
         }
         is_put_off
+    }
+
+    /// Begins what is due in a running stream, or looks again.
+    pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
+        let now = cx.now.mono;
+        let in_order = matches!(common.state, State::CatchingUp | State::Replicating);
+        if !in_order || self.outbox.syncs_in_stream() {
+            if self.repair.due {
+                // A sync or a pause is under way: look again after it.
+                common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+            }
+            return;
+        }
+        if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
+            return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
+        }
+        if !core::mem::take(&mut self.repair.due) {
+            return;
+        }
+        let mut skipped = 0;
+        if !common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+            return self.repair_ended(common);
+        }
+        self.passes += 1;
+        let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.begin_pass(pass);
+        }
     }
 }
 

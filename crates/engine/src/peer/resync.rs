@@ -139,7 +139,7 @@ impl Peer {
         let pass = Pass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
         self.outbox.begin_stream(cx, Some(pass));
         self.transition(common, cx, State::Syncing, why);
-        self.watch_sync(common, cx);
+        self.stall.watch_sync(common, cx);
     }
 
     /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier

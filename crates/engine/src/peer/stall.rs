@@ -50,7 +50,7 @@ impl Stall {
     }
 
     /// It is given up, and left alone for so long.
-    fn give_up(&mut self, cx: &mut Cx) -> Duration {
+    pub fn give_up(&mut self, cx: &mut Cx) -> Duration {
         let hold_off = Stall::hold_off(self.times);
         if self.times > 0 {
             cx.marks.hit(Mark::StalledAgain);
@@ -109,33 +109,19 @@ impl Stall {
     pub fn sync_ended(&mut self) {
         (self.times, self.unanswered) = (0, false);
     }
+
+    /// Begins to watch a sync.
+    pub fn watch_sync(&mut self, common: &Common, cx: &mut Cx) {
+        self.moved(cx.now.mono);
+        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+    }
 }
 
 impl Peer {
-    /// It is connected but of no use, and is left alone for so long.
-    pub fn give_up(&mut self, cx: &mut Cx) -> Duration {
-        self.stall.give_up(cx)
-    }
-
-    /// What was given up was no fault of the peer's.
-    pub fn not_the_peers(&mut self, cause: PauseCause) {
-        self.stall.not_the_peers(cause);
-    }
-
     /// The peer is well: one pause, never a longer one, and no stream that would fill up again at once.
     pub fn pause(&mut self, now: Mono, cause: PauseCause) {
         self.stall.pause(now, cause);
         self.keep_from_stream(now);
-    }
-
-    /// The operator wants a sync, which does not wait.
-    pub fn ordered(&mut self, now: Mono) {
-        self.stall.ordered(now);
-    }
-
-    /// It showed progress.
-    pub fn moved(&mut self, now: Mono) {
-        self.stall.moved(now);
     }
 
     /// Why a write waited so long, if it was not the peer that kept it.
@@ -189,12 +175,6 @@ impl Peer {
         self.stall.unanswered
             && common.state == State::Syncing
             && self.outbox.stream().is_some_and(|stream| !stream.is_open())
-    }
-
-    /// Begins to watch a sync.
-    pub fn watch_sync(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.stall.moved(cx.now.mono);
-        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
     }
 }
 

@@ -33,7 +33,7 @@ impl Primary {
     fn give_up_cut(&mut self, common: &mut Common, cx: &mut Cx, given_up: &GivenUp) {
         cx.marks.hit(Mark::CutGivenUp);
         self.give_up_session(common, cx, &given_up.why);
-        self.peer.not_the_peers(given_up.cause);
+        self.peer.stall.not_the_peers(given_up.cause);
     }
 
     /// Starts reads while the link has use for them.

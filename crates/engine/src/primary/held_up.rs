@@ -96,7 +96,7 @@ impl Primary {
                 "writers were held up for too long: more is written than the link carries",
             );
             // It stood still for nobody.
-            self.peer.not_the_peers(PauseCause::LinkWasFull);
+            self.peer.stall.not_the_peers(PauseCause::LinkWasFull);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::primary::Primary;
 impl Primary {
     /// The peer is connected but of no use: fall to logging and leave it alone for a while.
     pub fn give_up_session(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        let hold_off = self.peer.give_up(cx);
+        let hold_off = self.peer.stall.give_up(cx);
         self.fall_to_logging(common, cx, why);
         common.set_timer(cx, GroupTimer::Autosync, hold_off);
     }
@@ -17,7 +17,7 @@ impl Primary {
     /// A read or a write that a sync needs failed on this node: it begins again after a pause, and clients are served meanwhile.
     pub fn pause_for_own_store(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         self.give_up_session(common, cx, why);
-        self.peer.not_the_peers(PauseCause::OwnStoreFailed);
+        self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
     }
 
     /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
