@@ -1,7 +1,6 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
 
 use alloc::format;
-use alloc::string::String;
 use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
@@ -19,6 +18,7 @@ use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Lifecycle, Phase, Then};
 use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
+use crate::shared::standing::Standing;
 use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
@@ -42,9 +42,7 @@ pub(crate) struct Common {
     pub node: NodeId,
     pub settings: Settings,
     pub lifecycle: Lifecycle,
-    pub state: State,
-    /// Why the state is what it is, for people.
-    pub reason: String,
+    pub standing: Standing,
     pub sb: SuperWriter,
     pub volumes: Volumes,
     pub bitmap: BitmapWriter,
@@ -66,8 +64,7 @@ impl Common {
             node,
             settings: config.settings,
             lifecycle: Lifecycle::new(),
-            state: State::Logging,
-            reason: String::new(),
+            standing: Standing::new(),
             sb: SuperWriter::default(),
             volumes: Volumes::new(&config.volumes),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
@@ -138,6 +135,14 @@ impl Common {
         }
     }
 
+    pub fn state(&self) -> State {
+        self.standing.state()
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.standing.has_failed()
+    }
+
     pub fn role(&self) -> Role {
         self.sb.identity.role
     }
@@ -161,7 +166,7 @@ impl Common {
     pub fn is_starting(&self) -> bool {
         match self.lifecycle.phase() {
             // One that failed on the way says so, to operators and to its peer.
-            _ if matches!(self.state, State::Failed(_)) => false,
+            _ if self.has_failed() => false,
             Phase::Starting(_) => true,
             Phase::RollingBack(then) => then == Then::Start,
             _ => false,

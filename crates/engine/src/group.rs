@@ -61,7 +61,7 @@ impl Group {
     /// The next frame of what the peer asked for.
     pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
         let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
-        if !answers || matches!(self.common.state, State::Failed(_)) {
+        if !answers || self.common.has_failed() {
             self.common.answers.forget();
             return None;
         }
@@ -150,7 +150,7 @@ impl Group {
                 self.common.save(cx, None);
             }
         }
-        if matches!(self.common.state, State::Failed(_)) {
+        if self.common.has_failed() {
             return;
         }
         if self.primary.peer.outbox.streams() {
@@ -203,7 +203,7 @@ impl Group {
             identity,
             granted_bytes: self.secondary.granted_bytes(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
-            failed: matches!(self.common.state, State::Failed(_)),
+            failed: self.common.has_failed(),
             features: 0,
             required: 0,
             settings: self.common.settings,

@@ -33,7 +33,7 @@ use crate::peer::repair::Repair;
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
 use crate::shared::time::Wall;
-use crate::state::{State, legal};
+use crate::state::State;
 use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
@@ -75,31 +75,19 @@ impl Peer {
 
     /// The one way a state changes.
     pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
-        if common.reason != why {
-            common.reason = why.to_string();
-        }
-        if common.state == to {
-            return;
-        }
-        assert!(
-            legal(common.state, to),
-            "group {}: {} -> {to} is not in the table of edges",
-            common.id().0,
-            common.state
-        );
-        let from = core::mem::replace(&mut common.state, to);
+        let Some(from) = common.standing.enter(common.config.id, to, why) else { return };
         cx.event(common.id(), Event::State { from, to, why: why.to_string() });
         self.tell_primary_state(common, cx);
     }
 
     /// The peer is there, its half of the group is not: a primary that waits for it says so.
     pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waits = matches!(common.state, State::Logging | State::Queuing | State::Holding);
+        let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
         if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
             let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
                        refused; see 'status' there";
-            self.transition(common, cx, common.state, why);
+            self.transition(common, cx, common.state(), why);
         }
     }
 
@@ -120,16 +108,16 @@ impl Peer {
 
     pub fn check_invariants(&self, common: &Common) {
         let sends = !self.outbox.is_apart();
-        assert_eq!(sends, common.state.sends(), "a stream or a cut exists exactly in the states that send");
+        assert_eq!(sends, common.state().sends(), "a stream or a cut exists exactly in the states that send");
         assert!(
-            !self.outbox.goes_by_cuts() || matches!(common.state, State::Syncing | State::Paused(_)),
+            !self.outbox.goes_by_cuts() || matches!(common.state(), State::Syncing | State::Paused(_)),
             "a cut without a sync"
         );
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = self.outbox.stream() {
             stream.check_invariants(self.outbox.numbers.last());
         }
-        if common.state == State::Replicating {
+        if common.state() == State::Replicating {
             assert!(self.outbox.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
         }
     }

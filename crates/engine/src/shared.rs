@@ -16,6 +16,7 @@ pub mod reads;
 pub mod share;
 pub mod size;
 pub mod slots;
+pub mod standing;
 pub mod time;
 pub mod volume;
 pub mod volumes;

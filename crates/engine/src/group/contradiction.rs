@@ -9,7 +9,6 @@ use alloc::string::String;
 
 use crate::formats::wire::{Header, Kind};
 use crate::group::Group;
-use crate::state::State;
 
 impl Group {
     /// Why this peer cannot have meant this frame; a look at its header.
@@ -21,7 +20,7 @@ impl Group {
         }
         let sender = kind.sender()?;
         let Some(said) = said else { return Some(format!("a {kind:?} frame before it said who it is")) };
-        if self.common.is_starting() && !matches!(self.common.state, State::Failed(_)) {
+        if self.common.is_starting() && !self.common.has_failed() {
             return Some(format!("a {kind:?} frame before it heard who this node is"));
         }
         if sender != said.identity.role {

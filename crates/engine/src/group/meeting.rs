@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 impl Group {
     /// A frame of the settling, on either side. `None`: not one that may come now.
     pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
-        if !self.common.lifecycle.is_running() || matches!(self.common.state, State::Failed(_)) {
+        if !self.common.lifecycle.is_running() || self.common.has_failed() {
             return Some(());
         }
         match (header.kind, payload) {
@@ -102,7 +102,7 @@ impl Group {
             self.primary.fail_held(&mut self.common, cx);
             self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
         }
-        if self.common.state == State::Logging || promoted {
+        if self.common.state() == State::Logging || promoted {
             self.primary.meet_peer(&mut self.common, cx);
             self.bits_saved(cx);
         }

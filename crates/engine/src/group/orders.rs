@@ -26,7 +26,7 @@ impl Group {
             return cx.answer(id, CommandResult::Done(String::new()));
         }
         let starts = self.common.lifecycle.stage().is_some();
-        if starts && let State::Failed(broken) = self.common.state {
+        if starts && let State::Failed(broken) = self.common.state() {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
@@ -36,7 +36,7 @@ impl Group {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
             return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
-        if let State::Failed(broken) = self.common.state {
+        if let State::Failed(broken) = self.common.state() {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         match command {
@@ -56,12 +56,12 @@ impl Group {
             self.bits_saved(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
-        if self.common.role() == Role::Primary && changed && self.common.state != State::Holding {
+        if self.common.role() == Role::Primary && changed && self.common.state() != State::Holding {
             self.primary.forget_window();
         }
         if self.common.role() == Role::Primary
             && before.policy != settings.policy
-            && self.common.state == State::Holding
+            && self.common.state() == State::Holding
         {
             self.primary.policy_changed(&mut self.common, cx);
         }
@@ -110,7 +110,7 @@ impl Group {
         } else {
             self.primary.peer.reconcile.by_order(&mut self.common, cx);
         }
-        let in_step = self.common.state.sends() && !full;
+        let in_step = self.common.state().sends() && !full;
         if !in_step && !full {
             self.primary.peer.wanted.order_update();
         }
@@ -181,11 +181,9 @@ impl Group {
                 self.secondary.answer_tail(&mut self.common, cx);
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
-            Phase::StopRecording if matches!(self.common.state, State::Failed(_)) => {
-                self.common.lifecycle.enter(Phase::Stopped)
-            }
+            Phase::StopRecording if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),
             // It went on with a rollback, whose last record failed.
-            Phase::Starting(_) if self.stop_wanted && matches!(self.common.state, State::Failed(_)) => {
+            Phase::Starting(_) if self.stop_wanted && self.common.has_failed() => {
                 self.common.lifecycle.enter(Phase::Stopped);
             }
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
@@ -196,7 +194,7 @@ impl Group {
         if self.common.sb.is_writing() {
             return;
         }
-        if matches!(self.common.state, State::Failed(_)) {
+        if self.common.has_failed() {
             // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
             // that is tried again until the deadline.
             if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
@@ -240,9 +238,7 @@ impl Group {
         match then {
             AfterBits::Started => self.common.start().bits_started(cx),
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
-            AfterBits::Stopped if matches!(self.common.state, State::Failed(_)) => {
-                self.common.lifecycle.enter(Phase::Stopped)
-            }
+            AfterBits::Stopped if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),
             AfterBits::Stopped => {
                 let identity = self.identity();
                 self.common.sb.stops_cleanly(identity);

@@ -6,7 +6,6 @@ use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
 use crate::ids::Seq;
 use crate::shared::time::Wall;
-use crate::state::State;
 
 impl Group {
     /// The superblock that starts replay behind these records is durable.
@@ -33,7 +32,7 @@ impl Group {
         }
         let welcome = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
         let same_run = begin.to == self.common.sb.identity.incarnation;
-        if !welcome || !same_run || matches!(self.common.state, State::Failed(_)) {
+        if !welcome || !same_run || self.common.has_failed() {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, Kind::GroupState);
         }

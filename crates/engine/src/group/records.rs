@@ -11,7 +11,7 @@ use crate::group::Group;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::state::{Broken, State};
+use crate::state::Broken;
 
 impl Group {
     /// A fault on purpose: goes on before what was to be recorded first is durable.
@@ -29,7 +29,7 @@ impl Group {
                 return self.update_failed(cx);
             }
             // Nobody else says so any more.
-            Ok(true) if matches!(self.common.state, State::Failed(_)) => self.say_hello(cx, Kind::GroupState),
+            Ok(true) if self.common.has_failed() => self.say_hello(cx, Kind::GroupState),
             Ok(_) => {}
         }
         let Common { sb, undo, slots, .. } = &mut self.common;

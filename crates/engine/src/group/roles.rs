@@ -27,7 +27,7 @@ impl Group {
         if overdue {
             self.primary.fail_waiting(&mut self.common, cx);
         }
-        if matches!(self.common.state, State::Failed(_)) {
+        if self.common.has_failed() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
@@ -51,7 +51,7 @@ impl Group {
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
-        if let State::Failed(broken) = self.common.state {
+        if let State::Failed(broken) = self.common.state() {
             // Another store failed while the bits were being stored.
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
@@ -77,7 +77,7 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         cx.event(self.common.id(), crate::Event::Demoted);
         self.say_hello(cx, Kind::GroupState);
-        if let State::Failed(broken) = self.common.state {
+        if let State::Failed(broken) = self.common.state() {
             let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
             return cx.answer(id, CommandResult::Warning(text));
         }
@@ -118,7 +118,7 @@ impl Group {
     }
 
     pub fn proceed_promote(&mut self, cx: &mut Cx, promotion: Promotion) {
-        if matches!(self.common.state, State::Failed(_)) {
+        if self.common.has_failed() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
         }
@@ -147,7 +147,7 @@ impl Group {
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
-        if let State::Failed(broken) = self.common.state {
+        if let State::Failed(broken) = self.common.state() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
@@ -200,10 +200,10 @@ impl Group {
         cx.event(self.common.id(), crate::Event::Promoted { generation });
         self.secondary.after_promotion(&self.common.config);
         self.secondary.empty_undo(&mut self.common);
-        if let State::Failed(broken) = self.common.state {
+        if let State::Failed(broken) = self.common.state() {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
-            self.common.reason = "promoted".into();
+            self.common.standing.explain("promoted");
             self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
             cx.answer(id, answer.told(self.common.greeting.is_primary()));
         }

@@ -21,11 +21,11 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         self.secondary.forget_start();
         self.fail(cx, broken);
-        self.common.reason = why;
+        self.common.standing.explain(why);
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
-        if !self.common.lifecycle.stage().is_some() || matches!(self.common.state, State::Failed(_)) {
+        if !self.common.lifecycle.stage().is_some() || self.common.has_failed() {
             // Stopped while starting, or failed.
             return;
         }

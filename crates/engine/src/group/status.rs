@@ -33,7 +33,7 @@ impl Group {
     pub fn glance(&self) -> Glance {
         Glance {
             identity: self.identity(),
-            state: self.common.state,
+            state: self.common.state(),
             mode: self.common.settings.mode,
             protection: self.primary.peer.protection(&self.common),
             paused: self.secondary.paused(),

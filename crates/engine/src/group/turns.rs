@@ -102,7 +102,7 @@ impl Group {
     }
 
     pub fn is_syncing(&self) -> bool {
-        self.common.state == State::Syncing
+        self.common.state() == State::Syncing
     }
 
     /// It asks for a turn to sync, once.
@@ -131,12 +131,12 @@ impl Group {
         }
         let may = self.common.role() == Role::Primary
             && self.common.lifecycle.is_running()
-            && !matches!(self.common.state, State::Failed(_))
+            && !self.common.has_failed()
             && self.common.greeting.hello().is_some_and(|h| !h.failed)
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
         if may && self.primary.peer.wanted.is_full(&self.common) {
             self.primary.sync_in_turn(&mut self.common, cx, true);
-        } else if self.common.state == State::Logging {
+        } else if self.common.state() == State::Logging {
             self.primary.try_autosync(&mut self.common, cx);
         }
         self.bits_saved(cx);

@@ -71,7 +71,7 @@ impl Peer {
         if !self.serves(common) {
             return Protection::None;
         }
-        match (common.state, common.settings.mode) {
+        match (common.state(), common.settings.mode) {
             (State::Replicating, Mode::Sync) => Protection::BothDurable,
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,

@@ -5,7 +5,6 @@ use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::peer::Peer;
-use crate::state::State;
 
 impl Peer {
     pub fn decision(&self, common: &Common) -> Option<Decision> {
@@ -27,7 +26,7 @@ impl Peer {
     /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
     pub fn begins_reconciled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.reconcile.recorded();
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
             return true;
         }

@@ -73,7 +73,7 @@ impl Peer {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.promise_anew(cx.now.mono);
         }
-        if common.state == State::Replicating {
+        if common.state() == State::Replicating {
             self.transition(common, cx, State::CatchingUp, "the mode changed");
         }
     }
@@ -81,7 +81,7 @@ impl Peer {
     /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
     pub fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
         self.promise_anew(common, cx);
-        if common.state == State::Holding {
+        if common.state() == State::Holding {
             self.outbox.promise_from_here();
         }
     }
@@ -140,20 +140,20 @@ impl Peer {
         self.catch_up.resumes = true;
         self.wanted.wait_for_turn(common, false);
         let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-        self.transition(common, cx, common.state, why);
+        self.transition(common, cx, common.state(), why);
     }
 
     /// Nothing is read for a sync that waits to go on.
     pub fn waits_to_resume(&self, common: &Common) -> bool {
-        self.catch_up.resumes && matches!(common.state, State::Paused(_))
+        self.catch_up.resumes && matches!(common.state(), State::Paused(_))
     }
 
     /// What an operator is told whose `sync` has nothing to begin.
     pub fn under_way(&self, common: &Common) -> String {
-        match common.state {
+        match common.state() {
             State::Syncing => "a sync is under way already".into(),
             State::Paused(_) if self.catch_up.resumes => {
-                format!("under way already: {}", common.reason)
+                format!("under way already: {}", common.standing.why())
             }
             State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
             _ => "the group is already in step; nothing to do".into(),

@@ -31,7 +31,7 @@ use crate::shared::size::Size;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
-use crate::state::{Broken, State};
+use crate::state::Broken;
 use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
 
 /// How far this session has come.
@@ -263,7 +263,7 @@ impl Reconcile {
         self.questions += 1;
         cx.send(link, self.question(common, cx, Kind::TailAsk), SendPayload::Control(points.encode()));
         self.enter(Reconciling::AskedTail { ranges: Vec::new() });
-        common.reason = "asking the peer what it confirmed before this node lost power".into();
+        common.standing.explain("asking the peer what it confirmed before this node lost power");
     }
 
     /// `None`: not what an honest peer sends.
@@ -393,7 +393,7 @@ impl Reconcile {
 
     /// Who waited for that goes on.
     fn pull_rests(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(common.state, State::Failed(_)) || self.pulling.writing > 0 || self.pulling.flushes > 0 {
+        if common.has_failed() || self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return;
         }
         if matches!(self.stage, Reconciling::Draining) {
@@ -403,7 +403,7 @@ impl Reconcile {
     }
 
     fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             // What was fetched may be lost again: the next start asks again.
             return;
         }

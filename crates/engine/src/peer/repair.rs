@@ -44,7 +44,7 @@ impl Peer {
         }
         self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
         cx.event(common.id(), Event::Note(why.into()));
-        self.transition(common, cx, common.state, why);
+        self.transition(common, cx, common.state(), why);
     }
 
     /// What could not be read is tried again now. False: nothing is put off.
@@ -59,7 +59,7 @@ impl Peer {
     /// Begins what is due in a running stream, or looks again.
     pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
         let now = cx.now.mono;
-        let in_order = matches!(common.state, State::CatchingUp | State::Replicating);
+        let in_order = matches!(common.state(), State::CatchingUp | State::Replicating);
         if !in_order || self.outbox.syncs_in_stream() {
             if self.repair.due {
                 // A sync or a pause is under way: look again after it.
@@ -91,8 +91,8 @@ impl Peer {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
         }
-        if self.repair.again_at.take().is_some() && common.state == State::Replicating {
-            common.reason.clear();
+        if self.repair.again_at.take().is_some() && common.state() == State::Replicating {
+            common.standing.explain("");
         }
     }
 }

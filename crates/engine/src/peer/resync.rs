@@ -38,7 +38,8 @@ impl Peer {
         if !self.reconcile.may_sync_in_full() || !self.wanted.is_full(common) {
             return;
         }
-        let fits = common.state == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
+        let fits =
+            common.state() == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
         let sb = &common.sb;
         let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
@@ -167,7 +168,7 @@ impl Peer {
             return common.protocol_error(cx, "an answer to a sync that was not begun");
         }
         self.stall.answered(cx.now.mono);
-        if common.state == State::Logging {
+        if common.state() == State::Logging {
             common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
         }
         match &mut self.outbox.sending {

@@ -68,7 +68,7 @@ impl Peer {
 
     pub fn make_tick(&self, common: &Common, now: Now) -> Tick {
         let Behind { lag_bytes, lag, .. } = self.behind(common, now);
-        let (state, mode) = (common.state, common.settings.mode);
+        let (state, mode) = (common.state(), common.settings.mode);
         Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: now.wall }
     }
 }

@@ -96,7 +96,7 @@ impl Peer {
             self.repair.is_due();
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
-        match common.state {
+        match common.state() {
             State::Queuing | State::Holding => Lost::Before,
             State::CatchingUp | State::Replicating | State::Paused(_) if !mid_sync => {
                 stream.void_pending(common);
@@ -110,7 +110,7 @@ impl Peer {
     /// The queue goes on where the peer stands.
     pub fn continue_stream(&mut self, common: &mut Common, cx: &mut Cx, received: Seq, granted_bytes: u64) {
         cx.marks.hit(Mark::QueueContinued);
-        let held = common.state == State::Holding;
+        let held = common.state() == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
         if stream.queue().unsent_bytes() > 0 {
@@ -166,14 +166,14 @@ impl Peer {
 
     pub fn peer_paused(&mut self, common: &mut Common, cx: &mut Cx, paused: Option<Pause>) {
         self.catch_up.resumes = false;
-        if matches!(common.state, State::Paused(_)) && paused.map(State::Paused) != Some(common.state) {
+        if matches!(common.state(), State::Paused(_)) && paused.map(State::Paused) != Some(common.state()) {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
                 return self.resume_in_turn(common, cx);
             }
             self.resume(common, cx);
         }
         if let Some(pause) = paused
-            && matches!(common.state, State::Syncing | State::CatchingUp | State::Replicating)
+            && matches!(common.state(), State::Syncing | State::CatchingUp | State::Replicating)
         {
             self.transition(common, cx, State::Paused(pause), pause.words());
         }

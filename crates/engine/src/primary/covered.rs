@@ -11,14 +11,13 @@ use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::write::{Pins, WriteOp, WriteStage};
-use crate::state::State;
 
 impl Primary {
     /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
     pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             // It waited for another write when the group failed.
             common.volumes.of(id).let_go(slot);
             return common.fail_unnumbered(cx, slot);

@@ -88,7 +88,7 @@ impl Primary {
             cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
         }
         // A peer window that is open ends by itself.
-        if shows >= limit(&settings) && !bears_it(&settings) && common.state != State::Holding {
+        if shows >= limit(&settings) && !bears_it(&settings) && common.state() != State::Holding {
             cx.marks.hit(Mark::HeldUpTooLong);
             self.give_up_session(
                 common,

@@ -9,7 +9,7 @@ use crate::peer::meeting::features_missing;
 use crate::peer::reconcile::Reconciled;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Mode, Policy};
 use alloc::vec::Vec;
 
 impl Primary {
@@ -26,7 +26,7 @@ impl Primary {
     }
 
     pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        if common.role() == Role::Primary && !matches!(common.state, State::Failed(_)) {
+        if common.role() == Role::Primary && !common.has_failed() {
             self.fall_to_logging(common, cx, why);
         }
     }
@@ -36,7 +36,7 @@ impl Primary {
         let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
         let Some(what) = unfit else {
             if common.greeting.accept() && common.role() == Role::Secondary {
-                common.reason.clear();
+                common.standing.explain("");
             }
             return true;
         };
@@ -45,14 +45,13 @@ impl Primary {
         self.fail_held(common, cx);
         self.fall_if_primary(common, cx, &what);
         if common.role() == Role::Secondary {
-            common.reason = what;
+            common.standing.explain(what);
         }
         false
     }
 
     pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary || !common.lifecycle.is_running() || matches!(common.state, State::Failed(_))
-        {
+        if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
             return;
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };

@@ -19,11 +19,11 @@ impl Primary {
             return self.fall_to_logging(common, cx, "mode is logging");
         }
         self.peer.promise_anew(common, cx);
-        if common.state == State::Holding && common.settings.mode == Mode::Async {
+        if common.state() == State::Holding && common.settings.mode == Mode::Async {
             return self.stop_holding(common, cx);
         }
         self.wait_as_the_mode_says(common, cx);
-        if common.state == State::Holding {
+        if common.state() == State::Holding {
             self.peer.outbox.promise_from_here();
         }
         self.take_up_promise(common, cx);
@@ -70,7 +70,7 @@ impl Primary {
     pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
             self.peer.wanted.wait_for_turn(common, full);
-            if common.state == State::Logging {
+            if common.state() == State::Logging {
                 self.peer.transition(
                     common,
                     cx,

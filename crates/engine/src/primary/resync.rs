@@ -16,7 +16,7 @@ impl Primary {
         if common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
-        if common.state != State::Logging {
+        if common.state() != State::Logging {
             self.peer.see_to_repair(common, cx);
         } else if self.peer.may_autosync(common, cx) && self.reconcile(common, cx) {
             self.sync_in_turn(common, cx, false);

@@ -44,14 +44,14 @@ impl Primary {
     fn end_window(&mut self, common: &mut Common) {
         let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
         let back = self.peer.outbox.stream().map(Stream::catching_up_since);
-        if common.state == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
+        if common.state() == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
             self.window.forget();
         }
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.
     pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.state == State::CatchingUp && self.peer.take_up_promise(common, cx) {
+        if common.state() == State::CatchingUp && self.peer.take_up_promise(common, cx) {
             self.end_window(common);
         }
     }
@@ -105,7 +105,7 @@ impl Primary {
     /// The session with the peer ended while this node is primary.
     pub fn stream_lost(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
         match self.peer.link_lost(common, cx) {
-            Lost::Nothing if common.state == State::Logging && common.lifecycle.is_running() => {
+            Lost::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
                 return self.peer.transition(common, cx, State::Logging, why);
             }
             Lost::Nothing | Lost::Before => return,
@@ -134,7 +134,7 @@ impl Primary {
 
     pub fn hold_ended(&mut self, common: &mut Common, cx: &mut Cx) {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
-        if common.state == State::Holding && holds && self.window.is_over(cx.now.mono) {
+        if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.marks.hit(Mark::HoldEnded);
             self.fall_to_logging(common, cx, "the peer window ended");
         }

@@ -30,7 +30,7 @@ impl Primary {
     fn check_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(slot) = self.waiters.first_for_room() else { return };
         let since = common.slots.write(slot).since;
-        if common.state == State::Queuing {
+        if common.state() == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
             return self.fall_to_logging(common, cx, &common.what_is_full("and the link is down"));
         }
@@ -73,7 +73,7 @@ impl Primary {
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
         match common.settings.policy {
             Policy::Strict if promises => self.fail_overdue(common, cx),
-            Policy::Hold(_) if promises && common.state == State::Holding => {}
+            Policy::Hold(_) if promises && common.state() == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window_end(common, since, window) => {}
             _ => self.end_long_wait(common, cx),
@@ -114,7 +114,7 @@ impl Primary {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
         let promised = self.peer.outbox.stream().is_some_and(Stream::is_promised);
-        let held = promised || !self.waiters.nobody_waits_for_peer() || common.state == State::Holding;
+        let held = promised || !self.waiters.nobody_waits_for_peer() || common.state() == State::Holding;
         if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
             self.fail_waiting(common, cx);
         }

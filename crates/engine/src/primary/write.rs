@@ -151,7 +151,7 @@ impl Primary {
     /// Lets blocked writers in while there is room.
     pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = self.waiters.first_for_room() {
-            if matches!(common.state, State::Failed(_)) || !self.peer.outbox.has_room(common, cx, slot) {
+            if common.has_failed() || !self.peer.outbox.has_room(common, cx, slot) {
                 return;
             }
             self.waiters.leave_room();
@@ -246,7 +246,7 @@ impl Primary {
     }
 
     pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = matches!(common.state, State::Failed(_)) || common.volumes.of(volume).latched;
+        let broken = common.has_failed() || common.volumes.of(volume).latched;
         if !self.peer.serves(common) || broken {
             return cx.reply(id, Err(IoError::Io));
         }
@@ -299,7 +299,7 @@ impl Common {
 
     /// Answers the writer when here and there is done what its mode asks, and forgets the write.
     pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
-        let broken = matches!(self.state, State::Failed(_));
+        let broken = self.has_failed();
         let op = self.slots.write(slot);
         if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
             return;
@@ -316,7 +316,7 @@ impl Common {
     /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
     /// every acknowledged write: a pull brings it back, and nothing is due.
     pub fn flush_record_due(&self, id: VolumeId) -> Seq {
-        let both_have_it = self.state == State::Replicating && self.settings.mode == Mode::Sync;
+        let both_have_it = self.state() == State::Replicating && self.settings.mode == Mode::Sync;
         if both_have_it || planted(Fault::FlushPointNotRecorded) {
             Seq::NONE
         } else {

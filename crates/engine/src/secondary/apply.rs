@@ -31,7 +31,7 @@ impl Secondary {
         let Some(at) = self.applying.iter().position(|a| a.record.seq == seq) else {
             unreachable!("an apply completes once")
         };
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             self.let_go_of_applying(at);
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl Secondary {
         if common.lifecycle.is_rolling_back() {
             return self.retry_write_back(common, cx);
         }
-        if !matches!(common.state, State::Failed(_)) {
+        if !common.has_failed() {
             self.retry_reads(common, cx);
         }
         if self.paused.is_none() {
@@ -222,10 +222,7 @@ impl Secondary {
     pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
         // A stopped one may have been stopped in the middle of its start.
         let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
-        if is_still
-            || self.cycle.is_some()
-            || (self.written == self.applied && !self.can_trim())
-            || matches!(common.state, State::Failed(_))
+        if is_still || self.cycle.is_some() || (self.written == self.applied && !self.can_trim()) || common.has_failed()
         {
             return;
         }
@@ -315,7 +312,7 @@ impl Secondary {
 
     /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
-        let due = match (common.lifecycle.phase(), common.state) {
+        let due = match (common.lifecycle.phase(), common.state()) {
             // However long it stands failed until somebody looks.
             (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
             (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => self.cycle.is_none(),

@@ -112,7 +112,7 @@ pub(crate) struct Beginning {
 
 impl Secondary {
     pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             // What of it is durable the next start finds.
             return self.let_go_of_batch(ordinal);
         }
@@ -147,7 +147,7 @@ impl Secondary {
 
     pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
         let receives = common.role() == Role::Secondary && common.lifecycle.is_running();
-        if matches!(common.state, State::Failed(_)) || !receives {
+        if common.has_failed() || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
         }

@@ -18,7 +18,7 @@ use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::volumes::Volumes;
-use crate::state::{Broken, State};
+use crate::state::Broken;
 use crate::{Event, IoDone, IoError, Output, Store};
 
 /// How far it has come: read, check whole, apply.
@@ -243,7 +243,7 @@ impl Secondary {
     pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
         let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
-        if !applying || !self.replayed() || matches!(common.state, State::Failed(_)) {
+        if !applying || !self.replayed() || common.has_failed() {
             return;
         }
         let replay = &mut self.replay;
@@ -261,7 +261,7 @@ impl Secondary {
     }
 
     pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
-        let failed = matches!(common.state, State::Failed(_));
+        let failed = common.has_failed();
         if failed || !common.lifecycle.is_at(StartStage::Replay) {
             // Stopped while starting, or failed.
             return;

@@ -32,7 +32,7 @@ use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
-use crate::state::{Broken, Pause, State};
+use crate::state::{Broken, Pause};
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
 /// What an operator reads of a rollback that waits.
@@ -147,7 +147,7 @@ impl Secondary {
         if common.slots.replica_busy() {
             return;
         }
-        if matches!(common.state, State::Failed(_)) {
+        if common.has_failed() {
             common.lifecycle.enter(Phase::Running);
             if let Then::Promote(Promotion { id, .. }) = then {
                 cx.refuse(

@@ -18,10 +18,10 @@ impl Secondary {
 
     /// A secondary shows the state its primary told, unless it knows better.
     pub fn shown_state(&self, common: &Common, told: Option<State>) -> State {
-        match (common.state, self.standstill(common)) {
-            (State::Failed(_), _) => common.state,
+        match (common.state(), self.standstill(common)) {
+            (State::Failed(_), _) => common.state(),
             (_, Some((pause, _))) => State::Paused(pause),
-            _ => told.unwrap_or(common.state),
+            _ => told.unwrap_or(common.state()),
         }
     }
 

@@ -48,7 +48,7 @@ impl Secondary {
         self.told = Some(told);
         common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
         // A group that failed may not know what its superblock should say.
-        let may_record = self.may_count && !matches!(common.state, State::Failed(_));
+        let may_record = self.may_count && !common.has_failed();
         if may_record && common.sb.primary_mode != Some(tick.mode) {
             // What a promotion has to know, however this node comes to it.
             common.sb.primary_serves_in(tick.mode);

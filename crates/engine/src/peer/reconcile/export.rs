@@ -9,7 +9,6 @@ use crate::limits::{self};
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
-use crate::state::State;
 use crate::{Event, Output, StartAlone};
 use alloc::format;
 use alloc::string::String;
@@ -32,16 +31,16 @@ impl Reconcile {
 
     /// The export waits for its operator, and for nothing else.
     pub fn waits_for_choice(&self, common: &Common) -> bool {
-        let closed = self.withheld && common.sb.is_closed_until_chosen() && !matches!(common.state, State::Failed(_));
+        let closed = self.withheld && common.sb.is_closed_until_chosen() && !common.has_failed();
         closed && common.settings.start_alone != StartAlone::Serve
     }
 
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
     pub fn shown_reason(&self, common: &Common) -> String {
         if !self.waits_for_choice(common) || matches!(self.stage, Reconciling::Asking) {
-            return common.reason.clone();
+            return common.standing.why().into();
         }
-        format!("{}; {}", common.reason, common.closed_words())
+        format!("{}; {}", common.standing.why(), common.closed_words())
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
@@ -77,7 +76,7 @@ impl Reconcile {
 
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, common: &mut Common, cx: &mut Cx) {
-        let broken = matches!(common.state, State::Failed(_));
+        let broken = common.has_failed();
         if broken || !self.withheld || common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
@@ -94,11 +93,11 @@ impl Reconcile {
         }
         let waited = cx.now.mono.since(self.withheld_since);
         if waited < wait {
-            common.reason = format!(
+            common.standing.explain(format!(
                 "this node lost power: the export opens when the peer was asked what it confirmed, or after {} s \
                  ('start_alone')",
                 wait.as_secs()
-            );
+            ));
             let at = self.withheld_since.plus(wait);
             return cx.timers.set(crate::context::TimerKey::Group(common.id(), GroupTimer::StartAlone), at);
         }
@@ -128,7 +127,7 @@ impl Reconcile {
 
     /// It is on record that this node serves what the peer may know better. True: the peer is met anew.
     pub fn serves_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        if matches!(common.state, State::Failed(_)) || self.waits_for_choice(common) {
+        if common.has_failed() || self.waits_for_choice(common) {
             // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
             self.never_served(common);
             common.save(cx, None);
