@@ -236,7 +236,7 @@ impl Group {
         self.common.greeting.forget();
         self.secondary.told_is_past();
         self.common.answers.forget();
-        self.primary.peer.session_ends();
+        self.primary.peer.reconcile.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(),

@@ -102,10 +102,6 @@ impl Peer {
         self.stall.link_up(cx.now.mono);
     }
 
-    pub fn session_ends(&mut self) {
-        self.reconcile.session_ends();
-    }
-
     pub fn check_invariants(&self, common: &Common) {
         let sends = !self.outbox.is_apart();
         assert_eq!(sends, common.state().sends(), "a stream or a cut exists exactly in the states that send");

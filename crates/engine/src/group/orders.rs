@@ -21,7 +21,11 @@ impl Group {
             let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
             self.common.settings = *settings;
             if changes_mode {
-                self.primary.peer.mode_changed_at_close(&mut self.common, cx);
+                // The export closes, and writes are still under way: each is answered as if the mode had changed before.
+                self.primary.peer.promise_anew(&mut self.common, cx);
+                if self.common.state() == State::Holding {
+                    self.primary.peer.outbox.promise_from_here();
+                }
             }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
@@ -249,7 +253,9 @@ impl Group {
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {
-                self.primary.bits_joined(&mut self.common, cx)
+                if self.primary.peer.reconcile.bits_joined(&mut self.common) {
+                    self.primary.meet_if_apart(&mut self.common, cx);
+                }
             }
             AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
                 self.primary.begin_pull(&mut self.common, cx)

@@ -97,11 +97,15 @@ impl Group {
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Settled => {
-                self.primary.reconciled_recorded(&mut self.common, cx);
+                if !self.primary.peer.begins_reconciled(&mut self.common, cx) {
+                    self.primary.meet_if_apart(&mut self.common, cx);
+                }
                 self.bits_saved(cx);
             }
             AfterSuper::ServedInDoubt => {
-                self.primary.serves_in_doubt(&mut self.common, cx);
+                if self.primary.peer.reconcile.serves_in_doubt(&mut self.common, cx) {
+                    self.primary.meet_if_apart(&mut self.common, cx);
+                }
                 self.bits_saved(cx);
             }
             AfterSuper::StaysClosed { told } => {

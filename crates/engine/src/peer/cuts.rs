@@ -21,12 +21,11 @@ use core::time::Duration;
 use crate::Event;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::formats::wire::{Ack, Kind, SyncBegin};
+use crate::formats::wire::Ack;
 use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::cut::{Cut, Rates};
 use crate::peer::sending::Sending;
-use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
@@ -164,22 +163,6 @@ impl Peer {
         self.stall.watch_sync(common, cx);
     }
 
-    /// What the peer gets is durable here before it hears of it: after a crash it must not be ahead of us.
-    pub fn announce_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((name, from, dirty_bytes)) = self.outbox.sending.cut().and_then(Cut::to_announce) else { return };
-        let link = cx.peer.link;
-        let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq) || planted(Fault::CutUnflushed);
-        let Some(link) = link.filter(|_| flushed && !self.outbox.generation_is_due()) else { return };
-        let parent = common.sb.identity.parent;
-        let to = common.greeting.run();
-        let begin = SyncBegin { from, parent, to, nothing_dirty: false, dirty_bytes, cut: name, attempt: name };
-        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
-        self.stall.moved(cx.now.mono);
-        if let Some(cut) = self.outbox.sending.cut_mut() {
-            cut.announced();
-        }
-    }
-
     /// Starts reads while the link has use for them.
     pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
         let waits = self.waits_to_resume(common);
@@ -209,17 +192,13 @@ impl Peer {
         }
         let is_applied = cut.is_applied();
         self.peer_paused(common, cx, ack.paused);
-        if is_applied {
-            self.cut_applied(common, cx);
+        if !is_applied {
+            return false;
         }
-        is_applied
-    }
-
-    /// The peer holds the image of the mark: that is the recovery point now.
-    fn cut_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        // It holds the image of the mark: that is the recovery point now.
         cx.marks.hit(Mark::CutEnded);
         self.stall.sync_ended();
-        let Some(cut) = self.outbox.sending.cut_mut() else { return };
+        let Some(cut) = self.outbox.sending.cut_mut() else { return false };
         self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = cut.end();
         common.greeting.holds_snapshot(from);
@@ -233,6 +212,7 @@ impl Peer {
             common.save(cx, None);
         }
         cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
+        true
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::wire::{Header, Kind};
+use crate::formats::wire::{Header, Kind, Tick};
 use crate::peer::Peer;
+use crate::peer::status::Behind;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
 use crate::shared::write::{WriteOp, WriteStage};
@@ -64,7 +65,10 @@ impl Peer {
             incarnation,
             ..Header::new(Kind::Tick, cx.peer.session, common.id())
         };
-        cx.send(link, header, SendPayload::Control(self.make_tick(common, cx.now).encode()));
+        let Behind { lag_bytes, lag, .. } = self.behind(common, cx.now);
+        let (state, mode) = (common.state(), common.settings.mode);
+        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: cx.now.wall };
+        cx.send(link, header, SendPayload::Control(tick.encode()));
     }
 
     pub fn protection(&self, common: &Common) -> Protection {

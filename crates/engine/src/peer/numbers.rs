@@ -5,6 +5,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Identity;
 use crate::ids::{RequestId, Seq, VolumeId};
 use crate::planted::{Fault, planted};
+use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::{Now, Wall, ahead};
 use crate::shared::volume::{FlushWaiter, Who};
@@ -193,5 +194,16 @@ impl Numbers {
     /// Every write up to here is flushed on its volume.
     pub fn flush_point(&self, common: &Common) -> Seq {
         common.volumes.iter().map(|volume| volume.flush_point(self.last_seq)).min().unwrap_or(self.last_seq)
+    }
+
+    /// The peer's journal fills with writes that are not flushed here.
+    pub fn flush_for_peer(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::FlushedForPeer);
+        for index in 0..common.volumes.len() {
+            let volume = &common.volumes[index];
+            if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
+                self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
+            }
+        }
     }
 }

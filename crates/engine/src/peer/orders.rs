@@ -78,14 +78,6 @@ impl Peer {
         }
     }
 
-    /// The export closes, and writes are still under way: each is answered as if the mode had changed before.
-    pub fn mode_changed_at_close(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.promise_anew(common, cx);
-        if common.state() == State::Holding {
-            self.outbox.promise_from_here();
-        }
-    }
-
     pub fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
         if let Some(what) = common.greeting.unfit() {
             return cx.refuse(id, what);
@@ -133,14 +125,6 @@ impl Peer {
             let token = common.slots.start(Op::StartRead);
             cx.out.push_back(Output::Flush { token, store });
         }
-    }
-
-    /// The secondary has space again for a sync that was paused; while it was, others took its place.
-    pub fn resume_in_turn(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.catch_up.resumes = true;
-        self.wanted.wait_for_turn(common, false);
-        let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-        self.transition(common, cx, common.state(), why);
     }
 
     /// Nothing is read for a sync that waits to go on.

@@ -339,4 +339,9 @@ impl Outbox {
     pub fn start(&mut self, entropy: u64) {
         self.entropy = entropy;
     }
+
+    /// Writes that waited until there is memory to save what they overwrite of a cut.
+    pub fn take_waiting(&mut self) -> VecDeque<u32> {
+        self.cut_mut().map(Cut::take_waiting).unwrap_or_default()
+    }
 }

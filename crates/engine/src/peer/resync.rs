@@ -10,8 +10,7 @@ use crate::formats::identity::Decision;
 use crate::formats::wire::{Header, Kind, SyncBegin};
 use crate::ids::*;
 use crate::peer::Peer;
-use crate::peer::sending::Sending;
-use crate::peer::stream::Stream;
+use crate::peer::sending::{Announcement, Sending};
 use crate::peer::stream::pass::{Ending, Pass};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
@@ -97,6 +96,27 @@ impl Peer {
         }
         healthy && may
     }
+
+    /// What the peer gets is durable here before it hears of it, and so is all that it may have of an earlier stream: after a crash it
+    /// must not be ahead of us. Live writes go on, and wait in the queue, or mark their regions for the next cut.
+    pub fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (Some(sync), Some(link)) = (self.outbox.sending.to_announce(common), cx.peer.link) else { return };
+        let Announcement { attempt, from, by_cut, nothing_dirty, .. } = sync;
+        let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq);
+        let flushed = flushed || by_cut && planted(Fault::CutUnflushed);
+        if !flushed || self.outbox.generation_is_due() {
+            return;
+        }
+        let surely_dirty = || common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
+        let parent = common.sb.identity.parent;
+        let to = common.greeting.run();
+        let cut = if by_cut { attempt } else { 0 };
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut, attempt };
+        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
+        self.outbox.sending.announced();
+    }
 }
 
 impl Peer {
@@ -143,28 +163,10 @@ impl Peer {
         self.stall.watch_sync(common, cx);
     }
 
-    /// What the regions carry is durable here before the peer hears of them, and so is all that it may have of an earlier
-    /// stream: after a crash it must not be ahead of us. Live writes go on, and wait in the queue.
-    fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((attempt, began, nothing_dirty)) = self.outbox.stream().and_then(Stream::to_announce) else { return };
-        let recorded = !self.outbox.generation_is_due();
-        let link = cx.peer.link.filter(|_| self.outbox.numbers.flushed_through(common, cx, began) && recorded);
-        let Some(link) = link else { return };
-        let from = common.place(began);
-        let dirty_bytes = common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
-        let parent = common.sb.identity.parent;
-        let to = common.greeting.run();
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: 0, attempt };
-        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
-        self.stall.moved(cx.now.mono);
-        if let Some(stream) = self.outbox.sending.stream_mut() {
-            stream.announced();
-        }
-    }
-
     pub fn peer_sync_ready(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
         let attempt = header.offset;
-        if !self.was_begun(attempt) {
+        // It was told of it, or is. What was abandoned meanwhile is still answered.
+        if !(1..=self.passes).contains(&attempt) || self.outbox.sending.is_to_begin(attempt) {
             return common.protocol_error(cx, "an answer to a sync that was not begun");
         }
         self.stall.answered(cx.now.mono);
@@ -188,7 +190,6 @@ impl Peer {
 
     /// Starts reads while the stream has use for them. True: live writes leave it no room, and it will not come to its end beside them.
     pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        self.announce_sync(common, cx);
         let waits = self.waits_to_resume(common);
         while !waits && self.outbox.stream().is_some_and(|stream| stream.wants_reads(cx)) {
             let longest = self.outbox.longest_sync_read(common, cx);

@@ -1,6 +1,7 @@
 //! What goes to the peer: nothing, or one ordered stream, or a cut; never two of them.
 
-use crate::ids::Seq;
+use crate::common::Common;
+use crate::ids::{Position, Seq};
 use crate::peer::cut::Cut;
 use crate::peer::stream::Stream;
 
@@ -15,7 +16,46 @@ pub(crate) enum Sending {
     Cut(Cut),
 }
 
+/// A sync that the peer is to be told of.
+pub(crate) struct Announcement {
+    pub attempt: u64,
+    pub from: Position,
+    pub by_cut: bool,
+    /// `None`: what is dirty without doubt.
+    pub dirty_bytes: Option<u64>,
+    pub nothing_dirty: bool,
+}
+
 impl Sending {
+    /// What the peer is to be told of, once this node has flushed what it builds on.
+    pub fn to_announce(&self, common: &Common) -> Option<Announcement> {
+        match self {
+            Sending::Apart => None,
+            Sending::Stream(stream) => stream.to_announce().map(|(attempt, began, nothing_dirty)| Announcement {
+                attempt,
+                from: common.place(began),
+                by_cut: false,
+                dirty_bytes: None,
+                nothing_dirty,
+            }),
+            Sending::Cut(cut) => cut.to_announce().map(|(attempt, from, dirty_bytes)| Announcement {
+                attempt,
+                from,
+                by_cut: true,
+                dirty_bytes: Some(dirty_bytes),
+                nothing_dirty: false,
+            }),
+        }
+    }
+
+    pub fn announced(&mut self) {
+        match self {
+            Sending::Apart => {}
+            Sending::Stream(stream) => stream.announced(),
+            Sending::Cut(cut) => cut.announced(),
+        }
+    }
+
     pub fn is_apart(&self) -> bool {
         matches!(self, Sending::Apart)
     }

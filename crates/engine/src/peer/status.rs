@@ -2,7 +2,6 @@
 
 use crate::common::Common;
 use crate::formats::identity::Role;
-use crate::formats::wire::Tick;
 use crate::ids::Seq;
 use crate::peer::Peer;
 use crate::shared::time::{Now, Wall};
@@ -64,11 +63,5 @@ impl Peer {
             lag: known.then_some(lag),
             applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
         }
-    }
-
-    pub fn make_tick(&self, common: &Common, now: Now) -> Tick {
-        let Behind { lag_bytes, lag, .. } = self.behind(common, now);
-        let (state, mode) = (common.state(), common.settings.mode);
-        Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: now.wall }
     }
 }

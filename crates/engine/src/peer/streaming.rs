@@ -7,7 +7,6 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::shared::marks::Mark;
-use crate::shared::volume::Who;
 use crate::state::{Mode, Pause, State};
 use crate::{SendPayload, limits};
 
@@ -48,7 +47,9 @@ impl Peer {
         common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
-            self.flush_for_peer(common, cx);
+            // Its journal fills with writes that are not flushed here: flush, and tell it.
+            self.outbox.numbers.flush_for_peer(common, cx);
+            self.tell_primary_state(common, cx);
         }
         self.outbox.clear_bits(common, cx);
         true
@@ -140,23 +141,6 @@ impl Peer {
         Some(frame)
     }
 
-    /// Whether a peer may be ready for this begin: it is told of it, or was. What was abandoned meanwhile is still answered.
-    pub fn was_begun(&self, attempt: u64) -> bool {
-        (1..=self.passes).contains(&attempt) && !self.outbox.sending.is_to_begin(attempt)
-    }
-
-    /// The peer's journal fills with writes that are not flushed here: flush, and tell it.
-    pub fn flush_for_peer(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::FlushedForPeer);
-        for index in 0..common.volumes.len() {
-            let volume = &common.volumes[index];
-            if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
-                self.outbox.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
-            }
-        }
-        self.tell_primary_state(common, cx);
-    }
-
     /// A flush here is done: a peer that waits for one is told.
     pub fn tell_of_flush(&mut self, common: &mut Common, cx: &mut Cx) {
         if self.wants_flush {
@@ -168,7 +152,11 @@ impl Peer {
         self.catch_up.resumes = false;
         if matches!(common.state(), State::Paused(_)) && paused.map(State::Paused) != Some(common.state()) {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
-                return self.resume_in_turn(common, cx);
+                // While it was paused others took its place.
+                self.catch_up.resumes = true;
+                self.wanted.wait_for_turn(common, false);
+                let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
+                return self.transition(common, cx, common.state(), why);
             }
             self.resume(common, cx);
         }

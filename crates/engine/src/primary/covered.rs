@@ -38,21 +38,13 @@ impl Primary {
     pub fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         if !self.peer.outbox.has_room(common, cx, slot) {
             if !self.peer.outbox.syncs() {
-                return self.wait_for_room_again(common, cx, slot);
+                let volume = common.slots.write(slot).volume;
+                common.give_back_range(slot);
+                self.wait_for_room(common, cx, slot);
+                return self.wake_range_waiters(common, cx, volume);
             }
             self.turn_to_cuts(common, cx);
         }
-        self.go_hot(common, cx, slot);
-    }
-
-    pub fn wait_for_room_again(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let volume = common.slots.write(slot).volume;
-        common.give_back_range(slot);
-        self.wait_for_room(common, cx, slot);
-        self.wake_range_waiters(common, cx, volume);
-    }
-
-    pub fn go_hot(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
         let (id, offset, length) = (op.volume, op.offset, op.length);
         let mut pins = Pins::default();

@@ -5,7 +5,7 @@ use crate::context::Cx;
 use crate::formats::bitmap::region_span;
 use crate::formats::wire::Ack;
 use crate::limits::REGION_BYTES;
-use crate::peer::cut::{Cut, GivenUp};
+use crate::peer::cut::GivenUp;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
@@ -36,19 +36,14 @@ impl Primary {
         self.peer.stall.not_the_peers(given_up.cause);
     }
 
-    /// Starts reads while the link has use for them.
-    pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.peer.announce_cut(common, cx);
-        self.retry_saves_for_cut(common, cx);
-        self.peer.pump_cut(common, cx);
-    }
-
     /// The peer's confirmations of the cut's numbers.
     pub fn cut_ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
         if !self.peer.confirm_cut(common, cx, ack, recalls) {
             return;
         }
-        self.retry_saves_for_cut(common, cx);
+        // There may be memory by now.
+        let waiting = self.peer.outbox.take_waiting();
+        self.let_go_on(common, cx, waiting);
         if common.lifecycle.is_running() {
             self.peer.next_step(common, cx, "update sync");
         }
@@ -136,13 +131,7 @@ impl Primary {
         true
     }
 
-    /// There may be memory by now.
-    fn retry_saves_for_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waiting = self.peer.outbox.cut_mut().map(Cut::take_waiting).unwrap_or_default();
-        self.let_go_on(common, cx, waiting);
-    }
-
-    fn let_go_on(&mut self, common: &mut Common, cx: &mut Cx, waiting: VecDeque<u32>) {
+    pub fn let_go_on(&mut self, common: &mut Common, cx: &mut Cx, waiting: VecDeque<u32>) {
         for slot in waiting {
             self.go_on(common, cx, slot);
         }

@@ -70,7 +70,9 @@ impl Primary {
                 }
             }
             Decision::Continue(received) if self.peer.outbox.streams() => {
-                self.continue_stream(common, cx, received, granted);
+                self.peer.continue_stream(common, cx, received, granted);
+                self.release_acked(common, cx);
+                self.take_up_promise(common, cx);
                 if self.peer.wanted.is_full(common) {
                     self.sync_in_turn(common, cx, true);
                 }
@@ -129,25 +131,6 @@ impl Primary {
         let decision = self.peer.decision(common);
         let reconciled = self.peer.reconcile.begin_pull(common, cx, decision);
         self.go_on_reconciled(common, cx, reconciled);
-    }
-
-    pub fn bits_joined(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.reconcile.bits_joined(common) {
-            self.meet_if_apart(common, cx);
-        }
-    }
-
-    /// What was reconciled is on record.
-    pub fn reconciled_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !self.peer.begins_reconciled(common, cx) {
-            self.meet_if_apart(common, cx);
-        }
-    }
-
-    pub fn serves_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.peer.reconcile.serves_in_doubt(common, cx) {
-            self.meet_if_apart(common, cx);
-        }
     }
 
     /// Something that stood in the way of a sync is done.

@@ -20,7 +20,10 @@ impl Primary {
         }
         self.peer.promise_anew(common, cx);
         if common.state() == State::Holding && common.settings.mode == Mode::Async {
-            return self.stop_holding(common, cx);
+            // They are answered, the queue keeps the order.
+            self.window.forget();
+            self.peer.transition(common, cx, State::Queuing, "the mode became async while the link was down");
+            return self.release_waiting(common, cx);
         }
         self.wait_as_the_mode_says(common, cx);
         if common.state() == State::Holding {

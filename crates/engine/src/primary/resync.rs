@@ -3,6 +3,7 @@
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
+use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 use crate::shared::slots::Op;
 use crate::state::State;
@@ -28,8 +29,12 @@ impl Primary {
     /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
     /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
     pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.peer.announce_sync(common, cx);
         if self.peer.outbox.goes_by_cuts() {
-            return self.pump_cut(common, cx);
+            // There may be memory by now.
+            let waiting = self.peer.outbox.take_waiting();
+            self.let_go_on(common, cx, waiting);
+            return self.peer.pump_cut(common, cx);
         }
         if self.peer.pump_resync(common, cx) {
             self.turn_to_cuts(common, cx);
@@ -42,7 +47,9 @@ impl Primary {
         let volume = read.range.volume;
         common.volumes.of(volume).release(slot);
         if let Err(why) = self.peer.place_read(common, cx, &read, result) {
-            self.pause_for_own_store(common, cx, &why);
+            // It begins again after a pause, and clients are served meanwhile.
+            self.give_up_session(common, cx, &why);
+            self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
         }
         self.wake_range_waiters(common, cx, volume);
     }

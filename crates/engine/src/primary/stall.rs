@@ -3,7 +3,6 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::limits;
-use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 
 impl Primary {
@@ -12,12 +11,6 @@ impl Primary {
         let hold_off = self.peer.stall.give_up(cx);
         self.fall_to_logging(common, cx, why);
         common.set_timer(cx, GroupTimer::Autosync, hold_off);
-    }
-
-    /// A read or a write that a sync needs failed on this node: it begins again after a pause, and clients are served meanwhile.
-    pub fn pause_for_own_store(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        self.give_up_session(common, cx, why);
-        self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
     }
 
     /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.

@@ -3,7 +3,6 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
-use crate::ids::*;
 use crate::peer::stream::Stream;
 use crate::peer::streaming::Lost;
 use crate::planted::{Fault, planted};
@@ -94,7 +93,7 @@ impl Primary {
     }
 
     /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
-    fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
             self.peer.outbox.numbers.stand_alone(common, cx, slot);
@@ -138,19 +137,5 @@ impl Primary {
             cx.marks.hit(Mark::HoldEnded);
             self.fall_to_logging(common, cx, "the peer window ended");
         }
-    }
-
-    /// The mode became `async` while writers were held: they are answered, the queue keeps the order.
-    pub fn stop_holding(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.window.forget();
-        self.peer.transition(common, cx, State::Queuing, "the mode became async while the link was down");
-        self.release_waiting(common, cx);
-    }
-
-    /// The queue goes on where the peer stands.
-    pub fn continue_stream(&mut self, common: &mut Common, cx: &mut Cx, received: Seq, granted_bytes: u64) {
-        self.peer.continue_stream(common, cx, received, granted_bytes);
-        self.release_acked(common, cx);
-        self.take_up_promise(common, cx);
     }
 }

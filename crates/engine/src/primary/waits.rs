@@ -21,7 +21,10 @@ impl Primary {
     pub fn check_waits(&mut self, common: &mut Common, cx: &mut Cx) {
         self.check_blocked(common, cx);
         self.check_held_up(common, cx);
-        self.check_unacked(common, cx);
+        if let Some((_, slot)) = self.waiters.first_for_peer() {
+            let since = common.slots.write(slot).since;
+            self.wait_limit_reached(common, cx, since);
+        }
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
         }
@@ -58,31 +61,20 @@ impl Common {
 }
 
 impl Primary {
-    fn check_unacked(&mut self, common: &mut Common, cx: &mut Cx) {
-        if let Some((_, slot)) = self.waiters.first_for_peer() {
-            let since = common.slots.write(slot).since;
-            self.wait_limit_reached(common, cx, since);
-        }
-    }
-
     fn wait_limit_reached(&mut self, common: &mut Common, cx: &mut Cx, since: Mono) {
         if cx.now.mono.since(since) < common.settings.wait_limit {
             return;
         }
         cx.marks.hit(Mark::WaitLimitTripped);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        let wait_limit = common.settings.wait_limit;
         match common.settings.policy {
             Policy::Strict if promises => self.fail_overdue(common, cx),
             Policy::Hold(_) if promises && common.state() == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
-            Policy::Hold(window) if promises && cx.now.mono < self.window_end(common, since, window) => {}
+            Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
             _ => self.end_long_wait(common, cx),
         }
-    }
-
-    /// Until when a writer who came at `since` waits under `hold`.
-    fn window_end(&self, common: &Common, since: Mono, window: Duration) -> Mono {
-        self.window.end_for(since, window).plus(common.settings.wait_limit)
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
