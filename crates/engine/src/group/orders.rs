@@ -118,7 +118,11 @@ impl Group {
         if !in_step && !full {
             self.primary.peer.wanted.order_update();
         }
-        let text = if in_step && self.primary.repair_at_once(&mut self.common, cx) {
+        let repairs = in_step && self.primary.peer.end_repairs_pause(cx.now.mono);
+        if repairs {
+            self.primary.try_autosync(&mut self.common, cx);
+        }
+        let text = if repairs {
             "the group is in step but for what could not be read, which is read again now".into()
         } else if in_step {
             self.primary.peer.under_way(&self.common)

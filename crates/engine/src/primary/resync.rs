@@ -53,13 +53,4 @@ impl Primary {
         }
         self.wake_range_waiters(common, cx, volume);
     }
-
-    /// An operator's `sync` waits for nothing. False: nothing is put off.
-    pub fn repair_at_once(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let is_put_off = self.peer.end_repairs_pause(cx.now.mono);
-        if is_put_off {
-            self.try_autosync(common, cx);
-        }
-        is_put_off
-    }
 }

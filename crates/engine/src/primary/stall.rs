@@ -2,7 +2,6 @@
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::limits;
 use crate::primary::Primary;
 
 impl Primary {
@@ -11,16 +10,6 @@ impl Primary {
         let hold_off = self.peer.stall.give_up(cx);
         self.fall_to_logging(common, cx, why);
         common.set_timer(cx, GroupTimer::Autosync, hold_off);
-    }
-
-    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
-    pub fn end_long_wait(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((cause, why)) = self.peer.waited_for_ourselves(common, cx) else {
-            return self.give_up_session(common, cx, "a write waited longer than wait_limit");
-        };
-        self.fall_to_logging(common, cx, why);
-        self.peer.pause(cx.now.mono, cause);
-        common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
     pub fn check_stall(&mut self, common: &mut Common, cx: &mut Cx) {

@@ -14,7 +14,7 @@ use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
-use crate::{IoError, Output};
+use crate::{IoError, Output, limits};
 
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
@@ -75,6 +75,16 @@ impl Primary {
             Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
             _ => self.end_long_wait(common, cx),
         }
+    }
+
+    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
+    fn end_long_wait(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some((cause, why)) = self.peer.waited_for_ourselves(common, cx) else {
+            return self.give_up_session(common, cx, "a write waited longer than wait_limit");
+        };
+        self.fall_to_logging(common, cx, why);
+        self.peer.pause(cx.now.mono, cause);
+        common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.

@@ -76,9 +76,20 @@ impl Primary {
 }
 
 impl Primary {
-    // ---- room ------------------------------------------------------------------------------------------------------
-
-    pub fn request_write(&mut self, common: &mut Common, cx: &mut Cx, op: WriteOp) {
+    /// A client asks for something.
+    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        let broken = common.has_failed() || common.volumes.of(volume).latched;
+        if !self.peer.serves(common) || broken {
+            return cx.reply(id, Err(IoError::Io));
+        }
+        let now = cx.now.mono;
+        let op = match request {
+            Request::Flush => return self.peer.outbox.numbers.request_flush(common, cx, volume, id),
+            Request::Write { offset, length, buf, fua } => WriteOp::data(id, volume, offset, length, buf, fua, now),
+            Request::Zero { offset, length, no_hole, fua } => {
+                WriteOp::zero(id, volume, offset, length, no_hole, fua, now)
+            }
+        };
         let came = self.waiters.arrive();
         let slot = common.slots.insert(Op::Write(op.arrives(came)));
         self.go_on(common, cx, slot);
@@ -242,22 +253,6 @@ impl Primary {
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
         if !common.activity.cold.is_empty() {
             self.pump_activity(common, cx);
-        }
-    }
-
-    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = common.has_failed() || common.volumes.of(volume).latched;
-        if !self.peer.serves(common) || broken {
-            return cx.reply(id, Err(IoError::Io));
-        }
-        match request {
-            Request::Flush => self.peer.outbox.numbers.request_flush(common, cx, volume, id),
-            Request::Write { offset, length, buf, fua } => {
-                self.request_write(common, cx, WriteOp::data(id, volume, offset, length, buf, fua, cx.now.mono));
-            }
-            Request::Zero { offset, length, no_hole, fua } => {
-                self.request_write(common, cx, WriteOp::zero(id, volume, offset, length, no_hole, fua, cx.now.mono));
-            }
         }
     }
 }
