@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cost;
+pub mod flushes;
 pub mod frozen;
 pub mod gate;
 pub mod greeting;

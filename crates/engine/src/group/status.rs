@@ -49,7 +49,7 @@ impl Group {
 
     /// How large a volume is in the group.
     pub fn volume_bytes(&self, volume: VolumeId) -> Option<u64> {
-        self.common.volumes.get(usize::from(volume.0)).map(|volume| volume.config.size_bytes)
+        self.common.volumes.get(usize::from(volume.0)).map(|volume| volume.size_bytes())
     }
 
     pub fn status(&self, link: &Link, now: Now) -> GroupStatus {
@@ -84,7 +84,7 @@ impl Group {
                 .iter()
                 .zip(self.common.volumes.device_sizes())
                 .map(|(v, device_bytes)| VolumeStatus {
-                    size_bytes: v.config.size_bytes,
+                    size_bytes: v.size_bytes(),
                     device_bytes,
                     dirty_bytes: v.dirty.dirty_bytes(),
                 })

@@ -238,7 +238,7 @@ impl Cut {
 
     /// Reads regions `first..next` under a lock on their range.
     pub fn read(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, first: u64, next: u64, save: bool) {
-        let size = common.volumes.of(volume).config.size_bytes;
+        let size = common.volumes.of(volume).size_bytes();
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
         self.begin_read(length);

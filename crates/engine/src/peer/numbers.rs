@@ -5,10 +5,10 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Identity;
 use crate::ids::{RequestId, Seq, VolumeId};
 use crate::planted::{Fault, planted};
+use crate::shared::flushes::{FlushWaiter, Who};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::time::{Now, Wall, ahead};
-use crate::shared::volume::{FlushWaiter, Who};
 use crate::shared::write::WriteStage;
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
@@ -89,7 +89,7 @@ impl Numbers {
 
     /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
     pub fn flush_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, id: VolumeId) {
-        let latched = common.volumes.of(id).latched;
+        let latched = common.volumes.of(id).flushes.has_failed();
         let op = common.slots.write(slot);
         if latched {
             op.failed = Some(IoError::Io);
@@ -103,23 +103,18 @@ impl Numbers {
         let record = if matches!(who, Who::Engine) { Seq::NONE } else { common.flush_record_due(id) };
         let volume = common.volumes.of(id);
         let waiter = FlushWaiter { who, record };
-        if volume.latched {
+        if volume.flushes.has_failed() {
             return common.flush_answer(cx, waiter, false);
         }
-        if volume.flushing.is_some() {
-            // The one under way may have begun before the waiter's writes were complete.
-            let joined = planted(Fault::FlushJoined);
-            return if joined { &mut volume.flush_now } else { &mut volume.flush_next }.push(waiter);
+        if volume.flushes.wait(waiter) {
+            self.begin_flush(common, cx, id);
         }
-        volume.flush_now.push(waiter);
-        self.begin_flush(common, cx, id);
     }
 
     pub fn begin_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
         let last = self.last_seq;
         let volume = common.volumes.of(id);
-        volume.flushing = Some(volume.complete_through(last));
-        volume.unflushed_bytes = 0;
+        volume.flushes.begin(volume.complete_through(last));
         let token = common.slots.start(Op::LocalFlush(id));
         cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), id) });
     }
@@ -128,12 +123,7 @@ impl Numbers {
     pub fn begin_late_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId) {
         let last = self.last_seq;
         let volume = common.volumes.of(id);
-        if volume.flushing.is_some() || volume.flush_later.is_empty() {
-            return;
-        }
-        let through = volume.complete_through(last);
-        volume.flush_now.extend(volume.flush_later.extract_if(.., |waiter| waiter.record <= through));
-        if !volume.flush_now.is_empty() {
+        if volume.flushes.serve_late(volume.complete_through(last)) {
             self.begin_flush(common, cx, id);
         }
     }
@@ -149,7 +139,7 @@ impl Numbers {
         }
         match stage {
             WriteStage::Here => self.flush_write(common, cx, slot, id),
-            WriteStage::Flushing => common.volumes.of(id).record_for(slot, record),
+            WriteStage::Flushing => common.volumes.of(id).flushes.record_for(slot, record),
             // When it is written it will be seen what is due.
             _ => {}
         }
@@ -162,7 +152,7 @@ impl Numbers {
             // Nothing is outstanding in a stream: no bit could clear.
             return;
         }
-        if volume.unflushed_bytes >= limits::LOCAL_FLUSH_BYTES && volume.flushing.is_none() && !volume.latched {
+        if volume.flushes.unflushed_bytes() >= limits::LOCAL_FLUSH_BYTES && volume.flushes.may_begin() {
             self.want_flush(common, cx, id, Who::Engine);
         } else {
             common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
@@ -172,7 +162,7 @@ impl Numbers {
     pub fn flush_for_bits(&mut self, common: &mut Common, cx: &mut Cx) {
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
-            if volume.wants_flush() && volume.flushing.is_none() && !volume.latched {
+            if volume.wants_flush() && volume.flushes.may_begin() {
                 self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
             }
         }
@@ -183,12 +173,12 @@ impl Numbers {
         let last = self.last_seq;
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
-            let due = volume.flushed < mark && volume.flushing.is_none() && !volume.latched;
+            let due = volume.flushes.through() < mark && volume.flushes.may_begin();
             if due && volume.complete_through(last) >= mark {
                 self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
             }
         }
-        common.volumes.iter().all(|volume| volume.flushed >= mark)
+        common.volumes.iter().all(|volume| volume.flushes.through() >= mark)
     }
 
     /// Every write up to here is flushed on its volume.
@@ -201,7 +191,7 @@ impl Numbers {
         cx.marks.hit(Mark::FlushedForPeer);
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
-            if volume.unflushed_bytes > 0 && volume.flushing.is_none() && !volume.latched {
+            if volume.flushes.unflushed_bytes() > 0 && volume.flushes.may_begin() {
                 self.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
             }
         }

@@ -14,11 +14,12 @@ use crate::peer::sending::Sending;
 use crate::peer::stream::Stream;
 use crate::peer::stream::pass::Pass;
 use crate::records::record::AfterSuper;
+use crate::shared::flushes::Who;
 use crate::shared::link::LinkUse;
 use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
-use crate::shared::volume::Who;
+use crate::shared::volume::Volume;
 use crate::shared::write::{Level, WriteOp, WriteStage};
 use crate::state::Mode;
 use crate::{Event, IoDone, IoError, limits};
@@ -217,11 +218,11 @@ impl Outbox {
         let mut rest = true;
         for index in 0..common.volumes.len() {
             let volume = &common.volumes[index];
-            let dirty_cache =
-                volume.unflushed_bytes > 0 || volume.flushed < self.numbers.last() && volume.wants_flush();
-            if volume.flushing.is_some() {
+            let dirty_cache = volume.flushes.unflushed_bytes() > 0
+                || volume.flushes.through() < self.numbers.last() && volume.wants_flush();
+            if volume.flushes.is_under_way() {
                 rest = false;
-            } else if dirty_cache && !volume.latched {
+            } else if dirty_cache && !volume.flushes.has_failed() {
                 self.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
                 rest = false;
             }
@@ -239,7 +240,7 @@ impl Outbox {
         if !cut.is_done() {
             cx.marks.hit(Mark::CutInterrupted);
         }
-        common.volumes.iter_mut().for_each(|volume| volume.cut = None);
+        common.volumes.iter_mut().for_each(Volume::drop_cut);
         common.empty_scratch();
         cut.take_waiting()
     }

@@ -609,7 +609,7 @@ fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
     let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
     let volume = volumes.get(usize::from(range.volume.0));
     let end = range.offset.checked_add(range.length);
-    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.config.size_bytes))
+    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.size_bytes()))
 }
 
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -16,6 +16,7 @@ use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::marks::Mark;
 use crate::shared::reads::ResyncRead;
+use crate::shared::volume::Volume;
 use crate::state::{Mode, State};
 use crate::{Event, IoDone, IoError};
 use alloc::string::String;
@@ -23,10 +24,7 @@ use alloc::string::String;
 impl Common {
     /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
     pub fn mark_everything(&mut self, cx: &mut Cx) {
-        for volume in self.volumes.iter_mut() {
-            volume.dirty.set_all();
-            volume.doubt = None;
-        }
+        self.volumes.iter_mut().for_each(Volume::send_all);
         _ = self.sb.compared();
         self.bits().save(cx, AfterBits::FullSync);
     }
@@ -124,7 +122,7 @@ impl Peer {
         if cx.peer.link.is_none() {
             return;
         }
-        let compare = common.volumes.iter().any(|v| v.doubt.is_some());
+        let compare = common.volumes.iter().any(Volume::has_doubt);
         let dirty_bytes = common.volumes.dirty_bytes();
         cx.marks.hit(match (full, compare) {
             (true, _) => Mark::FullSyncBegan,
@@ -252,7 +250,7 @@ impl Peer {
             return;
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();
-        common.volumes.iter_mut().for_each(|volume| volume.doubt = None);
+        common.volumes.iter_mut().for_each(Volume::forget_doubt);
         if common.sb.compared() {
             common.save(cx, None);
         }

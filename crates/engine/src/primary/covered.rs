@@ -95,7 +95,7 @@ impl Primary {
             }
             let op = common.slots.write(slot);
             let (id, offset, length) = (op.volume, op.offset, op.length);
-            let announced = common.volumes.of(id).announced.iter().any(|a| a.slot == slot);
+            let announced = common.volumes.of(id).is_announced(slot);
             let stored = announced && common.volumes.is_stored(id, offset, length);
             if !stored && !common.bits().is_covered(id, offset, length) {
                 if at == 0 && common.bits().starves(cx) {
@@ -105,7 +105,7 @@ impl Primary {
                 continue;
             }
             common.activity.cold.remove(at);
-            common.volumes.of(id).announced.retain(|a| a.slot != slot);
+            common.volumes.of(id).forget_announced(slot);
             self.go_on(common, cx, slot);
         }
     }
@@ -115,7 +115,7 @@ impl Primary {
         while let Some(slot) = common.activity.cold.pop_front() {
             self.peer.outbox.unreserve(common, slot);
             let id = common.slots.write(slot).volume;
-            common.volumes.of(id).announced.retain(|a| a.slot != slot);
+            common.volumes.of(id).forget_announced(slot);
             common.volumes.of(id).release(slot);
             if let Some(Op::Write(op)) = common.slots.take(slot) {
                 cx.reply(op.id, Err(crate::IoError::Io));

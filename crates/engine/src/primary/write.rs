@@ -22,9 +22,10 @@ use crate::peer::outbox::Numbered;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
+use crate::shared::flushes::{FlushWaiter, Who};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::volume::{Conflict, FlushWaiter, Who};
+use crate::shared::volume::Conflict;
 use crate::shared::write::{Level, What, WriteOp, WriteStage};
 use crate::state::{Broken, Mode, State};
 use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
@@ -32,29 +33,15 @@ use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
 impl Primary {
     pub fn local_flush_done(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
         let ok = ok || planted(Fault::FailedFlushIgnored);
-        let volume = common.volumes.of(id);
-        let through = volume.flushing.take().expect("one flush at a time");
-        let mut waiters = core::mem::take(&mut volume.flush_now);
-        volume.flush_now = core::mem::take(&mut volume.flush_next);
-        if ok {
-            volume.flushed = volume.flushed.max(through);
-            // An older write was still in flight: the flush point is not past the overwrite yet. To flush again before that write
-            // is done would bring it no further.
-            volume.flush_later.extend(waiters.extract_if(.., |waiter| waiter.record > through));
-        } else {
-            volume.latched = true;
-            cx.marks.hit(Mark::FlushFailedLatched);
-        }
+        let (through, waiters) = common.volumes.of(id).flushes.ended(ok);
         if !ok {
-            let volume = common.volumes.of(id);
-            waiters.append(&mut volume.flush_now);
-            waiters.append(&mut volume.flush_later);
+            cx.marks.hit(Mark::FlushFailedLatched);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
             common.sb.caches_lost();
             common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
             return Err(Broken::VolumeFlush);
         }
-        let unrecorded = |waiter: &FlushWaiter| waiter.record > common.volumes[usize::from(id.0)].recorded;
+        let unrecorded = |waiter: &FlushWaiter| common.volumes[usize::from(id.0)].flushes.needs_record(waiter);
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
         for waiter in plain {
             common.flush_answer(cx, waiter, true);
@@ -62,7 +49,7 @@ impl Primary {
         if !recorded.is_empty() {
             common.record_flush(cx, id, through, recorded);
         }
-        if !common.volumes.of(id).flush_now.is_empty() {
+        if common.volumes.of(id).flushes.has_next() {
             self.peer.outbox.numbers.begin_flush(common, cx, id);
         }
         self.peer.outbox.numbers.begin_late_flush(common, cx, id);
@@ -78,7 +65,7 @@ impl Primary {
 impl Primary {
     /// A client asks for something.
     pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        let broken = common.has_failed() || common.volumes.of(volume).latched;
+        let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
         if !self.peer.serves(common) || broken {
             return cx.reply(id, Err(IoError::Io));
         }
@@ -177,7 +164,7 @@ impl Primary {
 
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId) {
-        if core::mem::replace(&mut common.volumes.of(volume).is_waking, true) {
+        if !common.volumes.of(volume).begins_waking() {
             // One of them gave its range back at once: it is not for each to wake the next.
             return;
         }
@@ -188,7 +175,7 @@ impl Primary {
                 self.peer.outbox.admit_waiting_read(common, cx, slot);
             }
         }
-        common.volumes.of(volume).is_waking = false;
+        common.volumes.of(volume).ends_waking();
     }
 
     pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
@@ -230,11 +217,12 @@ impl Primary {
         let record = common.flush_record_due(op.volume);
         let volume = common.volumes.of(op.volume);
         // What a flush under way covers is not durable before that flush ends.
-        let others_unflushed = volume.unflushed_bytes > 0 || volume.flushing.is_some() || record > Seq::NONE;
+        let others_unflushed =
+            volume.flushes.unflushed_bytes() > 0 || volume.flushes.is_under_way() || record > Seq::NONE;
         let durable = op.fua || op.level == Level::Durable;
         // One that failed may have left a part of itself in a cache.
         if !durable || result.is_err() {
-            volume.unflushed_bytes += op.length;
+            volume.flushes.wrote(op.length);
         }
         match result {
             Ok(()) => {
@@ -328,7 +316,7 @@ impl Common {
 
     pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
         let volume = self.volumes.of(id);
-        volume.recorded = volume.recorded.max(through);
+        volume.flushes.recorded(through);
         volume.forget_kept(through);
         for waiter in waiters {
             self.flush_answer(cx, waiter, true);

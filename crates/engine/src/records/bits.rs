@@ -10,14 +10,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::context::Cx;
-use crate::formats::bitmap::{self, Bitmap, BitmapCell, REGIONS_PER_CELL, region_span};
+use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL, region_span};
 use crate::formats::cell::{self, Head};
 use crate::formats::identity::Confirmed;
 use crate::ids::*;
 use crate::records::activity::{Activity, Extent, extents_of};
 use crate::shared::lifecycle::Promotion;
 use crate::shared::slots::{Op, Slots};
-use crate::shared::volume::Announced;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{ActivityConfig, Bytes, Output, Store, limits};
@@ -294,7 +293,7 @@ impl Bits<'_> {
         let (id, cell) = self.writer.place(index);
         let volume = &mut self.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
-        announce(&mut words, &volume.announced, cell);
+        announce(&mut words, volume.announced(), cell);
         // Until the write is done either content may be found: only what both hold counts as stored.
         volume.stored.mask_cell(cell, &words);
         let state = &mut self.writer.cells[index];
@@ -341,7 +340,7 @@ impl Bits<'_> {
             return true;
         }
         let volume = &self.volumes[usize::from(extent.volume.0)];
-        let Some((start, bytes)) = self.activity.range(extent, volume.config.size_bytes) else { return true };
+        let Some((start, bytes)) = self.activity.range(extent, volume.size_bytes()) else { return true };
         let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
         (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
     }
@@ -354,7 +353,7 @@ impl Bits<'_> {
         for extent in coldest {
             if !stored_through(self.volumes, bytes, extent) {
                 // It may lie in two cells.
-                let size = self.volumes[usize::from(extent.volume.0)].config.size_bytes;
+                let size = self.volumes[usize::from(extent.volume.0)].size_bytes();
                 let Some((start, bytes)) = self.activity.range(extent, size) else { continue };
                 let (first, last) = region_span(start, bytes);
                 let cells = self.writer.index(extent.volume, first)..=self.writer.index(extent.volume, last);
@@ -367,10 +366,9 @@ impl Bits<'_> {
     pub fn announce_write(&mut self, slot: u32, id: VolumeId, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
         let volume = self.volumes.of(id);
-        if volume.announced.iter().any(|a| a.slot == slot) {
+        if !volume.announce(slot, first, last) {
             return;
         }
-        volume.announced.push(Announced { slot, first, last });
         let cells = self.writer.index(id, first)..=self.writer.index(id, last);
         self.writer.wanted.extend(cells);
     }
@@ -399,10 +397,10 @@ impl Bits<'_> {
     }
 }
 
-fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
+fn announce(words: &mut [u64], announced: impl Iterator<Item = (u64, u64)>, cell: u64) {
     let base = cell * REGIONS_PER_CELL;
-    for range in announced {
-        for region in range.first.max(base)..=range.last {
+    for (first, last) in announced {
+        for region in first.max(base)..=last {
             let Some(word) = words.get_mut(((region - base) / 64) as usize) else { break };
             *word |= 1 << (region % 64);
         }
@@ -412,7 +410,7 @@ fn announce(words: &mut [u64], announced: &[Announced], cell: u64) {
 /// The stored bitmap holds every bit of the extent: it may leave the log.
 pub(crate) fn stored_through(volumes: &[crate::shared::volume::Volume], extent_bytes: u64, extent: Extent) -> bool {
     let Some(volume) = volumes.get(usize::from(extent.volume.0)) else { return true };
-    let size = volume.config.size_bytes;
+    let size = volume.size_bytes();
     let start = extent.number * extent_bytes;
     if start >= size {
         return true;
@@ -421,9 +419,8 @@ pub(crate) fn stored_through(volumes: &[crate::shared::volume::Volume], extent_b
     volume.dirty.is_within(&volume.stored, first, last)
 }
 
-/// Regions an extent of the log stands for.
-pub(crate) fn mark_extent(map: &mut Bitmap, extent: Extent, extent_bytes: u64, size_bytes: u64) {
-    let Some(start) = extent.number.checked_mul(extent_bytes).filter(|start| *start < size_bytes) else { return };
-    let (first, last) = region_span(start, extent_bytes.min(size_bytes - start));
-    (first..=last).for_each(|region| _ = map.set(region));
+/// First and last of the regions that an extent of the log stands for, if it lies in the volume.
+pub(crate) fn regions_of(extent: Extent, extent_bytes: u64, size_bytes: u64) -> Option<(u64, u64)> {
+    let start = extent.number.checked_mul(extent_bytes).filter(|start| *start < size_bytes)?;
+    Some(region_span(start, extent_bytes.min(size_bytes - start)))
 }

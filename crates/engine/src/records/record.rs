@@ -9,10 +9,10 @@ use crate::formats::identity::{Identity, Role};
 use crate::formats::superblock::Superblock;
 use crate::formats::undo::Undo;
 use crate::ids::*;
+use crate::shared::flushes::FlushWaiter;
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Wall;
-use crate::shared::volume::FlushWaiter;
 use crate::state::Broken;
 use crate::{Bytes, CommandResult, Output, Store};
 

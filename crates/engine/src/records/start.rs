@@ -1,7 +1,7 @@
 //! Records are taken up: superblock, dirty regions and activity log are read, or made for a new group; at the end this run is recorded.
 
 use crate::context::Cx;
-use crate::formats::bitmap::{Bitmap, BitmapCell, REGIONS_PER_CELL};
+use crate::formats::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{CELL_BYTES, Head, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{RollbackPoint, Superblock};
@@ -12,12 +12,13 @@ use crate::limits::REGION_BYTES;
 use crate::planted::{Fault, planted};
 use crate::records::activity;
 use crate::records::activity::{Activity, ActivityCell};
-use crate::records::bits::{AfterBits, BitmapWriter, Bits, mark_extent};
+use crate::records::bits::{AfterBits, BitmapWriter, Bits, regions_of};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::shared::lifecycle::{Beside, Lifecycle, StartStage};
 use crate::shared::marks::Mark;
 use crate::shared::size::Exactly;
 use crate::shared::slots::{Op, Slots};
+use crate::shared::volume::Volume;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{Event, GroupConfig, IoDone, IoError, Output, Store};
@@ -188,7 +189,7 @@ impl Start<'_> {
         self.volumes.take_up_sizes(&found.sizes);
         self.take_up_confirmed(found.confirmed);
         self.put_run_in_doubt(&found, boot);
-        let changed = found.clean && self.volumes.iter().any(|v| v.config.changed_outside);
+        let changed = found.clean && self.volumes.iter().any(|v| v.changed_outside());
         if changed {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
             cx.event(self.config.id, Event::Note(note.into()));
@@ -340,10 +341,10 @@ impl Start<'_> {
         }
         if self.sb.current.compare {
             for volume in self.volumes.iter_mut() {
-                volume.doubt = Some(volume.dirty.clone());
+                volume.doubt_all();
             }
         }
-        self.sb.current.compare = self.volumes.iter().any(|volume| volume.doubt.is_some());
+        self.sb.current.compare = self.volumes.iter().any(Volume::has_doubt);
         self.lifecycle.enter_stage(StartStage::StoringBits);
         if self.bitmap.outgrown && self.sb.current.identity.role == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
@@ -500,8 +501,8 @@ impl Start<'_> {
             self.volumes.device_grew(was.volume);
         }
         let volume = self.volumes.of(was.volume);
-        if before_bytes < volume.config.size_bytes {
-            volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.config.size_bytes) - 1);
+        if before_bytes < volume.size_bytes() {
+            volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
         }
     }
 
@@ -519,7 +520,7 @@ impl Start<'_> {
     /// What a cell held is not known: all of it may differ.
     fn cell_lost(&mut self, cx: &mut Cx, id: VolumeId, cell: u64) {
         cx.marks.hit(Mark::BitmapCellLost);
-        let size = self.volumes.of(id).config.size_bytes;
+        let size = self.volumes.of(id).size_bytes();
         let first = cell * REGIONS_PER_CELL;
         let last = (first + REGIONS_PER_CELL).min(bitmap::regions(size)).saturating_sub(1);
         let (from, to) = (first * REGION_BYTES, ((last + 1) * REGION_BYTES).min(size));
@@ -552,10 +553,11 @@ impl Start<'_> {
         let extent_bytes = self.config.activity.extent_bytes;
         for extent in extents {
             let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
-            let size = volume.config.size_bytes;
-            let doubt = volume.doubt.get_or_insert_with(|| Bitmap::new(size));
-            mark_extent(doubt, *extent, extent_bytes, size);
-            mark_extent(&mut volume.dirty, *extent, extent_bytes, size);
+            let size = volume.size_bytes();
+            volume.begin_doubt();
+            if let Some((first, last)) = regions_of(*extent, extent_bytes, size) {
+                volume.put_in_doubt(first, last);
+            }
         }
         cx.event(self.config.id, Event::HotExtents { extents: extents.len() as u64, extent_bytes });
     }

@@ -17,6 +17,7 @@ use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::time::Wall;
+use crate::shared::volume::Volume;
 use crate::state::{Broken, Pause, State};
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
 
@@ -93,7 +94,7 @@ impl Secondary {
             if !self.saver.is_good(*ticket) {
                 break;
             }
-            let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.config.block_bytes);
+            let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
             let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
             if self.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
@@ -264,10 +265,7 @@ impl Secondary {
 
     /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
     fn forget_bits(&mut self, common: &mut Common) {
-        for volume in common.volumes.iter_mut().filter(|volume| !volume.dirty.is_clean()) {
-            volume.dirty = crate::formats::bitmap::Bitmap::new(volume.config.size_bytes);
-            volume.doubt = None;
-        }
+        common.volumes.iter_mut().for_each(Volume::is_equal);
         self.bits_forgotten = true;
     }
 

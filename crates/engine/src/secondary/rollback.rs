@@ -623,7 +623,7 @@ pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncB
         // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
         // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
         let saved: u64 = undo.all_saved().map(|saved| u64::from(saved.length)).sum();
-        let unsaved = volumes.iter().map(|v| v.config.size_bytes).sum::<u64>().saturating_sub(saved);
+        let unsaved = volumes.iter().map(|v| v.size_bytes()).sum::<u64>().saturating_sub(saved);
         let most = space_for_regions(begin.dirty_bytes.min(unsaved));
         let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
         undo.reserve(undo.reserved_bytes().max(least).min(most));

@@ -21,7 +21,7 @@ impl Secondary {
         unit: u64,
         reserved: bool,
     ) -> Ticket {
-        let size_bytes = common.volumes[usize::from(volume.0)].config.size_bytes;
+        let size_bytes = common.volumes[usize::from(volume.0)].size_bytes();
         self.saver.save(&common.undo, volume, size_bytes, range, unit, reserved)
     }
 

@@ -20,8 +20,8 @@ impl Secondary {
     pub fn follow_sizes(&mut self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
         let before = common.volumes.sizes();
         for (volume, told) in common.volumes.iter_mut().zip(&self.primary_bytes) {
-            let size = if is_whole { *told } else { volume.config.size_bytes.max(*told) };
-            if size != volume.config.size_bytes {
+            let size = if is_whole { *told } else { volume.size_bytes().max(*told) };
+            if size != volume.size_bytes() {
                 volume.resize(size);
             }
         }
@@ -37,6 +37,6 @@ impl Secondary {
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
     pub fn shrinks_when_whole(&self, common: &Common) -> bool {
         let told = self.primary_bytes.iter();
-        common.volumes.iter().zip(told).any(|(volume, told)| volume.config.size_bytes > *told)
+        common.volumes.iter().zip(told).any(|(volume, told)| volume.size_bytes() > *told)
     }
 }

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use crate::VolumeConfig;
 use crate::formats::bitmap::{Bitmap, region_span};
-use crate::ids::{RequestId, Seq};
+use crate::ids::Seq;
 use crate::limits::REGION_BYTES;
 use crate::planted::{Fault, planted};
+use crate::shared::flushes::Flushes;
 use crate::shared::frozen::FrozenBits;
 use crate::shared::newest::Newest;
 use crate::shared::ranges::Ranges;
@@ -14,39 +15,22 @@ use crate::shared::ranges::Ranges;
 /// What is kept is known by blocks of this size, rounded outwards.
 const KEPT_BLOCK_BYTES: u64 = 4096;
 
-/// Someone waits for a flush.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FlushWaiter {
-    pub who: Who,
-    /// A flush through here must be on record before the answer.
-    pub record: Seq,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Who {
-    Request(RequestId),
-    /// A write with FUA, by its slot.
-    Write(u32),
-    /// The engine's own: so that bits can clear, or a stop can finish.
-    Engine,
-}
-
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// With the size that the volume has in its group: its device may hold more.
-    pub config: VolumeConfig,
+    config: VolumeConfig,
     pub dirty: Bitmap,
     /// What the bitmap file is known to hold: a crash finds at least this.
     pub stored: Bitmap,
     /// Regions that are dirty only because it is not known whether they differ: compared before they are sent.
-    pub doubt: Option<Bitmap>,
+    doubt: Option<Bitmap>,
     /// Long writes that wait for their regions to be stored.
-    pub announced: Vec<Announced>,
+    announced: Vec<Announced>,
     /// While a cut is under way.
-    pub cut: Option<FrozenBits>,
+    cut: Option<FrozenBits>,
     ranges: Ranges,
     /// Those who waited for ranges are being let in: what is given back meanwhile is found by who does that.
-    pub is_waking: bool,
+    is_waking: bool,
     /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
     touched: Newest,
     /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
@@ -57,21 +41,7 @@ pub(crate) struct Volume {
     /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
     /// record, else a pull after a power loss would undo it (P1, P4).
     overwrote: Seq,
-    /// Flush point on record.
-    pub recorded: Seq,
-    /// Every write of this volume up to here is flushed.
-    pub flushed: Seq,
-    /// A flush is under way; on success `flushed` rises to this.
-    pub flushing: Option<Seq>,
-    /// Served by the flush under way, and by the one after it.
-    pub flush_now: Vec<FlushWaiter>,
-    pub flush_next: Vec<FlushWaiter>,
-    /// Wait for a flush that covers more than is complete: it begins when that is.
-    pub flush_later: Vec<FlushWaiter>,
-    /// Bytes written and not covered by a flush yet.
-    pub unflushed_bytes: u64,
-    /// A flush failed: nothing is acknowledged any more (rule 12).
-    pub latched: bool,
+    pub flushes: Flushes,
 }
 
 /// What stands in a range's way.
@@ -84,9 +54,9 @@ pub(crate) enum Conflict {
 /// A write whose regions are to be stored before it is issued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {
-    pub slot: u32,
-    pub first: u64,
-    pub last: u64,
+    slot: u32,
+    first: u64,
+    last: u64,
 }
 
 impl Volume {
@@ -104,14 +74,7 @@ impl Volume {
             covered: Bitmap::new(config.size_bytes),
             kept: Newest::default(),
             overwrote: Seq::NONE,
-            recorded: Seq::NONE,
-            flushed: Seq::NONE,
-            flushing: None,
-            flush_now: Vec::new(),
-            flush_next: Vec::new(),
-            flush_later: Vec::new(),
-            unflushed_bytes: 0,
-            latched: false,
+            flushes: Flushes::default(),
         }
     }
 
@@ -119,10 +82,10 @@ impl Volume {
     pub fn begin_run(&mut self) {
         let dirty = core::mem::replace(&mut self.dirty, Bitmap::new(0));
         let stored = core::mem::replace(&mut self.stored, Bitmap::new(0));
-        // Reads of the run before that are still under way hold their ranges; a flush covers nothing of this one.
-        let (mut ranges, flushing) = (core::mem::take(&mut self.ranges), self.flushing.map(|_| Seq::NONE));
+        // Reads of the run before that are still under way hold their ranges.
+        let (mut ranges, flushes) = (core::mem::take(&mut self.ranges), self.flushes.of_new_run());
         ranges.forget_line();
-        *self = Volume { dirty, stored, ranges, flushing, doubt: self.doubt.take(), ..Volume::new(self.config) };
+        *self = Volume { dirty, stored, ranges, flushes, doubt: self.doubt.take(), ..Volume::new(self.config) };
     }
 
     /// The group's size changed; nothing is under way.
@@ -142,6 +105,87 @@ impl Volume {
             self.dirty.set(region);
             doubt.set(region);
         }
+    }
+
+    /// In its group: its device may hold more.
+    pub fn size_bytes(&self) -> u64 {
+        self.config.size_bytes
+    }
+
+    pub fn block_bytes(&self) -> u64 {
+        self.config.block_bytes
+    }
+
+    /// Somebody wrote it while the node was stopped.
+    pub fn changed_outside(&self) -> bool {
+        self.config.changed_outside
+    }
+
+    /// All that is dirty is in doubt.
+    pub fn doubt_all(&mut self) {
+        self.doubt = Some(self.dirty.clone());
+    }
+
+    /// Something may be put in doubt, or nothing: all that is dirty is compared in the sync that comes.
+    pub fn begin_doubt(&mut self) {
+        let size = self.config.size_bytes;
+        _ = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+    }
+
+    pub fn has_doubt(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    pub fn forget_doubt(&mut self) {
+        self.doubt = None;
+    }
+
+    /// All of it is to be sent, and nothing of it compared.
+    pub fn send_all(&mut self) {
+        self.dirty.set_all();
+        self.doubt = None;
+    }
+
+    /// This copy is equal to its primary's.
+    pub fn is_equal(&mut self) {
+        if !self.dirty.is_clean() {
+            (self.dirty, self.doubt) = (Bitmap::new(self.config.size_bytes), None);
+        }
+    }
+
+    // ---- writes whose regions are stored first -----------------------------------------------------------------------
+
+    /// False: it was announced before.
+    pub fn announce(&mut self, slot: u32, first: u64, last: u64) -> bool {
+        let is_new = !self.is_announced(slot);
+        if is_new {
+            self.announced.push(Announced { slot, first, last });
+        }
+        is_new
+    }
+
+    pub fn is_announced(&self, slot: u32) -> bool {
+        self.announced.iter().any(|a| a.slot == slot)
+    }
+
+    pub fn forget_announced(&mut self, slot: u32) {
+        self.announced.retain(|a| a.slot != slot);
+    }
+
+    /// First and last regions of each that is announced.
+    pub fn announced(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.announced.iter().map(|a| (a.first, a.last))
+    }
+
+    // ---- ranges ------------------------------------------------------------------------------------------------------
+
+    /// Those who wait for ranges are let in; false: somebody is at it.
+    pub fn begins_waking(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_waking, true)
+    }
+
+    pub fn ends_waking(&mut self) {
+        self.is_waking = false;
     }
 
     /// Dirty regions that are not merely in doubt.
@@ -265,21 +309,13 @@ impl Volume {
 
     /// What must be on record before a flush is acknowledged: nothing, unless it covers an overwrite of what the peer keeps.
     pub fn record_due(&self) -> Seq {
-        if self.overwrote > self.recorded { self.overwrote } else { Seq::NONE }
-    }
-
-    /// The write in this slot waits for a flush: one through here must be on record before its answer.
-    pub fn record_for(&mut self, slot: u32, record: Seq) {
-        let mut waiters = self.flush_now.iter_mut().chain(&mut self.flush_next).chain(&mut self.flush_later);
-        if let Some(waiter) = waiters.find(|waiter| matches!(waiter.who, Who::Write(of) if of == slot)) {
-            waiter.record = record;
-        }
+        self.flushes.record_due(self.overwrote)
     }
 
     /// Numbers up to here that belong to this volume are flushed on it. `last`: the last number given.
     pub fn flush_point(&self, last: Seq) -> Seq {
-        let settled = self.unflushed_bytes == 0 && self.flushing.is_none() && !self.latched;
-        if settled { self.flushed.max(self.complete_through(last)) } else { self.flushed }
+        let through = self.flushes.through();
+        if self.flushes.are_settled() { through.max(self.complete_through(last)) } else { through }
     }
 
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
@@ -304,7 +340,7 @@ impl Volume {
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
     /// True: some bits cleared.
     pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
-        let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushed) };
+        let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushes.through()) };
         let (dirty, covered) = (&mut self.dirty, &mut self.covered);
         let mut cleared = false;
         let mut clear = |first: u64, last: u64| {
@@ -325,7 +361,7 @@ impl Volume {
 
     /// A number waits for the local flush before its bits can clear.
     pub fn wants_flush(&self) -> bool {
-        self.touched.last_noted().is_some_and(|seq| seq > self.flushed)
+        self.touched.last_noted().is_some_and(|seq| seq > self.flushes.through())
     }
 
     /// The stream ended: bits stay, what was outstanding is forgotten (rule 10).
@@ -367,6 +403,11 @@ impl Volume {
             }
             from = region + 1;
         }
+    }
+
+    /// The cut comes to nothing.
+    pub fn drop_cut(&mut self) {
+        self.cut = None;
     }
 
     pub fn written_bytes(&self) -> u64 {
@@ -415,6 +456,13 @@ mod tests {
     use super::*;
     use crate::limits::REGION_BYTES as R;
 
+    fn flushed(through: Seq) -> Flushes {
+        let mut flushes = Flushes::default();
+        flushes.begin(through);
+        _ = flushes.ended(true);
+        flushes
+    }
+
     fn volume() -> Volume {
         Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false })
     }
@@ -442,13 +490,13 @@ mod tests {
         let mut v = volume();
         v.mark_write(0, 4096, Seq(1), true);
         v.mark_write(0, 4096, Seq(2), true);
-        v.flushed = Seq(2);
+        v.flushes = flushed(Seq(2));
         v.clear_confirmed(Seq(1));
         assert!(v.dirty.get(0), "number 2 is not applied");
-        v.flushed = Seq(1);
+        v.flushes = flushed(Seq(1));
         v.clear_confirmed(Seq(2));
         assert!(v.dirty.get(0), "number 2 is not flushed");
-        v.flushed = Seq(2);
+        v.flushes = flushed(Seq(2));
         v.clear_confirmed(Seq(2));
         assert!(!v.dirty.get(0));
         assert_eq!(v.touched.held(), 0);
@@ -459,7 +507,7 @@ mod tests {
         let mut v = volume();
         v.mark_write(0, 4096, Seq(1), false);
         v.mark_write(0, 4096, Seq(2), true);
-        v.flushed = Seq(9);
+        v.flushes = flushed(Seq(9));
         v.clear_confirmed(Seq(9));
         assert!(v.dirty.get(0), "its older difference was never shipped");
         assert!(v.must_ship(0));
@@ -518,7 +566,7 @@ mod tests {
         }
         assert_eq!((v.touched.held() as u64, v.kept.held() as u64), (2 * trims, 2 * trims));
         assert_eq!(v.dirty.dirty_bytes(), size_bytes);
-        v.flushed = Seq(trims);
+        v.flushes = flushed(Seq(trims));
         v.clear_confirmed(Seq(trims));
         v.forget_kept(Seq(trims));
         assert_eq!((v.touched.held(), v.kept.held(), v.dirty.is_clean()), (0, 0, true));

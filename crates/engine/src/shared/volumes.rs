@@ -45,7 +45,7 @@ impl Volumes {
 
     /// What the group uses of them.
     pub fn sizes(&self) -> Vec<u64> {
-        self.iter().map(|volume| volume.config.size_bytes).collect()
+        self.iter().map(|volume| volume.size_bytes()).collect()
     }
 
     /// What the peer is told of: the sizes of the group by its primary, by a secondary what it could take.
@@ -63,7 +63,7 @@ impl Volumes {
     /// The range is there: it begins and ends in a volume of this group.
     pub fn contain(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
-        self.get(usize::from(id.0)).is_some_and(|volume| end.is_some_and(|end| end <= volume.config.size_bytes))
+        self.get(usize::from(id.0)).is_some_and(|volume| end.is_some_and(|end| end <= volume.size_bytes()))
     }
 
     pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
@@ -76,7 +76,7 @@ impl Volumes {
     pub fn take_up_sizes(&mut self, recorded: &[u64]) {
         for (volume, size) in self.iter_mut().zip(recorded) {
             // One that shrank is refused when its bitmap is read.
-            if (1..volume.config.size_bytes).contains(size) {
+            if (1..volume.size_bytes()).contains(size) {
                 volume.resize(*size);
             }
         }
@@ -93,7 +93,7 @@ impl Volumes {
     pub fn device_grew(&mut self, id: VolumeId) {
         let device_bytes = self.device_bytes(id);
         let volume = self.of(id);
-        if volume.config.size_bytes < device_bytes {
+        if volume.size_bytes() < device_bytes {
             volume.resize(device_bytes);
         }
     }
@@ -101,7 +101,7 @@ impl Volumes {
     /// What of the devices here the group does not use.
     pub fn surplus(&self) -> Option<String> {
         let one = |(at, (volume, device)): (usize, (&Volume, &VolumeConfig))| {
-            let (used, holds) = (volume.config.size_bytes, device.size_bytes);
+            let (used, holds) = (volume.size_bytes(), device.size_bytes);
             (used < holds).then(|| {
                 format!(
                     "volume {} of the group (in the order of names) has {}, as on the primary; of the {} that its device holds here the \
@@ -146,7 +146,7 @@ impl Volumes {
         for (volume, both) in
             self.all.iter_mut().zip(self.devices.iter().zip(theirs).map(|(ours, theirs)| ours.size_bytes.min(*theirs)))
         {
-            let before_bytes = volume.config.size_bytes;
+            let before_bytes = volume.size_bytes();
             if before_bytes < both {
                 volume.resize(both);
                 volume.put_in_doubt(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);

@@ -36,7 +36,7 @@ impl Cut {
         let Some((_, next)) = common.volumes.of(volume).next_of_cut(first, u64::MAX, ZERO_PART_BYTES_MAX) else {
             return false;
         };
-        let size = common.volumes.of(volume).config.size_bytes;
+        let size = common.volumes.of(volume).size_bytes();
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
         if length < HOLE_BYTES_MIN {

@@ -254,7 +254,7 @@ impl Stream {
                 continue;
             };
             let mut next = first + 1;
-            let size = volume.config.size_bytes;
+            let size = volume.size_bytes();
             let compare = volume.in_doubt(first);
             let longest = if compare { limits::PROBE_BYTES } else { longest_read };
             let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
