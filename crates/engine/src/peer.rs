@@ -1,8 +1,7 @@
-//! The primary's view of its secondary: the stream to it, syncs, cuts, what is settled when they meet.
+//! The primary's view of its secondary: what goes to it, syncs, what is reconciled when they meet.
 
 pub mod cut;
 pub mod cuts;
-pub mod flush;
 pub mod meeting;
 pub mod numbers;
 pub mod orders;
@@ -19,6 +18,7 @@ pub mod stall;
 pub mod status;
 pub mod stream;
 pub mod streaming;
+pub mod ticks;
 
 use crate::Event;
 use crate::common::Common;
@@ -36,7 +36,7 @@ use crate::shared::time::Wall;
 use crate::state::State;
 use alloc::string::ToString;
 
-/// What a primary knows of its secondary, and has for it: numbers, queue, stream, syncs, what is not settled yet.
+/// What a primary knows of its secondary, and has for it; its parts have fields of their own.
 pub(crate) struct Peer {
     pub outbox: Outbox,
     /// The peer's journal waits for a flush here: it is told when there is one.

@@ -54,7 +54,7 @@ pub(crate) struct GivenUp {
 
 impl GivenUp {
     /// A device of this node failed it.
-    pub fn own_store(why: impl Into<String>) -> GivenUp {
+    fn own_store(why: impl Into<String>) -> GivenUp {
         GivenUp { cause: PauseCause::OwnStoreFailed, why: why.into() }
     }
 }
@@ -155,7 +155,7 @@ impl Cut {
         self.begun && (self.open_since.is_none() || self.confirmed.applied < self.sent)
     }
 
-    pub fn ships(&self) -> bool {
+    fn ships(&self) -> bool {
         self.open_since.is_some() && self.end.is_none()
     }
 
@@ -167,7 +167,7 @@ impl Cut {
     }
 
     /// The walk goes on here.
-    pub fn walk_from(&mut self, volume: VolumeId, region: u64) {
+    fn walk_from(&mut self, volume: VolumeId, region: u64) {
         (self.volume, self.region) = (usize::from(volume.0), region);
     }
 
@@ -200,12 +200,12 @@ impl Cut {
         self.name == name && !self.begun
     }
 
-    pub fn begin_read(&mut self, bytes: u64) {
+    fn begin_read(&mut self, bytes: u64) {
         self.reads += 1;
         self.reading_bytes += bytes;
     }
 
-    pub fn end_read(&mut self, bytes: u64) {
+    fn end_read(&mut self, bytes: u64) {
         self.reads -= 1;
         self.reading_bytes -= bytes;
     }
@@ -223,7 +223,7 @@ impl Cut {
     }
 
     /// The next run to read: from where the walk stands, then what it passed over.
-    pub fn next_run(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
+    fn next_run(&mut self, common: &mut Common, longest: u64) -> Option<(VolumeId, u64, u64)> {
         let (at, region) = (self.volume, self.region);
         let order = (at..common.volumes.len()).chain(0..=at);
         let found = order.enumerate().find_map(|(step, index)| {

@@ -6,9 +6,11 @@ use crate::context::{Cx, GroupTimer};
 use crate::peer::Peer;
 use crate::peer::stream::pass::Pass;
 use crate::planted::{Fault, planted};
+use crate::shared::marks::Mark;
 use crate::shared::time::Mono;
+use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
-use crate::{Event, limits};
+use crate::{Event, IoError, limits};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repair {
@@ -82,6 +84,23 @@ impl Peer {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.begin_pass(pass);
         }
+    }
+
+    /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
+    pub fn local_write_failed(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
+        cx.marks.hit(Mark::LocalWriteFailed);
+        if !planted(Fault::FailedWriteClears) {
+            common.volumes.of(op.volume).mark_uncovered(op.offset, op.length);
+        }
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.void_unsent(op.first, op.last);
+        }
+        let stored = common.slots.write(slot);
+        stored.enter(WriteStage::Here);
+        stored.failed = Some(error);
+        cx.event(common.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
+        self.repair.write_failed(cx.now.mono);
+        common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
     }
 }
 

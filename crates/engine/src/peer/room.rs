@@ -81,7 +81,7 @@ impl Outbox {
 
     /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22). An eighth of memory stays free for
     /// live writes, and beside some of them half.
-    pub fn sync_memory_bytes(&self, common: &Common, cx: &Cx) -> u64 {
+    fn sync_memory_bytes(&self, common: &Common, cx: &Cx) -> u64 {
         let free = cx.allowance.saturating_sub(self.outgoing_bytes(common) + cx.allowance / 8);
         let Some(stream) = self.stream() else { return free };
         let queue = stream.queue();

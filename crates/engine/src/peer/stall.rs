@@ -79,7 +79,7 @@ impl Stall {
     }
 
     /// For how long it has shown no progress.
-    pub fn still_for(&self, now: Mono) -> Duration {
+    fn still_for(&self, now: Mono) -> Duration {
         now.since(self.moved_at)
     }
 

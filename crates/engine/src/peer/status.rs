@@ -5,6 +5,7 @@ use crate::formats::identity::Role;
 use crate::ids::Seq;
 use crate::peer::Peer;
 use crate::shared::time::{Now, Wall};
+use crate::state::{Mode, Protection, State};
 use crate::status::SyncStatus;
 
 use core::time::Duration;
@@ -62,6 +63,22 @@ impl Peer {
             lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
             lag: known.then_some(lag),
             applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
+        }
+    }
+
+    pub fn protection(&self, common: &Common) -> Protection {
+        if !self.serves(common) {
+            return Protection::None;
+        }
+        match (common.state(), common.settings.mode) {
+            (State::Replicating, Mode::Sync) => Protection::BothDurable,
+            (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
+            (State::Holding, _) => Protection::Held,
+            (State::Failed(_), _) => Protection::None,
+            // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
+            (State::Syncing | State::Paused(_), _) if self.outbox.syncs() => Protection::LocalOnly,
+            _ if self.outbox.streams() => Protection::Queued,
+            _ => Protection::LocalOnly,
         }
     }
 }

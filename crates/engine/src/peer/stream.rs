@@ -98,7 +98,7 @@ impl Stream {
     }
 
     /// The last number that was handed to the link: the peer can have no later one. `last`: the last number given.
-    pub fn sent_through(&self, last: Seq) -> Seq {
+    fn sent_through(&self, last: Seq) -> Seq {
         self.queue.first_unsent().map_or(last, |seq| Seq(seq.0 - 1))
     }
 

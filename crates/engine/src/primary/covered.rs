@@ -83,7 +83,7 @@ impl Primary {
         common.bits().write_activity(cx, cells);
     }
 
-    pub fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
         let mut at = 0;
         while let Some(&slot) = common.activity.cold.get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.

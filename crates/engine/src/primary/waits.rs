@@ -144,7 +144,7 @@ impl Common {
         }
     }
 
-    pub fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
+    fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
         let op = self.slots.write(slot);
         op.remote_done = true;
         if !core::mem::replace(&mut op.answered, true) {
