@@ -114,3 +114,11 @@ impl Token {
         self.0 as u32
     }
 }
+
+/// A different number for each group from one source of randomness (splitmix64's finaliser, Steele et al. 2014).
+pub(crate) fn mix(entropy: u64, salt: u64) -> u64 {
+    let mut z = entropy.wrapping_add(salt.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -284,6 +284,9 @@ pub const RESYNC_HOLD_OFF_MAX: Duration = Duration::from_secs(120);
 /// A region whose local write failed is read again and sent after this.
 pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a demotion waits for the peer to have everything.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
 /// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
 pub const STOP_DRAIN: Duration = Duration::from_secs(2);
 

@@ -1,47 +1,50 @@
 //! The outermost machine: owns the groups and the links of this node, routes inputs, runs the timers. No policy here.
 
+mod status;
+mod turns;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::codec::Reader;
-use crate::gate::Gate;
-use crate::group::{Cx, Group, LinkTimer, Phase, TimerKey};
+use crate::context::{Cx, LinkTimer, TimerKey};
+use crate::formats::codec::Reader;
+use crate::formats::wire::{Header, Kind};
+use crate::group::Group;
 use crate::ids::*;
-use crate::limits;
-use crate::link::Link;
-use crate::marks::{Mark, Marks};
-use crate::memory::Memory;
 use crate::planted::{Fault, planted};
-use crate::primary::frame_bytes;
-use crate::size::Size;
-use crate::time::{Mono, Now, Timers};
-use crate::wire::{Header, Kind};
-use crate::{FramePayload, Input, NodeConfig, Output, SendPayload};
+use crate::shared::cost::frame_bytes;
+use crate::shared::gate::Gate;
+use crate::shared::link::Link;
+use crate::shared::marks::{Mark, Marks};
+use crate::shared::memory::Memory;
+use crate::shared::size::Size;
+use crate::shared::time::{Mono, Now, Timers};
+use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.
 pub struct Node {
     config: NodeConfig,
-    pub(crate) groups: BTreeMap<GroupId, Group>,
-    pub(crate) links: BTreeMap<NodeId, Link>,
-    pub(crate) timers: Timers<TimerKey>,
+    groups: BTreeMap<GroupId, Group>,
+    links: BTreeMap<NodeId, Link>,
+    timers: Timers<TimerKey>,
     outputs: VecDeque<Output>,
-    pub(crate) marks: Marks,
+    marks: Marks,
     // What the groups share: see `turns.rs`.
-    pub(crate) memory: Memory,
-    pub(crate) memory_freed: bool,
-    pub(crate) short_of_memory: VecDeque<GroupId>,
-    pub(crate) starts: Gate,
-    pub(crate) syncs: Gate,
-    pub(crate) start_entropy: u64,
-    pub(crate) boot: u128,
+    memory: Memory,
+    memory_freed: bool,
+    short_of_memory: VecDeque<GroupId>,
+    starts: Gate,
+    syncs: Gate,
+    start_entropy: u64,
+    boot: u128,
     trace: bool,
     /// Groups that handled something since the last drain: acknowledgements, batches and frames are made once per turn.
     touched: Vec<GroupId>,
     /// A socket took bytes: the link may have credit again.
     links_moved: bool,
-    pub(crate) now: Now,
+    now: Now,
     stopping: bool,
     stopped: bool,
 }
@@ -54,7 +57,7 @@ impl Node {
         }
         let node = config.node;
         let groups: BTreeMap<_, _> = config.groups.iter().map(|g| (g.id, Group::new(node, g.clone()))).collect();
-        let memory = Memory::new(config.memory_bytes, groups.values().map(|g: &Group| g.reserve_bytes));
+        let memory = Memory::new(config.memory_bytes, groups.values().map(|g: &Group| g.reserve_bytes()));
         let syncs = Gate::new(config.syncs_at_once, limits::SYNC_TURN);
         Node {
             config,
@@ -140,9 +143,9 @@ impl Node {
 
     pub(crate) fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let mut peer = self.links.get(&group.config.peer).map(Link::view).unwrap_or_default();
+        let mut peer = self.links.get(&group.peer()).map(Link::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
-        peer.part_bytes = peer.part_bytes.min(1 << (group.config.window_bytes / 4).ilog2());
+        peer.part_bytes = peer.part_bytes.min(1 << (group.window_bytes() / 4).ilog2());
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,
@@ -150,7 +153,7 @@ impl Node {
             marks: &mut self.marks,
             trace: self.trace,
             peer,
-            allowance: self.memory.allowance(group.reserve_bytes, group.counted_bytes),
+            allowance: self.memory.allowance(group.reserve_bytes(), group.counted_bytes()),
             may_sync: self.syncs.lets_in(self.now.mono, id),
             handed_bytes: 0,
             refused: false,
@@ -158,7 +161,7 @@ impl Node {
         act(group, &mut cx);
         group.proceed(&mut cx);
         group.check_invariants();
-        let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.config.peer);
+        let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.peer());
         if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0 || refused) {
             l.handed(self.now.mono, handed_bytes);
             l.refused |= refused;
@@ -175,7 +178,7 @@ impl Node {
     }
 
     fn groups_with(&self, peer: NodeId) -> Vec<GroupId> {
-        self.groups.values().filter(|g| g.config.peer == peer).map(Group::id).collect()
+        self.groups.iter().filter(|(_, g)| g.peer() == peer).map(|(id, _)| *id).collect()
     }
 
     fn link_up(&mut self, peer: NodeId, link: LinkId, session: SessionId) {
@@ -251,7 +254,7 @@ impl Node {
                 self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
                 self.link_down(link, &reason);
             }
-            _ if self.groups.get(&header.group).is_some_and(|g| g.config.peer == peer) => {
+            _ if self.groups.get(&header.group).is_some_and(|g| g.peer() == peer) => {
                 self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
             }
             _ => {
@@ -273,7 +276,7 @@ impl Node {
 
     /// What a peer makes us owe it and does not read is bounded.
     fn end_if_unread(&mut self, peer: NodeId) {
-        let groups = self.groups.values().filter(|g| g.config.peer == peer).count() as u64;
+        let groups = self.groups.values().filter(|g| g.peer() == peer).count() as u64;
         let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
         let reason = format!("the peer asks and does not read: {} of what it is sent wait for it", Size(unsent_bytes));
         self.part_with(peer, reason);
@@ -368,7 +371,7 @@ impl Node {
         }
         self.fill_links();
         self.touched.clear();
-        if self.stopping && !self.stopped && self.groups.values().all(|g| matches!(g.phase, Phase::Stopped)) {
+        if self.stopping && !self.stopped && self.groups.values().all(|g| g.has_stopped()) {
             self.stopped = true;
             self.say_goodbye();
             self.outputs.push_back(Output::Stopped);
@@ -386,12 +389,8 @@ impl Node {
     }
 
     fn in_turn_end(&mut self, id: GroupId) {
-        self.in_group(id, |g, cx| {
-            g.land(cx);
-            g.pump_resync(cx);
-            g.send_due_ack(cx);
-        });
-        let peer = self.groups.get(&id).map(|g| g.config.peer);
+        self.in_group(id, Group::end_turn);
+        let peer = self.groups.get(&id).map(|g| g.peer());
         if let Some(l) = peer.and_then(|peer| self.links.get_mut(&peer)) {
             l.offer(id);
         }
@@ -409,21 +408,10 @@ impl Node {
 
     fn send_frame(&mut self, peer: NodeId, id: GroupId) {
         let mut frame = None;
-        self.in_group(id, |g, cx| {
-            g.pump_resync(cx);
-            frame = g.next_answer(cx).or_else(|| g.next_frame(cx));
-        });
+        self.in_group(id, |g, cx| frame = g.next_frame(cx));
         let Some(l) = self.links.get_mut(&peer) else { return };
         let (Some((header, payload)), Some((link, _))) = (frame, l.session) else { return l.rests(id) };
         l.took_turn(self.now.mono, id, frame_bytes(&payload));
         self.outputs.push_back(Output::Send { link, header, payload });
     }
-}
-
-/// A different number for each group from one source of randomness (splitmix64's finaliser, Steele et al. 2014).
-pub(crate) fn mix(entropy: u64, salt: u64) -> u64 {
-    let mut z = entropy.wrapping_add(salt.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::codec::{Reader, Writer};
+use crate::formats::codec::{Reader, Writer};
 use crate::limits;
 use crate::state::{Mode, Policy};
 

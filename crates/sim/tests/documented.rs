@@ -24,7 +24,7 @@ fn every_planted_fault_is_in_the_document() {
 fn what_is_left_to_tests_has_its_test() {
     let ours = ["rare_edges", "identity_rows", "kept", "old_records", "shared_link"]
         .map(|name| text(&format!("tests/{name}.rs")));
-    let sources = ours.concat() + &text("../engine/src/identity.rs");
+    let sources = ours.concat() + &text("../engine/src/formats/identity.rs");
     let edges = EDGES_BY_SCENARIO.iter().map(|(_, name)| *name);
     let branches = BRANCHES_BY_TEST.iter().map(|(_, name)| *name);
     for name in ROWS_BY_TEST.iter().map(|(_, name)| *name).chain(edges).chain(branches) {

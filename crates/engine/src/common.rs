@@ -1,0 +1,194 @@
+//! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
+
+use alloc::format;
+use core::time::Duration;
+
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::durability::answers::Answers;
+use crate::formats::cell::Head;
+use crate::formats::identity::Role;
+use crate::formats::undo::Undo;
+use crate::ids::*;
+use crate::records::activity::Activity;
+use crate::records::bits::{BitmapWriter, Bits};
+use crate::records::record::{AfterSuper, SuperWriter};
+use crate::records::start::Start;
+use crate::shared::clock::ClockNews;
+use crate::shared::greeting::Greeting;
+use crate::shared::lifecycle::{Lifecycle, Phase, Then};
+use crate::shared::memory::MemoryWish;
+use crate::shared::slots::Slots;
+use crate::shared::standing::Standing;
+use crate::shared::time::Wall;
+use crate::shared::volumes::Volumes;
+use crate::state::State;
+use crate::{Event, GroupConfig, Output, Settings, limits};
+
+/// Counters for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub blocked_ns: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub resynced_bytes: u64,
+    pub compared_bytes: u64,
+    pub shipped_bytes: u64,
+    pub pulled_bytes: u64,
+    pub syncs: u64,
+}
+
+pub(crate) struct Common {
+    pub config: GroupConfig,
+    pub node: NodeId,
+    pub settings: Settings,
+    pub lifecycle: Lifecycle,
+    pub standing: Standing,
+    pub sb: SuperWriter,
+    pub volumes: Volumes,
+    pub bitmap: BitmapWriter,
+    pub activity: Activity,
+    pub slots: Slots,
+    /// Either half's: what is overwritten since the newest mark.
+    pub undo: Undo,
+    clock: ClockNews,
+    pub greeting: Greeting,
+    /// What the peer asked for and has not got.
+    pub answers: Answers,
+    pub counters: Counters,
+    pub memory: MemoryWish,
+}
+
+impl Common {
+    pub fn new(node: NodeId, config: GroupConfig) -> Common {
+        Common {
+            node,
+            settings: config.settings,
+            lifecycle: Lifecycle::new(),
+            standing: Standing::new(),
+            sb: SuperWriter::default(),
+            volumes: Volumes::new(&config.volumes),
+            bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
+            activity: Activity::new(config.activity),
+            slots: Slots::new(config.id),
+            undo: Undo::new(config.history_bytes),
+            clock: ClockNews::default(),
+            greeting: Greeting::default(),
+            answers: Answers::new(config.id),
+            counters: Counters::default(),
+            memory: MemoryWish::default(),
+            config,
+        }
+    }
+}
+
+impl Common {
+    pub fn id(&self) -> GroupId {
+        self.config.id
+    }
+
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
+        self.sb.save(&self.undo, &mut self.slots, cx, then);
+    }
+
+    /// As [`Common::save`]; `then` follows once both slots say it.
+    pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
+        self.sb.save_in_both_slots(&self.undo, &mut self.slots, cx, then);
+    }
+
+    pub fn cell_head(&self) -> Head {
+        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    }
+
+    pub fn bits(&mut self) -> Bits<'_> {
+        Bits {
+            head: self.cell_head(),
+            writer: &mut self.bitmap,
+            activity: &mut self.activity,
+            volumes: &mut self.volumes,
+            slots: &mut self.slots,
+            config: self.config.activity,
+            confirmed: self.sb.confirmed,
+        }
+    }
+
+    /// The records, for a start.
+    pub fn start(&mut self) -> Start<'_> {
+        Start {
+            node: self.node,
+            config: &self.config,
+            lifecycle: &mut self.lifecycle,
+            sb: &mut self.sb,
+            bitmap: &mut self.bitmap,
+            activity: &mut self.activity,
+            volumes: &mut self.volumes,
+            slots: &mut self.slots,
+            undo: &self.undo,
+        }
+    }
+
+    /// Clears on disk what is clear in memory: on a primary, which clears bits all the time, a few cells at a time.
+    pub fn tidy_bits(&mut self, cx: &mut Cx) {
+        let most = if self.role() == Role::Primary { limits::TIDY_CELLS } else { usize::MAX };
+        if self.bits().tidy(cx, most) {
+            self.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.standing.state()
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.standing.has_failed()
+    }
+
+    pub fn role(&self) -> Role {
+        self.sb.identity.role
+    }
+
+    /// The wall clock that stamps writes was looked at: whether it stands `behind` their stamps.
+    pub fn say_of_clock(&mut self, cx: &mut Cx, behind: Option<Duration>, stamp: Wall, whose: &str) {
+        if let Some(note) = self.clock.news(cx.now.mono, behind, stamp, whose) {
+            cx.event(self.id(), Event::Note(note));
+        }
+    }
+
+    // ---- tokens and operations -------------------------------------------------------------------------------------
+
+    /// A number of this primary's present run.
+    pub fn place(&self, seq: Seq) -> Position {
+        let identity = &self.sb.identity;
+        Position { generation: identity.generation, incarnation: identity.incarnation, seq }
+    }
+
+    /// It is not known yet who this node is. A rollback that was cut short is finished first.
+    pub fn is_starting(&self) -> bool {
+        match self.lifecycle.phase() {
+            // One that failed on the way says so, to operators and to its peer.
+            _ if self.has_failed() => false,
+            Phase::Starting(_) => true,
+            Phase::RollingBack(then) => then == Then::Start,
+            _ => false,
+        }
+    }
+
+    /// The peer broke the protocol: this session ends.
+    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
+        if let Some(link) = cx.peer.link {
+            cx.refused = true;
+            let reason = format!("group {}: the peer sent {what}", self.id().0);
+            cx.out.push_back(Output::CloseLink { link, reason });
+        }
+    }
+
+    pub fn set_timer(&self, cx: &mut Cx, timer: GroupTimer, after: Duration) {
+        let (key, at) = (TimerKey::Group(self.id(), timer), cx.now.mono.plus(after));
+        if timer == GroupTimer::Autosync {
+            // It may stand as far ahead as a peer is left alone: a repair, or that peer's answer, does not wait for that.
+            cx.timers.set_sooner(key, at);
+        } else {
+            cx.timers.set_if_idle(key, at);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a group has at hand while it handles one input: the time, where its outputs go, its timers, what it knows of the link.
+
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::formats::wire::{Header, Kind};
+use crate::ids::*;
+use crate::shared::cost::frame_bytes;
+use crate::shared::link::PeerView;
+use crate::shared::marks::Marks;
+use crate::shared::time::{Now, Timers};
+use crate::{CommandResult, Event, IoError, Output, SendPayload};
+
+/// All timers of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TimerKey {
+    Group(GroupId, GroupTimer),
+    Link(NodeId, LinkTimer),
+    /// A group has been starting, or syncing, for longer than its turn: the next may begin.
+    Starts,
+    Syncs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GroupTimer {
+    /// A writer waits: for room, or for the peer.
+    Waits,
+    LocalFlush,
+    Tick,
+    HoldEnd,
+    Autosync,
+    /// The next cut may begin.
+    Cut,
+    /// A sync may have come to a stand.
+    Stall,
+    CatchUp,
+    ApplyFlush,
+    ApplyRetry,
+    Drain,
+    TidyBits,
+    StartAlone,
+    /// A record failed that the next start has to find.
+    RecordAgain,
+    /// The peer's half of the group has said nothing in this session.
+    Greeting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LinkTimer {
+    Heartbeat,
+    Silence,
+}
+
+/// What a group may use while it handles one input.
+pub(crate) struct Cx<'a> {
+    pub now: Now,
+    pub out: &'a mut VecDeque<Output>,
+    pub timers: &'a mut Timers<TimerKey>,
+    pub marks: &'a mut Marks,
+    /// Report every admission (the simulator's judges want it, the data path does not).
+    pub trace: bool,
+    pub peer: PeerView,
+    /// What the node's pool lets this group hold in memory, all in all.
+    pub allowance: u64,
+    /// A place for a sync is free for this group.
+    pub may_sync: bool,
+    /// Bytes of control frames handed to the link meanwhile.
+    pub handed_bytes: u64,
+    /// The peer contradicted itself: nothing more of this session is listened to.
+    pub refused: bool,
+}
+
+impl Cx<'_> {
+    pub fn event(&mut self, group: GroupId, event: Event) {
+        self.out.push_back(Output::Event { group, event });
+    }
+
+    pub fn answer(&mut self, id: CommandId, result: CommandResult) {
+        self.out.push_back(Output::CommandDone { id, result });
+    }
+
+    pub fn refuse(&mut self, id: CommandId, why: &str) {
+        self.answer(id, CommandResult::Refused(why.to_string()));
+    }
+
+    pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {
+        self.out.push_back(Output::Reply { id, result });
+    }
+
+    pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+        self.handed_bytes += frame_bytes(&payload);
+        self.out.push_back(Output::Send { link, header, payload });
+    }
+
+    pub fn send_control(&mut self, link: LinkId, kind: Kind, group: GroupId, payload: Vec<u8>) {
+        let header = Header::new(kind, self.peer.session, group);
+        self.send(link, header, if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload) });
+    }
+}

@@ -1,0 +1,242 @@
+//! What a secondary owes its primary for what that asked: dirty regions, the ranges it may have lost, their content. However
+//! often it asks, one answer of each kind is under way, and of it only as much is made as the link takes.
+//!
+//! * An answer has its turns among the frames of all groups, while the link has credit: what is asked for and not read stays
+//!   a cursor, or a list of names.
+//! * A newer question takes the place of the one before.
+//! * Content is read for the link's next turns, a few ranges at a time, and counts against `memory.limit` until it is handed over.
+//!   What cannot be read is read again after a pause, a few times.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
+use crate::ids::*;
+use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
+use crate::planted::{Fault, planted};
+use crate::shared::slots::{Op, Slots};
+use crate::shared::time::Mono;
+use crate::shared::volumes::Volumes;
+use crate::state::Broken;
+use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
+
+/// Words of dirty bits in one frame.
+pub(crate) const BITS_WORDS: usize = 4096;
+/// Ranges read for pulls at once: enough to keep the link busy beside a disk, in all 4 MiB at most.
+const READS_MAX: usize = 4;
+
+/// Failed reads of content, one after the other and with a pause behind each, before the group gives up.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// Dirty regions: where the walk over them goes on.
+#[derive(Clone, Copy, Debug)]
+struct BitsAnswer {
+    question: Seq,
+    volume: usize,
+    region: u64,
+}
+
+/// Ranges of which the first ones are sent.
+#[derive(Debug)]
+struct TailAnswer {
+    question: Seq,
+    ranges: Vec<VolumeRange>,
+    sent: usize,
+    /// More was confirmed than is named, and nobody knows what.
+    unknown: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    group: GroupId,
+    bits: Option<BitsAnswer>,
+    tail: Option<TailAnswer>,
+    /// Of this question are the pulls.
+    pull_question: Seq,
+    /// Asked for in it and not handed to the link.
+    pulls_owed: usize,
+    to_read: VecDeque<VolumeRange>,
+    read: VecDeque<(VolumeRange, Buf)>,
+    read_bytes: u64,
+    /// Under way, whatever question they were for.
+    reads: usize,
+    reading_bytes: u64,
+    failures: u32,
+    /// After a read that failed nothing is read before this.
+    reads_again_at: Mono,
+}
+
+impl Answers {
+    pub fn new(group: GroupId) -> Answers {
+        Answers { group, ..Answers::default() }
+    }
+
+    /// The session is over, and with it what was asked.
+    pub fn forget(&mut self) {
+        let Answers { group, reads, reading_bytes, failures, reads_again_at, .. } = *self;
+        *self = Answers { group, reads, reading_bytes, failures, reads_again_at, ..Answers::default() };
+    }
+
+    /// Memory that it costs.
+    pub fn held_bytes(&self) -> u64 {
+        let ranges = self.tail.as_ref().map_or(0, |tail| tail.ranges.capacity());
+        self.read_bytes + self.reading_bytes + (ranges * size_of::<VolumeRange>()) as u64
+    }
+
+    pub fn tail(&mut self, question: Seq, ranges: Vec<VolumeRange>, unknown: bool) {
+        self.tail = Some(TailAnswer { question, ranges, sent: 0, unknown });
+    }
+
+    fn next_tail(&mut self) -> Option<(Kind, Seq, u16, SendPayload)> {
+        let tail = self.tail.as_mut()?;
+        let question = tail.question;
+        let ranges = &tail.ranges[tail.sent..];
+        let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+        tail.sent += ranges.len();
+        if ranges.is_empty() {
+            let flags = flags::LAST | if tail.unknown { flags::UNKNOWN } else { 0 };
+            self.tail = None;
+            return Some((Kind::Tail, question, flags, SendPayload::None));
+        }
+        Some((Kind::Tail, question, 0, SendPayload::Control(encode_ranges(ranges))))
+    }
+}
+
+impl Answers {
+    pub fn bits_asked(&mut self, question: Seq) {
+        self.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
+    }
+
+    /// A range is asked for. False: it is one more than may be.
+    #[must_use]
+    pub fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
+        if question != self.pull_question {
+            self.pull_question = question;
+            (self.pulls_owed, self.read_bytes) = (0, 0);
+            self.to_read.clear();
+            self.read.clear();
+        }
+        if self.pulls_owed >= PULLS_IN_FLIGHT {
+            return false;
+        }
+        self.pulls_owed += 1;
+        self.to_read.push_back(range);
+        true
+    }
+
+    /// The next frame of an answer, now that the link has credit for one.
+    pub fn next(&mut self, cx: &Cx, volumes: &Volumes) -> Option<(Header, SendPayload)> {
+        let (session, group) = (cx.peer.session, self.group);
+        let blank = |kind, question| Header { seq: question, ..Header::new(kind, session, group) };
+        if let Some((range, buf)) = self.read.pop_front() {
+            self.read_bytes -= range.length;
+            self.pulls_owed -= 1;
+            let header = blank(Kind::Pulled, self.pull_question);
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
+            return Some((header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 })));
+        }
+        if let Some((kind, question, flags, payload)) = self.next_tail() {
+            return Some((Header { flags, ..blank(kind, question) }, payload));
+        }
+        let question = self.bits.as_ref()?.question;
+        self.next_bits(blank(Kind::Bits, question), volumes)
+    }
+
+    fn next_bits(&mut self, header: Header, volumes: &Volumes) -> Option<(Header, SendPayload)> {
+        let bits = self.bits.as_mut()?;
+        while let Some(volume) = volumes.get(bits.volume) {
+            let Some(region) = volume.dirty.next_set(bits.region) else {
+                (bits.volume, bits.region) = (bits.volume + 1, 0);
+                continue;
+            };
+            let chunk = region as usize / 64 / BITS_WORDS;
+            let words = volume.dirty.words().chunks(BITS_WORDS).nth(chunk).unwrap_or_default();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let offset = (chunk * BITS_WORDS * 64) as u64;
+            bits.region = offset + (BITS_WORDS * 64) as u64;
+            let offset = if planted(Fault::BitsDisplaced) { 0 } else { offset };
+            let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
+            return Some((header, SendPayload::Control(bytes)));
+        }
+        self.bits = None;
+        Some((Header { flags: flags::LAST, ..header }, SendPayload::None))
+    }
+
+    /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always. True: there
+    /// was too little.
+    #[must_use]
+    pub fn read_ahead(&mut self, cx: &mut Cx, slots: &mut Slots, others_bytes: u64) -> bool {
+        while cx.now.mono >= self.reads_again_at
+            && self.reads + self.read.len() < READS_MAX
+            && let Some(range) = self.to_read.front().copied()
+        {
+            let none = self.read_bytes + self.reading_bytes == 0;
+            if !none && others_bytes + self.held_bytes() + range.length > cx.allowance {
+                return true;
+            }
+            self.to_read.pop_front();
+            self.reads += 1;
+            self.reading_bytes += range.length;
+            let (session, question) = (cx.peer.session, self.pull_question);
+            let token = slots.start(Op::PullRead { range, session, question });
+            let (store, length) = (Store::Volume(self.group, range.volume), range.length as u32);
+            cx.out.push_back(Output::Read { token, store, offset: range.offset, length, crc: None });
+        }
+        false
+    }
+
+    /// A range was read, or could not be. In another session, or by another question, a primary asks anew; `answers`: this node
+    /// answers at all.
+    pub fn pull_read(
+        &mut self,
+        cx: &mut Cx,
+        answers: bool,
+        range: VolumeRange,
+        asked_by: (SessionId, Seq),
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
+        self.reads -= 1;
+        self.reading_bytes -= range.length;
+        let asked = asked_by == (cx.peer.session, self.pull_question) && self.pulls_owed > 0;
+        if !asked || !answers {
+            return Ok(());
+        }
+        let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
+        self.failures = 0;
+        self.read_bytes += range.length;
+        self.read.push_back((range, buf));
+        Ok(())
+    }
+
+    fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) -> Result<(), Broken> {
+        self.to_read.push_front(range);
+        if cx.now.mono >= self.reads_again_at {
+            // Others that were under way beside it say nothing new.
+            self.failures += 1;
+            self.reads_again_at = cx.now.mono.plus(APPLY_RETRY_AFTER);
+        }
+        if self.failures >= READ_FAILURES_MAX {
+            return Err(Broken::VolumeRead);
+        }
+        // Whatever it finds to do, the link then asks this group for its next frame.
+        cx.timers.set_sooner(TimerKey::Group(self.group, GroupTimer::ApplyRetry), self.reads_again_at);
+        Ok(())
+    }
+}
+
+const _: () = assert!(BITS_WORDS * 8 <= crate::limits::CONTROL_BYTES_MAX as usize);
+const _: () = assert!(PULLS_IN_FLIGHT >= READS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_what_is_being_read_and_the_names_of_ranges_are_counted() {
+        let mut answers = Answers { read_bytes: 1000, reading_bytes: 30, ..Answers::default() };
+        assert_eq!(answers.held_bytes(), 1030);
+        answers.tail(Seq(1), Vec::with_capacity(3), false);
+        assert_eq!(answers.held_bytes(), 1030 + 3 * size_of::<VolumeRange>() as u64);
+    }
+}

@@ -1,0 +1,10 @@
+//! What is on disk and on the line, byte for byte: leaves that know no state.
+
+pub mod bitmap;
+pub mod cell;
+pub mod codec;
+pub mod identity;
+pub mod journal;
+pub mod superblock;
+pub mod undo;
+pub mod wire;

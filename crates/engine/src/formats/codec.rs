@@ -1,0 +1,95 @@
+//! Little-endian fields in and out of byte slices, for formats specified byte by byte.
+
+use alloc::vec::Vec;
+
+use crate::ids::{Generation, Incarnation, Position, Seq};
+use crate::limits::{NUMBER_MAX, WALL_MAX};
+use crate::shared::time::Wall;
+
+/// Appends fields.
+#[derive(Default)]
+pub(crate) struct Writer(pub Vec<u8>);
+
+impl Writer {
+    pub fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+    pub fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    pub fn generation(&mut self, g: Generation) {
+        self.u64(g.number);
+        self.u64(g.tag);
+    }
+    pub fn position(&mut self, p: Position) {
+        self.generation(p.generation);
+        self.u64(p.incarnation.0);
+        self.u64(p.seq.0);
+    }
+    pub fn pad_to(&mut self, length: usize) {
+        assert!(self.0.len() <= length, "format overflows its block");
+        self.0.resize(length, 0);
+    }
+}
+
+/// The version of a checksummed block that has this magic, and is whole, but is of another version than `known`. Such a
+/// block begins with its magic (8 bytes) and version (2), and its last 4 bytes are the checksum of what is before them.
+pub(crate) fn other_version(block: &[u8], magic: u64, known: u16) -> Option<u16> {
+    let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
+    let mut r = Reader(content);
+    let marked = r.u64()? == magic && Reader(stored).u32()? == crc32c::crc32c(content);
+    r.u16().filter(|version| marked && *version != known)
+}
+
+/// Takes fields off the front; `None` past the end.
+pub(crate) struct Reader<'a>(pub &'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_at_checked(N)?;
+        self.0 = rest;
+        head.try_into().ok()
+    }
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|b| b[0])
+    }
+    pub fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+    pub fn u128(&mut self) -> Option<u128> {
+        self.take().map(u128::from_le_bytes)
+    }
+    pub fn generation(&mut self) -> Option<Generation> {
+        Some(Generation { number: self.u64()?, tag: self.u64()? })
+    }
+    pub fn position(&mut self) -> Option<Position> {
+        Some(Position { generation: self.generation()?, incarnation: Incarnation(self.u64()?), seq: Seq(self.u64()?) })
+    }
+    /// A peer's count: `None` where no honest one comes.
+    pub fn number(&mut self) -> Option<u64> {
+        self.u64().filter(|number| *number <= NUMBER_MAX)
+    }
+    /// A peer's clock.
+    pub fn wall(&mut self) -> Option<Wall> {
+        self.u64().filter(|wall| *wall <= WALL_MAX).map(Wall)
+    }
+    /// A place that a peer names.
+    pub fn peers_position(&mut self) -> Option<Position> {
+        self.position().filter(|place| place.is_in_reach())
+    }
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,380 @@
+//! The landing log: a ring of batches. A batch is one index block, then its payloads; it is valid as a whole or not at
+//! all, and it says where and when it belongs, so that a stale or misplaced one is never replayed.
+//!
+//! Written in order, several in flight; what counts as durable is the unbroken run from the head. Space is reused only
+//! after a superblock that starts replay behind it is durable.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::formats::codec::{self, Reader, Writer};
+use crate::formats::superblock::JournalHead;
+use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
+use crate::shared::time::Wall;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FSHBATCH");
+/// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.
+pub const VERSION: u16 = 2;
+/// The index block of a batch.
+pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
+const FIXED_BYTES: usize = 128;
+const ENTRY_BYTES: usize = 48;
+/// Records one batch can hold.
+pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+
+/// What a record does to its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    Data = 1,
+    Zero = 2,
+    /// Takes its number, does nothing.
+    Void = 3,
+    /// The sync ends here.
+    SyncEnd = 4,
+}
+
+/// One record's line in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub seq: Seq,
+    pub kind: RecordKind,
+    pub no_hole: bool,
+    /// A region of a sync, not a write of its own.
+    pub resync: bool,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub wall: Wall,
+    /// Where its payload starts, from the start of the batch; 0 without payload.
+    pub payload_at: u32,
+    pub payload_bytes: u32,
+    pub payload_crc: u32,
+}
+
+/// A batch's index block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    pub tag: u64,
+    /// Where in the ring it belongs.
+    pub ring_offset: u64,
+    pub ordinal: u64,
+    /// The run of the node that wrote it.
+    pub boot: Incarnation,
+    /// Whose writes these are.
+    pub origin: NodeId,
+    pub generation: Generation,
+    pub incarnation: Incarnation,
+    /// The cut whose numbers these are; 0: the stream of writes.
+    pub cut: u64,
+    pub bytes: u32,
+    pub entries: Vec<Entry>,
+}
+
+impl Index {
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.entries.is_empty() && self.entries.len() <= ENTRIES_MAX);
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u16(VERSION);
+        w.u16(self.entries.len() as u16);
+        w.u32(self.bytes);
+        w.u64(self.tag);
+        w.u64(self.ring_offset);
+        w.u64(self.ordinal);
+        w.u64(self.boot.0);
+        w.generation(self.generation);
+        w.u64(self.incarnation.0);
+        w.u16(self.origin.0);
+        w.pad_to(80);
+        w.u64(self.cut);
+        w.pad_to(FIXED_BYTES);
+        for e in &self.entries {
+            w.u64(e.seq.0);
+            w.u64(e.offset);
+            w.u64(e.length);
+            w.u64(e.wall.0);
+            w.u32(e.payload_at);
+            w.u32(e.payload_bytes);
+            w.u32(e.payload_crc);
+            w.u16(e.volume.0);
+            w.u8(e.kind as u8);
+            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
+        }
+        w.pad_to(INDEX_BYTES - 4);
+        let crc = crc32c::crc32c(&w.0);
+        w.u32(crc);
+        w.0
+    }
+
+    /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
+    pub fn decode(block: &[u8]) -> Option<Index> {
+        if block.len() != INDEX_BYTES {
+            return None;
+        }
+        let stored = u32::from_le_bytes(block[INDEX_BYTES - 4..].try_into().ok()?);
+        if crc32c::crc32c(&block[..INDEX_BYTES - 4]) != stored {
+            return None;
+        }
+        let mut r = Reader(block);
+        if r.u64()? != MAGIC || r.u16()? != VERSION {
+            return None;
+        }
+        let count = usize::from(r.u16()?);
+        if count == 0 || count > ENTRIES_MAX {
+            return None;
+        }
+        let mut index = Index {
+            bytes: r.u32()?,
+            tag: r.u64()?,
+            ring_offset: r.u64()?,
+            ordinal: r.u64()?,
+            boot: Incarnation(r.u64()?),
+            generation: r.generation()?,
+            incarnation: Incarnation(r.u64()?),
+            origin: NodeId(r.u16()?),
+            cut: Reader(&block[80..]).u64()?,
+            entries: Vec::with_capacity(count),
+        };
+        let mut r = Reader(&block[FIXED_BYTES..]);
+        for _ in 0..count {
+            index.entries.push(decode_entry(&mut r, index.bytes)?);
+        }
+        Some(index)
+    }
+
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        codec::other_version(block, MAGIC, VERSION)
+    }
+
+    /// The last record's number.
+    pub fn last(&self) -> Seq {
+        self.entries.last().map_or(Seq::NONE, |e| e.seq)
+    }
+}
+
+fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
+    let (seq, offset, length, wall) = (Seq(r.u64()?), r.u64()?, r.u64()?, Wall(r.u64()?));
+    let (payload_at, payload_bytes, payload_crc) = (r.u32()?, r.u32()?, r.u32()?);
+    let volume = VolumeId(r.u16()?);
+    let kind = match r.u8()? {
+        1 => RecordKind::Data,
+        2 => RecordKind::Zero,
+        3 => RecordKind::Void,
+        4 => RecordKind::SyncEnd,
+        _ => return None,
+    };
+    let bits = r.u8()?;
+    let (no_hole, resync) = (bits & 1 != 0, bits & 2 != 0);
+    let end = payload_at.checked_add(payload_bytes)?;
+    let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
+    let agrees = bits <= 3
+        && (kind == RecordKind::Data) == (payload_bytes > 0)
+        && (kind != RecordKind::Data || length == u64::from(payload_bytes));
+    (fits && agrees).then_some(Entry {
+        seq,
+        kind,
+        no_hole,
+        resync,
+        volume,
+        offset,
+        length,
+        wall,
+        payload_at,
+        payload_bytes,
+        payload_crc,
+    })
+}
+
+/// A batch that replay may still need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveBatch {
+    pub offset: u64,
+    pub ordinal: u64,
+    pub last: Seq,
+}
+
+/// Where batches go.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    bytes: u64,
+    tail: u64,
+    next_ordinal: u64,
+    live: VecDeque<LiveBatch>,
+}
+
+impl Ring {
+    /// An empty ring that goes on at `head`.
+    pub fn new(bytes: u64, head: JournalHead) -> Ring {
+        Ring { bytes, tail: head.offset, next_ordinal: head.ordinal, live: VecDeque::new() }
+    }
+
+    /// A ring that goes on at `next` behind batches that are still needed.
+    pub fn with(bytes: u64, next: JournalHead, live: Vec<LiveBatch>) -> Ring {
+        Ring { live: live.into(), ..Ring::new(bytes, next) }
+    }
+
+    /// Room for a batch of `bytes`: its offset and ordinal; `None` until older batches are trimmed.
+    pub fn place(&mut self, bytes: u64, last: Seq) -> Option<(u64, u64)> {
+        assert!(bytes < self.bytes / 2, "a batch must leave room for the next");
+        let fits_at_tail = self.tail + bytes <= self.bytes;
+        let offset = match self.live.front() {
+            None => {
+                if fits_at_tail {
+                    self.tail
+                } else {
+                    0
+                }
+            }
+            Some(head) if self.tail > head.offset => {
+                if fits_at_tail {
+                    self.tail
+                } else if bytes < head.offset {
+                    0
+                } else {
+                    return None;
+                }
+            }
+            Some(head) => {
+                if self.tail + bytes < head.offset {
+                    self.tail
+                } else {
+                    return None;
+                }
+            }
+        };
+        let ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        self.live.push_back(LiveBatch { offset, ordinal, last });
+        self.tail = offset + bytes;
+        Some((offset, ordinal))
+    }
+
+    /// Where replay would begin if everything up to `applied` were left out.
+    pub fn head_after(&self, applied: Seq) -> JournalHead {
+        match self.live.iter().find(|b| b.last > applied) {
+            Some(b) => JournalHead { offset: b.offset, ordinal: b.ordinal },
+            None => JournalHead { offset: self.tail, ordinal: self.next_ordinal },
+        }
+    }
+
+    /// A superblock with this head is durable: what lies before is free.
+    /// The last number that is gone with it, if anything is.
+    pub fn trim(&mut self, head: JournalHead) -> Option<Seq> {
+        let mut gone = None;
+        while self.live.front().is_some_and(|b| b.ordinal < head.ordinal) {
+            gone = self.live.pop_front().map(|b| b.last);
+        }
+        gone
+    }
+
+    /// Batches that end at or before this number take up space.
+    pub fn has_before(&self, seq: Seq) -> bool {
+        self.live.front().is_some_and(|b| b.last <= seq)
+    }
+
+    pub fn is_half_full(&self) -> bool {
+        let Some(head) = self.live.front() else { return false };
+        let used = if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail };
+        used >= self.bytes / 2
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn sample() -> Index {
+        Index {
+            tag: 1,
+            ring_offset: 4096,
+            ordinal: 9,
+            boot: Incarnation(2),
+            origin: NodeId(3),
+            generation: Generation { number: 1, tag: 5 },
+            incarnation: Incarnation(4),
+            cut: 9,
+            bytes: 12288,
+            entries: vec![
+                Entry {
+                    seq: Seq(7),
+                    kind: RecordKind::Data,
+                    no_hole: false,
+                    resync: false,
+                    volume: VolumeId(1),
+                    offset: 512,
+                    length: 8192,
+                    wall: Wall(3),
+                    payload_at: 4096,
+                    payload_bytes: 8192,
+                    payload_crc: 77,
+                },
+                Entry {
+                    seq: Seq(8),
+                    kind: RecordKind::Void,
+                    no_hole: true,
+                    resync: true,
+                    volume: VolumeId(0),
+                    offset: 0,
+                    length: 0,
+                    wall: Wall(4),
+                    payload_at: 0,
+                    payload_bytes: 0,
+                    payload_crc: 0,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
+        let image = sample().encode();
+        assert_eq!(Index::decode(&image), Some(sample()));
+        for at in 0..INDEX_BYTES {
+            let mut bad = image.clone();
+            bad[at] ^= 0x40;
+            assert_eq!(Index::decode(&bad), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut image = sample().encode();
+        assert_eq!(Index::other_version(&image), None);
+        image[8] = 9;
+        assert_eq!((Index::decode(&image), Index::other_version(&image)), (None, None), "damaged");
+        let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
+        image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Index::other_version(&image), Some(9));
+    }
+
+    #[test]
+    fn an_entry_that_reaches_past_its_batch_is_refused() {
+        let mut index = sample();
+        index.bytes = 12287;
+        assert_eq!(Index::decode(&index.encode()), None);
+    }
+
+    #[test]
+    fn the_ring_wraps_and_never_overwrites_what_replay_needs() {
+        let mut ring = Ring::new(10_000, JournalHead::default());
+        assert_eq!(ring.place(4000, Seq(1)), Some((0, 0)));
+        assert_eq!(ring.place(4000, Seq(2)), Some((4000, 1)));
+        assert_eq!(ring.place(4000, Seq(3)), None);
+        let head = ring.head_after(Seq(1));
+        assert_eq!(head, JournalHead { offset: 4000, ordinal: 1 });
+        ring.trim(head);
+        assert_eq!(ring.place(3999, Seq(3)), Some((0, 2)));
+        assert_eq!(ring.place(2000, Seq(4)), None, "the tail may not reach the head");
+        ring.trim(ring.head_after(Seq(3)));
+        assert!(ring.live.is_empty());
+        assert_eq!(ring.place(4000, Seq(5)), Some((3999, 3)));
+    }
+}

@@ -1,0 +1,346 @@
+//! What a node must know of a group after any crash: one [`cell`], whose newest whole copy counts (docs/format.md).
+
+use alloc::vec::Vec;
+
+use crate::formats::cell::{self, Choice, Head, Kind};
+use crate::formats::codec::{Reader, Writer};
+use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
+use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
+use crate::shared::time::Wall;
+use crate::state::Mode;
+
+pub use crate::formats::cell::Rejected;
+
+/// Format versions: 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the run in doubt and the rollback point. 5 to 1 were never released.
+pub const VERSION: u16 = 6;
+pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
+/// The file: one cell.
+pub const FILE_BYTES: u64 = cell::CELL_BYTES;
+
+/// Of a volume's size, in sectors.
+const SIZE_BYTES: usize = 6;
+
+/// Where replay of the journal begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct JournalHead {
+    pub offset: u64,
+    /// Ordinal of the first batch to replay.
+    pub ordinal: u64,
+}
+
+/// A rollback point in the undo store: the image as it was at `position`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RollbackPoint {
+    /// Names it; 0: there is none.
+    pub id: u64,
+    pub position: Position,
+    /// Where that history left the one before.
+    pub parent: Position,
+    /// The primary's stamp of that place.
+    pub wall: Wall,
+    /// Batches of the undo store that were durable when this was written: fewer whole ones mean damage.
+    pub batches: u64,
+    /// What the sync may still overwrite for the first time; reserved in the store.
+    pub reserved_bytes: u64,
+}
+
+impl RollbackPoint {
+    /// In place of the count once a start found fewer: nothing was saved since, so whatever a later one reads, the point is
+    /// no image.
+    const DAMAGED: u64 = u64::MAX;
+
+    pub fn was_damaged(&self) -> bool {
+        self.batches == RollbackPoint::DAMAGED
+    }
+
+    pub(crate) fn give_up(&mut self) {
+        self.batches = RollbackPoint::DAMAGED;
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Superblock {
+    /// Counts updates; the higher one is newer. Its parity is its slot.
+    pub update: u64,
+    /// Identity of cluster and group.
+    pub tag: u64,
+    pub node: NodeId,
+    pub peer: NodeId,
+    pub identity: Identity,
+    /// The last stop was clean: the activity log says nothing.
+    pub clean: bool,
+    /// All dirty regions are to be compared, not just sent: they were not known exactly.
+    pub compare: bool,
+    /// The operator asked for logging; autosync waits for `sync`.
+    pub held_in_logging: bool,
+    /// A volume was written while the node was stopped, as a primary: what stands here goes to the peer when `sync` is typed.
+    pub changed_outside: bool,
+    /// The volumes are being rolled back to the rollback point: a start goes on with it.
+    pub rolling_back: bool,
+    /// The peer does not know this generation yet: writes need no new one.
+    pub alone: bool,
+    pub journal: JournalHead,
+    /// Batches of the journal below this ordinal were durable when this was written: fewer whole ones mean damage.
+    pub confirmed_ordinal: u64,
+    /// Batches below this ordinal were whole when this run began, whichever run wrote them; later ones are this run's.
+    pub own_from_ordinal: u64,
+    /// The primary's stamp of the last applied write.
+    pub applied_wall: Wall,
+    /// The machine's boot in which this run of the node takes place: after another one, caches are lost.
+    pub boot: u128,
+    /// An earlier run of this node as primary whose last writes may be missing here while the peer has them; 0: none. A
+    /// demotion does not settle it.
+    pub in_doubt: Incarnation,
+    /// The generations of that run: its last one, and the one before, in which a peer stands that did not hear of the last.
+    pub doubt_generations: [Generation; 2],
+    /// The group was served before that was settled: what only the peer has is asked about.
+    pub served_in_doubt: bool,
+    /// A secondary's: writes of its stream up to here may be missing at their primary, and are not kept here any more. `NONE`:
+    /// nothing was given up; all ones: whatever it may have confirmed was. All ones on a primary: its export stays closed until its
+    /// operator chooses; in doubt, what it lost is given up there; else it is new, and opens also when it has met a peer that is.
+    pub given_up: Seq,
+    pub rollback_point: RollbackPoint,
+    /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
+    pub confirmed: Confirmed,
+    /// The mode in which the primary served whose copy this is, as far as it was told; a primary's own before it was demoted.
+    pub primary_mode: Option<Mode>,
+    /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
+    pub sizes: Vec<u64>,
+    /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
+    /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
+    pub flushed: Vec<Seq>,
+}
+
+mod flag {
+    pub const CLEAN: u16 = 1;
+    pub const COMPARE: u16 = 2;
+    pub const HELD_IN_LOGGING: u16 = 4;
+    pub const ROLLING_BACK: u16 = 8;
+    pub const ALONE: u16 = 16;
+    pub const SERVED_IN_DOUBT: u16 = 32;
+    pub const CHANGED_OUTSIDE: u16 = 64;
+    pub const ALL: u16 = 127;
+}
+
+impl Superblock {
+    /// The operator was asked what becomes of writes that only the peer of this primary may have, and has not answered; or the primary
+    /// is new.
+    pub(crate) fn is_closed_until_chosen(&self) -> bool {
+        self.identity.role == Role::Primary && self.given_up == Seq(u64::MAX)
+    }
+
+    /// A new primary that has neither met its peer nor was told to serve without: nothing was ever served.
+    pub(crate) fn is_unmet(&self) -> bool {
+        self.is_closed_until_chosen() && self.in_doubt == Incarnation(0)
+    }
+
+    fn head(&self) -> Head {
+        let bit = |on: bool, bit: u16| if on { bit } else { 0 };
+        Head {
+            node: self.node,
+            peer: self.peer,
+            flags: bit(self.clean, flag::CLEAN)
+                | bit(self.compare, flag::COMPARE)
+                | bit(self.held_in_logging, flag::HELD_IN_LOGGING)
+                | bit(self.changed_outside, flag::CHANGED_OUTSIDE)
+                | bit(self.rolling_back, flag::ROLLING_BACK)
+                | bit(self.alone, flag::ALONE)
+                | bit(self.served_in_doubt, flag::SERVED_IN_DOUBT),
+            update: self.update,
+            tag: self.tag,
+            place: 0,
+        }
+    }
+
+    /// Both copies of this update, to be written at [`Superblock::slot_offset`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        self.identity.encode(&mut w);
+        w.u64(self.journal.offset);
+        w.u64(self.journal.ordinal);
+        w.u64(self.confirmed_ordinal);
+        w.u64(self.own_from_ordinal);
+        w.u64(self.applied_wall.0);
+        w.0.extend_from_slice(&self.boot.to_le_bytes());
+        w.u64(self.in_doubt.0);
+        self.doubt_generations.iter().for_each(|generation| w.generation(*generation));
+        w.u64(self.given_up.0);
+        w.u64(self.rollback_point.id);
+        w.position(self.rollback_point.position);
+        w.position(self.rollback_point.parent);
+        w.u64(self.rollback_point.wall.0);
+        w.u64(self.rollback_point.batches);
+        w.u64(self.rollback_point.reserved_bytes);
+        self.confirmed.encode(&mut w);
+        w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
+        let volumes = self.flushed.len().max(self.sizes.len());
+        w.u16(volumes as u16);
+        for at in 0..volumes {
+            w.u64(self.flushed.get(at).map_or(0, |seq| seq.0));
+            let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
+            w.0.extend_from_slice(&sectors.to_le_bytes()[..SIZE_BYTES]);
+        }
+        cell::encode(KIND, &self.head(), &w.0)
+    }
+
+    /// One copy.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn decode(block: &[u8]) -> Result<Superblock, Rejected> {
+        let (head, body) = cell::decode(KIND, block)?;
+        Superblock::fields(&head, body).ok_or(Rejected::Damaged)
+    }
+
+    fn fields(head: &Head, body: &[u8]) -> Option<Superblock> {
+        if head.flags & !flag::ALL != 0 {
+            return None;
+        }
+        let mut r = Reader(body);
+        let identity = Identity::decode(&mut r)?;
+        let journal = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
+        let (confirmed_ordinal, own_from_ordinal) = (r.u64()?, r.u64()?);
+        let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
+        let in_doubt = Incarnation(r.u64()?);
+        let doubt_generations = [r.generation()?, r.generation()?];
+        let given_up = Seq(r.u64()?);
+        let rollback_point = RollbackPoint {
+            id: r.u64()?,
+            position: r.position()?,
+            parent: r.position()?,
+            wall: Wall(r.u64()?),
+            batches: r.u64()?,
+            reserved_bytes: r.u64()?,
+        };
+        let confirmed = Confirmed::decode(&mut r)?;
+        let primary_mode = match r.u8()? {
+            0 => None,
+            number => Some(Mode::from_number(number - 1)?),
+        };
+        let count = usize::from(r.u16()?);
+        if count > VOLUMES_MAX {
+            return None;
+        }
+        let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            flushed.push(Seq(r.u64()?));
+            let (low, high) = (r.u32()?, r.u16()?);
+            sizes.push((u64::from(low) | u64::from(high) << 32) * SECTOR_BYTES);
+        }
+        Some(Superblock {
+            update: head.update,
+            tag: head.tag,
+            node: head.node,
+            peer: head.peer,
+            identity,
+            clean: head.flags & flag::CLEAN != 0,
+            compare: head.flags & flag::COMPARE != 0,
+            held_in_logging: head.flags & flag::HELD_IN_LOGGING != 0,
+            changed_outside: head.flags & flag::CHANGED_OUTSIDE != 0,
+            rolling_back: head.flags & flag::ROLLING_BACK != 0,
+            alone: head.flags & flag::ALONE != 0,
+            served_in_doubt: head.flags & flag::SERVED_IN_DOUBT != 0,
+            journal,
+            confirmed_ordinal,
+            own_from_ordinal,
+            applied_wall,
+            boot,
+            in_doubt,
+            doubt_generations,
+            given_up,
+            rollback_point,
+            confirmed,
+            primary_mode,
+            sizes,
+            flushed,
+        })
+    }
+
+    /// Where this update is written.
+    pub fn slot_offset(&self) -> u64 {
+        self.head().slot_offset()
+    }
+}
+
+/// What a superblock file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The group as it was last recorded; `None`: the group is new.
+    pub found: Option<Superblock>,
+    /// Copies that do not count, though another does.
+    pub damaged: u32,
+}
+
+/// Chooses among the copies in a superblock file.
+///
+/// # Errors
+/// Why the group must not be taken up.
+pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
+    let Choice { newest, damaged, in_doubt, .. } = cell::choose(KIND, tag, 0, bytes);
+    let found = match newest {
+        // What was recorded last may be lost: roles and confirmations of it would be forgotten.
+        Ok(_) if in_doubt => return Err(Rejected::Astray),
+        Ok((head, body)) => Some(Superblock::fields(&head, body).ok_or(Rejected::Damaged)?),
+        Err(Rejected::Blank) => None,
+        Err(why) => return Err(why),
+    };
+    Ok(Read { found, damaged })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::cell::BYTES;
+    use crate::limits::VOLUME_BYTES_MAX;
+
+    fn sample(update: u64) -> Superblock {
+        Superblock {
+            update,
+            tag: 42,
+            node: NodeId(1),
+            peer: NodeId(2),
+            identity: Identity { role: Role::Primary, incarnation: Incarnation(3), ..Identity::default() },
+            clean: true,
+            journal: JournalHead { offset: 8192, ordinal: 7 },
+            boot: 77,
+            primary_mode: Some(Mode::Nearsync),
+            sizes: alloc::vec![4096, 0],
+            flushed: alloc::vec![Seq(4), Seq(5)],
+            ..Superblock::default()
+        }
+    }
+
+    #[test]
+    fn a_superblock_comes_back_and_every_flipped_byte_is_noticed() {
+        let image = sample(4).encode();
+        let copy = &image[..BYTES];
+        assert_eq!(Superblock::decode(copy), Ok(sample(4)));
+        for at in 0..BYTES {
+            let mut bad = copy.to_vec();
+            bad[at] ^= 0x10;
+            assert!(Superblock::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn the_largest_group_fits() {
+        let all = Superblock {
+            flushed: alloc::vec![Seq(1); VOLUMES_MAX],
+            sizes: alloc::vec![VOLUME_BYTES_MAX; VOLUMES_MAX],
+            ..sample(1)
+        };
+        assert_eq!(Superblock::decode(&all.encode()[..BYTES]), Ok(all));
+    }
+
+    #[test]
+    fn the_newer_update_counts_and_a_doubtful_one_is_refused() {
+        let file = [sample(4).encode(), sample(5).encode()].concat();
+        assert_eq!(read(&file, 42).map(|r| r.found), Ok(Some(sample(5))));
+        assert_eq!(read(&file, 43), Err(Rejected::Foreign));
+        assert_eq!(read(&[0; FILE_BYTES as usize], 42).map(|r| r.found), Ok(None));
+        let astray = [sample(4).encode(), sample(4).encode()].concat();
+        assert_eq!(read(&astray, 42), Err(Rejected::Astray));
+    }
+}

@@ -1,0 +1,669 @@
+//! The undo store: what stood on the volumes before it was overwritten. Before a block is overwritten for the first time
+//! after a *mark*, its content goes here, durable; so the image at the mark can be had back: the earliest content saved
+//! after it, else the volume. A rollback point, a cut's unshipped regions, history and point-in-time copies are all this.
+//!
+//! ```text
+//! mark 7 -> batch, batch, batch     mark 9 -> batch, batch ...        one ring; the oldest mark's batches are freed
+//!           index + saved blocks
+//! ```
+//! Pure: places and names, no payload. `saving.rs` fills it on the way of a write; `rollback.rs` plays it back. The bytes
+//! on disk and what a crash leaves are in docs/format.md.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::formats::codec::{self, Reader, Writer};
+use crate::ids::{Incarnation, VolumeId};
+use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FSHUNDOB");
+/// Format versions: 1, the first.
+pub const VERSION: u16 = 1;
+/// The index block of a batch.
+pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
+const FIXED_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 24;
+/// Saved ranges that one batch can hold.
+pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+/// What is saved at once, and what "first time" is judged on.
+pub(crate) const BLOCK_BYTES: u64 = META_BLOCK_BYTES;
+
+/// One saved range: a line of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub volume: VolumeId,
+    /// On the volume; a multiple of a block, but behind an old end that was none.
+    pub offset: u64,
+    /// Whole blocks, except at a volume's end.
+    pub length: u32,
+    /// Where its content starts, from the start of the batch; 0: it was all zeroes, nothing is kept.
+    pub payload_at: u32,
+    pub payload_crc: u32,
+}
+
+impl Entry {
+    /// What its content takes in the store.
+    pub fn payload_bytes(&self) -> u32 {
+        if self.payload_at == 0 { 0 } else { self.length.next_multiple_of(BLOCK_BYTES as u32) }
+    }
+}
+
+/// A batch's index block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    pub tag: u64,
+    /// Where in the file it belongs.
+    pub ring_offset: u64,
+    /// Counts the batches since the store was empty, from 1.
+    pub ordinal: u64,
+    /// The mark this was saved for.
+    pub mark: u64,
+    /// The run of the node that wrote it.
+    pub boot: Incarnation,
+    /// Checksum of the index block before this one, 0 in the first: a left-over behind a torn batch does not fit.
+    pub chain: u32,
+    /// Of the batch: index and content.
+    pub bytes: u32,
+    pub entries: Vec<Entry>,
+}
+
+impl Index {
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.entries.is_empty() && self.entries.len() <= ENTRIES_MAX);
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u16(VERSION);
+        w.u16(self.entries.len() as u16);
+        w.u32(self.bytes);
+        w.u64(self.tag);
+        w.u64(self.ring_offset);
+        w.u64(self.ordinal);
+        w.u64(self.mark);
+        w.u64(self.boot.0);
+        w.u32(self.chain);
+        w.pad_to(FIXED_BYTES);
+        for e in &self.entries {
+            w.u64(e.offset);
+            w.u32(e.length);
+            w.u32(e.payload_at);
+            w.u32(e.payload_crc);
+            w.u16(e.volume.0);
+            w.u16(0);
+        }
+        w.pad_to(INDEX_BYTES - 4);
+        let crc = crc32c::crc32c(&w.0);
+        w.u32(crc);
+        w.0
+    }
+
+    /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
+    pub fn decode(block: &[u8]) -> Option<Index> {
+        let stored = checksum(block)?;
+        if crc32c::crc32c(&block[..INDEX_BYTES - 4]) != stored {
+            return None;
+        }
+        let mut r = Reader(block);
+        if r.u64()? != MAGIC || r.u16()? != VERSION {
+            return None;
+        }
+        let count = usize::from(r.u16()?);
+        if count == 0 || count > ENTRIES_MAX {
+            return None;
+        }
+        let mut index = Index {
+            bytes: r.u32()?,
+            tag: r.u64()?,
+            ring_offset: r.u64()?,
+            ordinal: r.u64()?,
+            mark: r.u64()?,
+            boot: Incarnation(r.u64()?),
+            chain: r.u32()?,
+            entries: Vec::with_capacity(count),
+        };
+        let mut r = Reader(&block[FIXED_BYTES..]);
+        for _ in 0..count {
+            index.entries.push(decode_entry(&mut r, index.bytes)?);
+        }
+        Some(index)
+    }
+
+    /// The version of an index block that is whole but of another version than this program's.
+    pub fn other_version(block: &[u8]) -> Option<u16> {
+        codec::other_version(block, MAGIC, VERSION)
+    }
+}
+
+/// The checksum an index block carries, which the next one repeats.
+fn checksum(block: &[u8]) -> Option<u32> {
+    let stored: [u8; 4] = block.get(INDEX_BYTES - 4..)?.try_into().ok()?;
+    Some(u32::from_le_bytes(stored))
+}
+
+fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
+    let (offset, length, payload_at, payload_crc) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
+    let (volume, spare) = (VolumeId(r.u16()?), r.u16()?);
+    let entry = Entry { volume, offset, length, payload_at, payload_crc };
+    let range_fits = offset.is_multiple_of(SECTOR_BYTES)
+        && length > 0
+        && u64::from(length).is_multiple_of(SECTOR_BYTES)
+        && u64::from(length) <= u64::from(u32::MAX) - BLOCK_BYTES
+        && offset.checked_add(u64::from(length)).is_some();
+    let payload_fits = payload_at == 0 && payload_crc == 0
+        || (payload_at as usize >= INDEX_BYTES
+            && u64::from(payload_at).is_multiple_of(BLOCK_BYTES)
+            && length
+                .checked_next_multiple_of(BLOCK_BYTES as u32)
+                .and_then(|content| payload_at.checked_add(content))
+                .is_some_and(|end| end <= batch_bytes));
+    (spare == 0 && range_fits && payload_fits).then_some(entry)
+}
+
+/// A saved range and where its content lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Saved {
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u32,
+    /// In the store's file; `None`: all zeroes.
+    pub place: Option<u64>,
+    /// Of the whole content.
+    pub crc: u32,
+}
+
+/// Where to read a part of the image at a mark.
+#[allow(dead_code, reason = "what a view is made of")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It was not overwritten since.
+    Volume,
+    /// A part of what was saved; checksums are of the whole.
+    Saved(Saved),
+}
+
+/// A piece of the image at a mark.
+#[allow(dead_code, reason = "what a view is made of")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub range: Range<u64>,
+    pub source: Source,
+}
+
+/// What was saved for one mark, until the next one.
+#[derive(Debug)]
+struct MarkLog {
+    id: u64,
+    saved: BTreeMap<(VolumeId, u64), Saved>,
+}
+
+/// A batch whose space is in use.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    offset: u64,
+    mark: u64,
+}
+
+/// A batch that has its place and is to be written, index first.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub offset: u64,
+    pub ordinal: u64,
+    pub mark: u64,
+    pub image: Vec<u8>,
+    pub entries: Vec<Entry>,
+}
+
+/// What a batch is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToSave {
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u32,
+    /// Checksum of the content; `None`: all zeroes.
+    pub crc: Option<u32>,
+    /// It draws on what was reserved for a sync.
+    pub reserved: bool,
+}
+
+impl ToSave {
+    fn payload_bytes(&self) -> u64 {
+        if self.crc.is_some() { u64::from(self.length).next_multiple_of(BLOCK_BYTES) } else { 0 }
+    }
+}
+
+/// Space that is sure to suffice for saving this much in regions: each at worst in a batch of its own.
+pub(crate) fn space_for_regions(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes.div_ceil(REGION_BYTES).saturating_mul(INDEX_BYTES as u64))
+}
+
+/// The store of one group: marks, the ring of their batches, and what is reserved in it.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    bytes: u64,
+    tail: u64,
+    next_ordinal: u64,
+    chain: u32,
+    /// The run that wrote the newest batch.
+    boot: Incarnation,
+    /// Oldest first; what is saved now goes to the newest.
+    marks: VecDeque<MarkLog>,
+    live: VecDeque<Live>,
+    /// Batches that are durable, as an unbroken run.
+    durable: u64,
+    reserved_bytes: u64,
+}
+
+impl Undo {
+    /// An empty store in a file of this size.
+    pub fn new(bytes: u64) -> Undo {
+        Undo {
+            bytes,
+            tail: 0,
+            next_ordinal: 1,
+            chain: 0,
+            boot: Incarnation(0),
+            marks: VecDeque::new(),
+            live: VecDeque::new(),
+            durable: 0,
+            reserved_bytes: 0,
+        }
+    }
+
+    // ---- marks -----------------------------------------------------------------------------------------------------
+
+    /// From here on whatever is overwritten for the first time must be saved. Ids grow.
+    pub fn begin_mark(&mut self, id: u64) {
+        assert!(id != 0 && self.marks.back().is_none_or(|m| m.id < id), "marks have growing ids");
+        self.marks.push_back(MarkLog { id, saved: BTreeMap::new() });
+    }
+
+    /// Gives up the oldest mark and what only it needs. The caller has nothing in flight for it.
+    pub fn drop_oldest(&mut self) {
+        self.marks.pop_front();
+        let oldest = self.marks.front().map(|m| m.id);
+        match oldest {
+            Some(oldest) => {
+                while self.live.front().is_some_and(|b| b.mark < oldest) {
+                    self.live.pop_front();
+                }
+            }
+            None => *self = Undo::new(self.bytes),
+        }
+    }
+
+    /// The mark that is saved for now.
+    pub fn mark(&self) -> Option<u64> {
+        self.marks.back().map(|m| m.id)
+    }
+
+    // ---- space -----------------------------------------------------------------------------------------------------
+
+    pub fn used_bytes(&self) -> u64 {
+        self.bytes - self.free_bytes()
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        match self.live.front() {
+            None => self.bytes,
+            Some(head) if self.tail > head.offset => self.bytes - self.tail + head.offset,
+            Some(head) => head.offset - self.tail,
+        }
+    }
+
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
+    }
+
+    /// Reserves space in place of what was reserved before; whether it is there tells [`Undo::is_short`].
+    pub fn reserve(&mut self, bytes: u64) {
+        self.reserved_bytes = bytes;
+    }
+
+    /// What is reserved is not there: nothing may be overwritten.
+    pub fn is_short(&self) -> bool {
+        self.reserved_bytes > self.free_bytes()
+    }
+
+    // ---- saving ----------------------------------------------------------------------------------------------------
+
+    /// The parts of a range that were not saved since the newest mark; none without a mark.
+    pub fn unsaved(&self, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
+        match self.marks.back() {
+            Some(log) => gaps(range.clone(), log.overlapping(volume, &range).map(Saved::range)),
+            None => Vec::new(),
+        }
+    }
+
+    /// A place for these ranges as one batch; `None` when there is no room beside what is reserved.
+    pub fn place(&mut self, tag: u64, boot: Incarnation, ranges: &[ToSave]) -> Option<Placed> {
+        let mark = self.mark()?;
+        let payload: u64 = ranges.iter().map(ToSave::payload_bytes).sum();
+        let bytes = INDEX_BYTES as u64 + payload;
+        let mut drawn: u64 = ranges.iter().filter(|r| r.reserved).map(ToSave::payload_bytes).sum();
+        if ranges.iter().any(|r| r.reserved) {
+            drawn += INDEX_BYTES as u64;
+        }
+        let still_reserved = self.reserved_bytes.saturating_sub(drawn);
+        let offset = self.offset_for(bytes)?;
+        if self.is_short() || self.free_bytes() < bytes + still_reserved {
+            return None;
+        }
+        let mut at = INDEX_BYTES as u32;
+        let entry = |r: &ToSave| {
+            let payload_at = if r.crc.is_some() { at } else { 0 };
+            at += r.payload_bytes() as u32;
+            Entry {
+                volume: r.volume,
+                offset: r.offset,
+                length: r.length,
+                payload_at,
+                payload_crc: r.crc.unwrap_or_default(),
+            }
+        };
+        let entries: Vec<Entry> = ranges.iter().map(entry).collect();
+        let ordinal = self.next_ordinal;
+        let (chain, entries_kept) = (self.chain, entries.clone());
+        let index = Index { tag, ring_offset: offset, ordinal, mark, boot, chain, bytes: bytes as u32, entries };
+        let image = index.encode();
+        self.reserved_bytes = still_reserved;
+        self.took(&image, &index);
+        Some(Placed { offset, ordinal, mark, image, entries: entries_kept })
+    }
+
+    fn offset_for(&self, bytes: u64) -> Option<u64> {
+        let fits_at_tail = self.tail + bytes <= self.bytes;
+        match self.live.front() {
+            None => fits_at_tail.then_some(self.tail),
+            Some(head) if self.tail > head.offset && fits_at_tail => Some(self.tail),
+            Some(head) if self.tail > head.offset => (bytes < head.offset).then_some(0),
+            Some(head) => (self.tail + bytes < head.offset).then_some(self.tail),
+        }
+    }
+
+    fn took(&mut self, image: &[u8], index: &Index) {
+        self.chain = checksum(image).expect("an index block has its checksum");
+        self.live.push_back(Live { offset: index.ring_offset, mark: index.mark });
+        self.tail = index.ring_offset + u64::from(index.bytes);
+        self.next_ordinal = index.ordinal + 1;
+        self.boot = index.boot;
+    }
+
+    /// A batch is durable, and all before it are: its ranges may be overwritten from now on.
+    pub fn saved(&mut self, placed: &Placed) {
+        assert_eq!(placed.ordinal, self.durable + 1, "batches become durable in order");
+        self.durable = placed.ordinal;
+        self.remember(placed.mark, placed.offset, &placed.entries);
+    }
+
+    fn remember(&mut self, mark: u64, base: u64, entries: &[Entry]) {
+        let Some(log) = self.marks.iter_mut().find(|m| m.id == mark) else { return };
+        for e in entries {
+            let place = (e.payload_at > 0).then(|| base + u64::from(e.payload_at));
+            let saved = Saved { volume: e.volume, offset: e.offset, length: e.length, place, crc: e.payload_crc };
+            log.saved.insert((e.volume, e.offset), saved);
+        }
+    }
+
+    /// Batches that are durable: what the superblock records.
+    pub fn durable_batches(&self) -> u64 {
+        self.durable
+    }
+
+    // ---- after a start ---------------------------------------------------------------------------------------------
+
+    /// Where the next batch is looked for.
+    pub fn next_offset(&self) -> u64 {
+        self.tail
+    }
+
+    /// Takes up a block found at [`Undo::next_offset`] if it is the index of the next batch.
+    pub fn follows(&self, tag: u64, boot: Incarnation, index: &Index) -> bool {
+        let belongs = index.tag == tag && self.mark() == Some(index.mark);
+        let belongs = belongs && (self.boot..=boot).contains(&index.boot);
+        let next = index.ring_offset == self.tail && index.ordinal == self.next_ordinal && index.chain == self.chain;
+        belongs && next && index.ring_offset + u64::from(index.bytes) <= self.bytes
+    }
+
+    /// A whole batch was found after a start.
+    pub fn found(&mut self, image: &[u8], index: &Index) {
+        self.took(image, index);
+        self.durable = index.ordinal;
+        self.remember(index.mark, index.ring_offset, &index.entries);
+    }
+
+    // ---- looking back ----------------------------------------------------------------------------------------------
+
+    /// What was saved for the oldest mark, in the order of volumes and offsets, after `cursor`: what was zero, or all the rest.
+    pub fn next_saved(&self, cursor: Option<(VolumeId, u64)>, zero: bool) -> Option<Saved> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let log = self.marks.front()?;
+        let from = cursor.map_or(Unbounded, Excluded);
+        log.saved.range((from, Unbounded)).map(|(_, saved)| *saved).find(|saved| saved.place.is_none() == zero)
+    }
+
+    /// Every range saved since the oldest mark.
+    pub fn all_saved(&self) -> impl Iterator<Item = &Saved> {
+        self.marks.iter().flat_map(|m| m.saved.values())
+    }
+
+    /// Where to read a range as it was at a mark: the earliest content saved after it, else the volume.
+    #[allow(dead_code, reason = "cuts, views and copies read through it; a rollback writes everything back")]
+    pub fn view(&self, mark: u64, volume: VolumeId, range: Range<u64>) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut left = alloc::vec![range];
+        for log in self.marks.iter().filter(|m| m.id >= mark) {
+            let mut rest = Vec::new();
+            for hole in left {
+                for saved in log.overlapping(volume, &hole) {
+                    let range = saved.range().start.max(hole.start)..saved.range().end.min(hole.end);
+                    pieces.push(Piece { range, source: Source::Saved(*saved) });
+                }
+                rest.extend(gaps(hole.clone(), log.overlapping(volume, &hole).map(Saved::range)));
+            }
+            left = rest;
+        }
+        pieces.extend(left.into_iter().map(|range| Piece { range, source: Source::Volume }));
+        pieces.sort_by_key(|piece| piece.range.start);
+        pieces
+    }
+}
+
+impl MarkLog {
+    fn overlapping(&self, volume: VolumeId, range: &Range<u64>) -> impl Iterator<Item = &Saved> {
+        // Saved ranges do not overlap one another: at most one begins before the range and reaches into it.
+        let before = self.saved.range((volume, 0)..(volume, range.start)).next_back().map(|(_, saved)| saved);
+        let inside = self.saved.range((volume, range.start)..(volume, range.end)).map(|(_, saved)| saved);
+        let start = range.start;
+        before.filter(move |saved| saved.range().end > start).into_iter().chain(inside)
+    }
+}
+
+impl Saved {
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + u64::from(self.length)
+    }
+}
+
+/// What of a range is not covered by these, which come in order.
+pub(crate) fn gaps(range: Range<u64>, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let (mut gaps, mut at) = (Vec::new(), range.start);
+    for cover in covered.filter(|c| c.end > range.start && c.start < range.end) {
+        if cover.start > at {
+            gaps.push(at..cover.start);
+        }
+        at = at.max(cover.end);
+    }
+    if at < range.end {
+        gaps.push(at..range.end);
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const V: VolumeId = VolumeId(0);
+    const KIB: u64 = 1024;
+
+    fn sample() -> Index {
+        Index {
+            tag: 1,
+            ring_offset: 4096,
+            ordinal: 9,
+            mark: 3,
+            boot: Incarnation(2),
+            chain: 77,
+            bytes: 4096 + 8192,
+            entries: vec![
+                Entry { volume: VolumeId(1), offset: 4096, length: 8192, payload_at: 4096, payload_crc: 5 },
+                Entry { volume: VolumeId(0), offset: 0, length: 512, payload_at: 0, payload_crc: 0 },
+            ],
+        }
+    }
+
+    fn data(offset: u64, length: u64) -> ToSave {
+        ToSave { volume: V, offset, length: length as u32, crc: Some(1), reserved: false }
+    }
+
+    fn save(store: &mut Undo, ranges: &[ToSave]) -> Option<Placed> {
+        let placed = store.place(1, Incarnation(1), ranges)?;
+        store.saved(&placed);
+        Some(placed)
+    }
+
+    #[test]
+    fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
+        let image = sample().encode();
+        assert_eq!(Index::decode(&image), Some(sample()));
+        for at in 0..INDEX_BYTES {
+            let mut bad = image.clone();
+            bad[at] ^= 0x40;
+            assert_eq!(Index::decode(&bad), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_reaches_past_its_batch_or_off_the_sectors_is_refused() {
+        let spoil = |change: fn(&mut Index)| {
+            let mut index = sample();
+            change(&mut index);
+            Index::decode(&index.encode())
+        };
+        assert_eq!(spoil(|i| i.bytes -= 1), None);
+        assert_eq!(spoil(|i| i.entries[0].payload_at = 512), None);
+        assert_eq!(spoil(|i| i.entries[0].offset += 256), None);
+        assert_eq!(spoil(|i| i.entries[0].length = 0), None);
+        assert_eq!(spoil(|i| i.entries[1].payload_crc = 9), None);
+        assert_eq!(spoil(|i| i.entries[1].length = u32::MAX - 511), None);
+    }
+
+    #[test]
+    fn gaps_are_what_is_not_covered() {
+        assert_eq!(gaps(0..10, [].into_iter()), vec![0..10]);
+        assert_eq!(gaps(0..10, core::iter::once(0..10)), vec![]);
+        assert_eq!(gaps(2..10, [0..3, 5..6, 9..20].into_iter()), vec![3..5, 6..9]);
+    }
+
+    #[test]
+    fn a_block_is_saved_once_for_each_mark_and_the_earliest_content_is_seen() {
+        let mut store = Undo::new(1024 * KIB);
+        assert_eq!(store.unsaved(V, 0..8192), vec![], "nothing is saved without a mark");
+        store.begin_mark(5);
+        assert_eq!(store.unsaved(V, 0..8192), vec![0..8192]);
+        let first = save(&mut store, &[data(4096, 4096)]).expect("room");
+        assert_eq!(store.unsaved(V, 0..12288), vec![0..4096, 8192..12288]);
+        assert_eq!(store.unsaved(VolumeId(1), 4096..8192), vec![4096..8192], "another volume");
+        store.begin_mark(6);
+        assert_eq!(store.unsaved(V, 4096..8192), vec![4096..8192], "a new mark begins anew");
+        let second = save(&mut store, &[data(0, 8192)]).expect("room");
+        let at = |placed: &Placed, offset, length| Saved {
+            volume: V,
+            offset,
+            length,
+            place: Some(placed.offset + 4096),
+            crc: 1,
+        };
+        let (old, new) = (at(&first, 4096, 4096), at(&second, 0, 8192));
+        let piece = |range, source| Piece { range, source };
+        assert_eq!(
+            store.view(5, V, 2048..12288),
+            vec![
+                piece(2048..4096, Source::Saved(new)),
+                piece(4096..8192, Source::Saved(old)),
+                piece(8192..12288, Source::Volume),
+            ]
+        );
+        assert_eq!(store.view(6, V, 4096..8192), vec![piece(4096..8192, Source::Saved(new))]);
+        store.drop_oldest();
+        assert_eq!(store.used_bytes(), 4096 + 8192, "only the newer mark's batch is kept");
+        store.drop_oldest();
+        assert_eq!((store.used_bytes(), store.mark()), (0, None));
+    }
+
+    #[test]
+    fn what_is_reserved_is_there_for_the_sync_alone() {
+        let mut store = Undo::new(200 * KIB);
+        store.begin_mark(1);
+        store.reserve(space_for_regions(128 * KIB));
+        assert!(!store.is_short());
+        assert_eq!(store.reserved_bytes(), 144 * KIB);
+        assert!(save(&mut store, &[data(0, 32 * KIB)]).is_some(), "36 of the free 56 KiB");
+        assert!(save(&mut store, &[data(64 * KIB, 32 * KIB)]).is_none(), "the rest is reserved");
+        for region in 0..4 {
+            let range = ToSave { reserved: true, ..data((10 + region) * 32 * KIB, 32 * KIB) };
+            assert!(save(&mut store, &[range]).is_some(), "region {region}");
+        }
+        assert_eq!(store.reserved_bytes(), 0);
+        store.reserve(64 * KIB);
+        assert!(store.is_short());
+        assert!(save(&mut store, &[data(640 * KIB, 4 * KIB)]).is_none());
+        store.reserve(0);
+        assert!(!store.is_short() && save(&mut store, &[data(640 * KIB, 4 * KIB)]).is_some());
+    }
+
+    #[test]
+    fn the_ring_wraps_into_what_the_oldest_mark_left() {
+        let mut store = Undo::new(100 * KIB);
+        store.begin_mark(1);
+        assert!(save(&mut store, &[data(0, 36 * KIB)]).is_some());
+        store.begin_mark(2);
+        assert!(save(&mut store, &[data(0, 36 * KIB)]).is_some());
+        assert!(save(&mut store, &[data(64 * KIB, 32 * KIB)]).is_none(), "full");
+        store.drop_oldest();
+        let placed = save(&mut store, &[data(64 * KIB, 32 * KIB)]).expect("room at the start");
+        assert_eq!(placed.offset, 0);
+        assert_eq!(store.free_bytes(), 4 * KIB);
+        assert!(save(&mut store, &[data(128 * KIB, 4 * KIB)]).is_none(), "the tail may not reach the head");
+    }
+
+    #[test]
+    fn a_left_over_behind_a_torn_batch_does_not_follow() {
+        let mut crashed = Undo::new(1024 * KIB);
+        crashed.begin_mark(4);
+        let batches: Vec<Placed> = (0..3).filter_map(|n| save(&mut crashed, &[data(n * 4096, 4096)])).collect();
+        let index = |placed: &Placed| Index::decode(&placed.image).expect("whole");
+        // The second one was torn: the next run finds the first, and writes another second one of the same size.
+        let mut next = Undo::new(1024 * KIB);
+        next.begin_mark(4);
+        assert!(next.follows(1, Incarnation(2), &index(&batches[0])));
+        next.found(&batches[0].image, &index(&batches[0]));
+        assert!(!next.follows(1, Incarnation(2), &index(&batches[2])), "one is missing");
+        let mut second = next.place(1, Incarnation(2), &[data(8192, 4096)]).expect("room");
+        assert_eq!(second.offset, batches[1].offset);
+        next.saved(&second);
+        assert_eq!(next.next_offset(), batches[2].offset);
+        assert!(!next.follows(1, Incarnation(2), &index(&batches[2])), "it follows another second one");
+        // Nor does anything of an earlier mark, another group, or a later run.
+        let mut other = Undo::new(1024 * KIB);
+        other.begin_mark(5);
+        assert!(!other.follows(1, Incarnation(2), &index(&batches[0])));
+        let mut same = Undo::new(1024 * KIB);
+        same.begin_mark(4);
+        assert!(!same.follows(2, Incarnation(2), &index(&batches[0])));
+        assert!(!same.follows(1, Incarnation(0), &index(&batches[0])));
+        second.image[100] ^= 1;
+        assert_eq!(Index::decode(&second.image), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! The peer says who it is, and what it is asked and answers: to the half that it concerns.
+
+use crate::context::Cx;
+use crate::formats::identity::Role;
+use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
+use crate::group::Group;
+use crate::state::State;
+use crate::{Event, FramePayload};
+use alloc::vec::Vec;
+
+impl Group {
+    /// A frame of the settling, on either side. `None`: not one that may come now.
+    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
+        if !self.common.lifecycle.is_running() || self.common.has_failed() {
+            return Some(());
+        }
+        match (header.kind, payload) {
+            (Kind::BitsAsk, FramePayload::None) => {
+                if self.common.role() == Role::Secondary {
+                    self.common.answers.bits_asked(header.seq);
+                }
+            }
+            // Of a question that was given up meanwhile.
+            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
+            (Kind::Bits, FramePayload::Control(words)) => {
+                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, words)?;
+                self.bits_saved(cx);
+            }
+            (Kind::Bits, FramePayload::None) => {
+                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, &[])?;
+                self.bits_saved(cx);
+            }
+            (Kind::TailAsk, FramePayload::Control(bytes)) => {
+                let points = FlushPoints::decode(bytes)?;
+                self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
+            }
+            (Kind::Tail, FramePayload::Control(bytes)) => {
+                self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;
+                self.bits_saved(cx);
+            }
+            (Kind::Tail, FramePayload::None) => {
+                self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
+                self.bits_saved(cx);
+            }
+            (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
+            (Kind::Pulled, FramePayload::Data(buf)) => {
+                self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub fn generation_recorded(&mut self, cx: &mut Cx) {
+        self.primary.peer.outbox.generation_recorded();
+        let generation = self.common.sb.identity.generation;
+        cx.event(self.common.id(), Event::WritesAlone { generation });
+        self.primary.pump_activity(&mut self.common, cx);
+        self.say_hello(cx, Kind::GroupState);
+        self.primary.meet_if_apart(&mut self.common, cx);
+        self.bits_saved(cx);
+    }
+
+    pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
+        if self.common.is_starting() {
+            // Who this node is, is not known yet.
+            self.common.greeting.keep_early(hello);
+            return;
+        }
+        if !self.primary.fits(&mut self.common, cx, &hello) {
+            return;
+        }
+        self.secondary.take_peer_hello(&mut self.common, hello);
+        self.primary.meet_peer(&mut self.common, cx);
+        self.bits_saved(cx);
+        self.primary.peer.tell_primary_state(&mut self.common, cx);
+        self.primary.peer.send_tick(&mut self.common, cx);
+    }
+
+    /// The peer's role or health changed within the session.
+    pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
+        if self.common.is_starting() {
+            self.common.greeting.keep_early(hello);
+            return;
+        }
+        self.primary.peer.stall.moved(cx.now.mono);
+        let failed = hello.failed;
+        let promoted = hello.identity.role == Role::Primary;
+        if failed || promoted {
+            self.primary.peer.reconcile.stop_asking();
+        }
+        // A change of roles may turn sizes that were fine into ones that are not.
+        if !self.primary.fits(&mut self.common, cx, &hello) {
+            return;
+        }
+        self.secondary.take_peer_hello(&mut self.common, hello);
+        if failed {
+            return self.primary.peer_failed(&mut self.common, cx);
+        }
+        if promoted && !self.common.lifecycle.is_running() {
+            // Whatever this node is in the middle of, its stream has nobody any more who receives it.
+            self.primary.fail_held(&mut self.common, cx);
+            self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
+        }
+        if self.common.state() == State::Logging || promoted {
+            self.primary.meet_peer(&mut self.common, cx);
+            self.bits_saved(cx);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What operators order, and what takes longer than one input: demotion, promotion, the clean stop.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::identity::{Decision, Role};
+use crate::formats::wire::Kind;
+use crate::group::Group;
+use crate::ids::*;
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::{Phase, Promotion};
+use crate::shared::time::Mono;
+use crate::state::{Mode, Pause, State};
+use crate::{Command, CommandResult, Output, Settings, limits};
+
+impl Group {
+    pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
+        if let (Command::Set(settings), false) = (&command, self.common.lifecycle.is_running()) {
+            let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
+            self.common.settings = *settings;
+            if changes_mode {
+                // The export closes, and writes are still under way: each is answered as if the mode had changed before.
+                self.primary.peer.promise_anew(&mut self.common, cx);
+                if self.common.state() == State::Holding {
+                    self.primary.peer.outbox.promise_from_here();
+                }
+            }
+            return cx.answer(id, CommandResult::Done(String::new()));
+        }
+        let starts = self.common.lifecycle.stage().is_some();
+        if starts && let State::Failed(broken) = self.common.state() {
+            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+        }
+        // With the history full a start stands still, and these are the ways out.
+        let stuck = starts && self.secondary.paused() == Some(Pause::HistoryFull);
+        let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
+        if !self.common.lifecycle.is_running() && !way_out {
+            let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
+            return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
+        }
+        if let State::Failed(broken) = self.common.state() {
+            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+        }
+        match command {
+            Command::Set(settings) => self.set(cx, id, settings),
+            Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
+            Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
+            Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
+            Command::DropRollbackPoint { name } => self.secondary.command_drop_point(&mut self.common, cx, id, &name),
+        }
+    }
+
+    pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
+        let before = core::mem::replace(&mut self.common.settings, settings);
+        if self.common.role() == Role::Primary && before.mode != settings.mode {
+            self.primary.mode_changed(&mut self.common, cx);
+            self.bits_saved(cx);
+        }
+        let changed = before.policy != settings.policy || before.mode != settings.mode;
+        if self.common.role() == Role::Primary && changed && self.common.state() != State::Holding {
+            self.primary.forget_window();
+        }
+        if self.common.role() == Role::Primary
+            && before.policy != settings.policy
+            && self.common.state() == State::Holding
+        {
+            self.primary.policy_changed(&mut self.common, cx);
+        }
+        if self.common.role() == Role::Primary {
+            self.primary.release_blocked(&mut self.common, cx);
+            self.primary.peer.reconcile.start_alone(&mut self.common, cx);
+        }
+        if settings.autosync && !before.autosync {
+            self.primary.try_autosync(&mut self.common, cx);
+            self.bits_saved(cx);
+        }
+        if before != settings {
+            // Each node shows what the other is set to.
+            self.say_hello(cx, Kind::GroupState);
+            self.primary.peer.tell_primary_state(&mut self.common, cx);
+        }
+        cx.answer(id, CommandResult::Done(String::new()));
+    }
+}
+
+impl Group {
+    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+        if self.common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
+        }
+        if self.common.settings.mode == Mode::Logging {
+            return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
+        }
+        let Some(decision) = self.primary.peer.decision(&self.common) else {
+            return self.primary.peer.sync_without_peer(&mut self.common, cx, id, full);
+        };
+        match decision {
+            Decision::Refuse(why) => return cx.refuse(id, &format!("{why}")),
+            Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
+            _ => {}
+        }
+        if self.common.greeting.hello().is_some_and(|h| h.failed) {
+            return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
+        }
+        // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
+        let overrules = full || self.common.sb.changed_outside;
+        self.common.sb.sync_ordered();
+        self.primary.peer.stall.ordered(cx.now.mono);
+        if overrules {
+            self.primary.peer.reconcile.ask_nothing(&mut self.common, cx);
+        } else {
+            self.primary.peer.reconcile.by_order(&mut self.common, cx);
+        }
+        let in_step = self.common.state().sends() && !full;
+        if !in_step && !full {
+            self.primary.peer.wanted.order_update();
+        }
+        let repairs = in_step && self.primary.peer.end_repairs_pause(cx.now.mono);
+        if repairs {
+            self.primary.try_autosync(&mut self.common, cx);
+        }
+        let text = if repairs {
+            "the group is in step but for what could not be read, which is read again now".into()
+        } else if in_step {
+            self.primary.peer.under_way(&self.common)
+        } else {
+            self.begins(cx, full).into()
+        };
+        self.common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+    }
+
+    /// Clean stop begins; a change of role under way is finished first.
+    pub fn stop(&mut self, cx: &mut Cx) {
+        match self.common.lifecycle.phase() {
+            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => {}
+            Phase::Starting(_) => self.common.lifecycle.enter(Phase::Stopped),
+            Phase::Demoting { .. } | Phase::Promoting(_) | Phase::RollingBack(_) | Phase::Recording => {
+                self.stop_wanted = true;
+            }
+            Phase::Running => {
+                cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
+                self.primary.peer.reconcile.never_served(&mut self.common);
+                let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
+                self.common.lifecycle.enter(Phase::Stopping { deadline });
+                cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
+                if self.primary.peer.outbox.goes_by_cuts() {
+                    self.primary.fall_to_logging(&mut self.common, cx, "stopping");
+                }
+                self.proceed(cx);
+            }
+        }
+    }
+
+    /// Of a promotion nothing is on record yet; a rollback is taken up by the next start.
+    fn stop_without_space(&mut self, cx: &mut Cx) {
+        let why = "the node is being stopped, and a volume has no space for what has to be written first";
+        if let Some(id) = self.common.lifecycle.promotion_under_way() {
+            cx.refuse(id, why);
+        }
+        if self.common.lifecycle.is_rolling_back() {
+            self.common.lifecycle.enter(Phase::Stopped);
+        } else {
+            self.common.lifecycle.enter(Phase::Running);
+            self.stop(cx);
+        }
+    }
+
+    /// Moves demotion, promotion and stop forward; called after every input.
+    pub fn proceed(&mut self, cx: &mut Cx) {
+        self.go_on_unrecorded(cx);
+        if self.stop_wanted && self.secondary.waits_for_space(&self.common) {
+            self.stop_wanted = false;
+            return self.stop_without_space(cx);
+        }
+        match self.common.lifecycle.phase() {
+            Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
+            Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
+            Phase::RollingBack(_) => {
+                self.secondary.proceed_rollback(&mut self.common, cx);
+                self.bits_saved(cx);
+            }
+            Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
+            Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
+            Phase::Running => {
+                self.secondary.proceed_sync_begin(&mut self.common, cx);
+                self.secondary.answer_tail(&mut self.common, cx);
+            }
+            // Nothing can be recorded as clean; the next start sees an unclean stop.
+            Phase::StopRecording if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),
+            // It went on with a rollback, whose last record failed.
+            Phase::Starting(_) if self.stop_wanted && self.common.has_failed() => {
+                self.common.lifecycle.enter(Phase::Stopped);
+            }
+            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
+        }
+    }
+
+    pub fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
+        if self.common.sb.is_writing() {
+            return;
+        }
+        if self.common.has_failed() {
+            // Nothing can be recorded as clean; the next start sees an unclean stop. It also has to see what the caches lost:
+            // that is tried again until the deadline.
+            if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
+                self.common.lifecycle.enter(Phase::Stopped);
+            }
+            return;
+        }
+        if self.secondary.paused().is_some() && cx.now.mono >= deadline {
+            // What it waits for may never come; the journal keeps the rest for the next start.
+            self.common.lifecycle.enter(Phase::Stopped);
+            return;
+        }
+        let drained = match self.common.role() {
+            Role::Primary => {
+                let overdue = cx.now.mono >= deadline;
+                if overdue {
+                    // Also who has come to his place in the order since.
+                    self.primary.fail_waiting(&mut self.common, cx);
+                    self.primary.cut_sync_short(&mut self.common, cx);
+                }
+                self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
+                    && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
+                    && (overdue || !self.primary.peer.outbox.peer_is_behind())
+            }
+            Role::Secondary => {
+                if !self.secondary.is_streaming() || cx.now.mono >= deadline {
+                    self.secondary.give_up_unlanded(&mut self.common, cx);
+                }
+                self.secondary.replica_at_rest(&mut self.common, cx)
+            }
+        };
+        if drained {
+            self.common.lifecycle.enter(Phase::StopRecording);
+            self.common.bits().save_exactly(cx, AfterBits::Stopped);
+            self.bits_saved(cx);
+        }
+    }
+
+    /// The dirty regions are durable.
+    pub fn after_bits(&mut self, cx: &mut Cx, then: AfterBits) {
+        match then {
+            AfterBits::Started => self.common.start().bits_started(cx),
+            // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
+            AfterBits::Stopped if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),
+            AfterBits::Stopped => {
+                let identity = self.identity();
+                self.common.sb.stops_cleanly(identity);
+                self.common.save(cx, Some(AfterSuper::Stopped));
+            }
+            AfterBits::Demote { id } => self.record_demotion(cx, id),
+            AfterBits::Promote(promotion) => self.record_promotion(cx, promotion),
+            AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
+            AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
+            AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {
+                if self.primary.peer.reconcile.bits_joined(&mut self.common) {
+                    self.primary.meet_if_apart(&mut self.common, cx);
+                }
+            }
+            AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
+                self.primary.begin_pull(&mut self.common, cx)
+            }
+            // Asked anew meanwhile: what that answer says is stored by itself.
+            AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
+        }
+    }
+}

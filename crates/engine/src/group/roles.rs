@@ -1,0 +1,272 @@
+//! Demotion and promotion, by hand: the operator demotes one side, then promotes the other. A promotion takes a new
+//! generation that names where it left the old one, durable before the first write is served (rule 5).
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::CommandResult;
+use crate::context::Cx;
+use crate::formats::identity::Role;
+use crate::formats::wire::{GroupHello, Kind};
+use crate::group::Group;
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::greeting::Greeting;
+use crate::shared::lifecycle::{Phase, Promotion};
+use crate::shared::marks::Mark;
+use crate::shared::promotion::PromotionAnswer;
+use crate::shared::size::Size;
+use crate::shared::time::Mono;
+use crate::state::{Broken, Mode, State};
+
+impl Group {
+    pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
+        let overdue = cx.now.mono >= deadline;
+        if overdue {
+            self.primary.fail_waiting(&mut self.common, cx);
+        }
+        if self.common.has_failed() {
+            self.common.lifecycle.enter(Phase::Running);
+            return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
+        }
+        if overdue {
+            self.primary.cut_sync_short(&mut self.common, cx);
+        }
+        if !self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
+            || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
+        {
+            return;
+        }
+        if self.primary.peer.outbox.drains() && !overdue && !planted(Fault::HandoverWithoutDrain) {
+            return;
+        }
+        // Not running until the new role is durable: no request, no frame is accepted meanwhile.
+        self.common.lifecycle.enter(Phase::Recording);
+        // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
+        // hold that against what it follows.
+        self.common.bits().save_exactly(cx, AfterBits::Demote { id });
+        self.bits_saved(cx);
+    }
+
+    pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
+        if let State::Failed(broken) = self.common.state() {
+            // Another store failed while the bits were being stored.
+            self.common.lifecycle.enter(Phase::Running);
+            return cx.refuse(id, broken.words());
+        }
+        let (dirty_bytes, position) =
+            (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.outbox.numbers.last()));
+        // Also without a stream, if nothing was written since the last one had brought everything over.
+        let all_there =
+            self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
+                self.common.sb.confirmed.place == position && self.common.greeting.stands_at(position)
+            });
+        let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
+        let wall = self.primary.peer.outbox.numbers.last_wall();
+        self.primary.fall_to_logging(&mut self.common, cx, "demoted");
+        self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
+        self.secondary.stand_at(position, wall);
+        self.secondary.empty_journal(&mut self.common);
+        let text = demoted_words(&self.common.greeting, self.common.sb.is_in_doubt(), clean, dirty_bytes);
+        self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
+    }
+
+    pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
+        self.common.lifecycle.enter(Phase::Running);
+        cx.event(self.common.id(), crate::Event::Demoted);
+        self.say_hello(cx, Kind::GroupState);
+        if let State::Failed(broken) = self.common.state() {
+            let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
+            return cx.answer(id, CommandResult::Warning(text));
+        }
+        cx.answer(id, if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) });
+    }
+
+    pub fn promote(&mut self, cx: &mut Cx, promotion: Promotion) {
+        let Promotion { id, force, .. } = promotion;
+        if self.common.role() == Role::Primary {
+            return cx.refuse(id, "this node is the primary already");
+        }
+        let identity = self.common.sb.identity;
+        if identity.generation.is_blank() {
+            let why = match identity.is_new() {
+                true => "this node has never completed a sync: it holds no image of the group, --force or not",
+                false => {
+                    "a volume was written while farshore was stopped here: this copy is no image of the group any more, --force or not, \
+                     before a sync from the other node has ended"
+                }
+            };
+            return cx.refuse(id, why);
+        }
+        if self.secondary.promotable(&self.common).is_none() && !planted(Fault::PromoteMidSync) {
+            cx.marks.hit(Mark::PromoteRefusedMidSync);
+            return cx.refuse(id, &self.secondary.no_image());
+        }
+        if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx) {
+            return cx.refuse(id, &why);
+        }
+        cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        if let Some(hello) = self.common.greeting.take_early() {
+            // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
+            self.secondary.take_peer_hello(&mut self.common, hello);
+        }
+        if identity.inconsistent && !planted(Fault::PromoteMidSync) {
+            self.secondary.begin_rollback(&mut self.common, cx, promotion);
+            return self.bits_saved(cx);
+        }
+        // A sync that was about to begin has overwritten nothing yet.
+        self.secondary.lost_session();
+        self.common.lifecycle.enter(Phase::Promoting(promotion));
+    }
+
+    pub fn proceed_promote(&mut self, cx: &mut Cx, promotion: Promotion) {
+        if self.common.has_failed() {
+            self.common.lifecycle.enter(Phase::Running);
+            return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
+        }
+        self.secondary.land(&mut self.common, cx);
+        self.secondary.waits_for_primary_no_more(&mut self.common);
+        if !self.secondary.replica_at_rest(&mut self.common, cx) {
+            return;
+        }
+        self.store_promotion_bits(cx, promotion);
+    }
+
+    /// The volumes hold the image that is promoted.
+    pub fn store_promotion_bits(&mut self, cx: &mut Cx, promotion: Promotion) {
+        self.common.lifecycle.enter(Phase::Recording);
+        if promotion.force && self.secondary.peer_may_be_ahead(&self.common) {
+            // What the peer wrote alone is not known here: every region may differ (P3).
+            self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+        }
+        let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
+        if let Some(hello) = self.common.greeting.hello().filter(follows) {
+            self.common.volumes.use_what_both_hold(&hello.volume_bytes);
+            self.common.sb.has_sizes(self.common.volumes.sizes());
+        }
+        self.common.bits().save(cx, AfterBits::Promote(promotion));
+        self.bits_saved(cx);
+    }
+
+    pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
+        if let State::Failed(broken) = self.common.state() {
+            self.common.lifecycle.enter(Phase::Running);
+            return cx.refuse(id, broken.words());
+        }
+        let position = self.secondary.position();
+        self.secondary.empty_journal(&mut self.common);
+        self.common.sb.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
+        // Above the peer's too, where that is known: what the operator promotes is the newest there is.
+        let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
+        let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
+        let takes_back = self.common.sb.takes_demotion_back();
+        self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
+        self.primary.peer.begin_run(cx, self.secondary.applied_wall());
+        self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        let image = format!(
+            "sequence {} of generation {}, {}",
+            position.seq.0,
+            position.generation,
+            self.primary.peer.outbox.numbers.last_wall()
+        );
+        let in_doubt = self.common.sb.is_in_doubt() && !self.common.sb.served_in_doubt;
+        let missing = if in_doubt {
+            Some("the peer needs 'sync --full' to follow")
+        } else if takes_back && peer_dirty {
+            Some(
+                "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one \
+                 that was has written is not here",
+            )
+        } else if force && peer_dirty {
+            Some("whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow")
+        } else {
+            None
+        };
+        let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
+        let warn = force && peer_dirty || !other_mode.is_empty();
+        let answer = PromotionAnswer { at: format!("promoted at {image}"), in_doubt, missing, other_mode, warn };
+        self.secondary.forget_told();
+        self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
+    }
+
+    pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
+        self.common.lifecycle.enter(Phase::Running);
+        let generation = self.common.sb.identity.generation;
+        cx.event(self.common.id(), crate::Event::Promoted { generation });
+        self.secondary.after_promotion(&self.common.config);
+        self.secondary.empty_undo(&mut self.common);
+        if let State::Failed(broken) = self.common.state() {
+            cx.refuse(id, &failed_meanwhile(broken));
+        } else {
+            self.common.standing.explain("promoted");
+            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
+            let silent = cx.peer.silent_for(cx.now.mono);
+            let unheard = cx.peer.link.is_none() || silent > cx.peer.suspect_after();
+            cx.answer(id, answer.told(self.common.greeting.is_primary(), Some(silent).filter(|_| unheard)));
+        }
+        self.say_hello(cx, Kind::GroupState);
+        // As a primary it may be one that the peer does not fit.
+        let hello = self.common.greeting.hello().cloned();
+        if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {
+            self.primary.meet_peer(&mut self.common, cx);
+            self.bits_saved(cx);
+        }
+    }
+}
+
+/// Another store failed while the promotion was being recorded: nothing is opened over it.
+fn failed_meanwhile(broken: Broken) -> String {
+    format!(
+        "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
+        broken.words()
+    )
+}
+
+/// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
+fn demoted_words(peer: &Greeting, in_doubt: bool, clean: bool, dirty_bytes: u64) -> String {
+    if clean {
+        return "demoted; the peer has everything and may be promoted".into();
+    }
+    let dirty = Size(dirty_bytes);
+    let differs = match (dirty_bytes, in_doubt) {
+        (0, false) => {
+            "demoted; nothing here is known to differ from the peer, but it has not said that it has everything".into()
+        }
+        (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
+        (_, true) => format!(
+            "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+             power"
+        ),
+    };
+    let there = match peer.hello() {
+        None => "a promotion there, if the peer is not primary already, needs --force",
+        Some(_) => "a promotion there needs --force",
+    };
+    let follows = match (dirty_bytes, in_doubt) {
+        _ if peer.is_primary() => {
+            "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
+             this node has"
+                .into()
+        }
+        (0, false) => there.into(),
+        (_, false) => format!("{there} and gives that up"),
+        (_, true) => format!("{there} and gives up what only this node has, one here asks the peer first"),
+    };
+    format!("{differs}; {follows}")
+}
+
+/// What is set on this node counts from now on, whatever the primary before had.
+fn serves_otherwise(before: Option<Mode>, now: Mode) -> Option<String> {
+    let before = before?;
+    (before != now).then(|| {
+        format!(
+            "; it serves in mode {}, as set on this node, and the primary before it served in {}: 'farshore set GROUP mode={}' here \
+             goes on with that",
+            now.word(),
+            before.word(),
+            before.word()
+        )
+    })
+}

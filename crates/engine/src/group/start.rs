@@ -1,0 +1,95 @@
+//! Taking up a group: superblock, dirty regions, journal replay (secondary), then a new incarnation, durable before the
+//! first number or batch of this run (rule 5).
+//!
+//! ```text
+//! files durable -> superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
+//! ```
+
+use crate::context::Cx;
+use crate::formats::identity::Role;
+use crate::formats::wire::Kind;
+use crate::group::Group;
+use crate::records::start::CannotStart;
+use crate::shared::lifecycle::{Phase, StartStage};
+use crate::state::State;
+use crate::{Event, IoDone, IoError};
+
+impl Group {
+    pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
+        let (broken, why) = cannot.told();
+        cx.event(self.common.id(), Event::Note(why.clone()));
+        self.common.lifecycle.enter(Phase::Running);
+        self.secondary.forget_start();
+        self.fail(cx, broken);
+        self.common.standing.explain(why);
+    }
+
+    pub fn ready(&mut self, cx: &mut Cx) {
+        if !self.common.lifecycle.stage().is_some() || self.common.has_failed() {
+            // Stopped while starting, or failed.
+            return;
+        }
+        self.common.lifecycle.enter(Phase::Running);
+        self.secondary.may_count();
+        self.common.bits().store_device_sizes(cx);
+        if self.common.sb.rollback_point.id == 0 {
+            self.secondary.empty_undo(&mut self.common);
+        }
+        let identity = self.common.sb.identity;
+        cx.event(
+            self.common.id(),
+            Event::Ready {
+                role: identity.role,
+                incarnation: identity.incarnation,
+                generation: identity.generation,
+                clean: !self.common.sb.compare,
+            },
+        );
+        self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
+        if identity.role == Role::Primary {
+            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
+        }
+        if cx.peer.link.is_some() {
+            self.secondary.new_session();
+            self.say_hello(cx, Kind::GroupHello);
+            if let Some(hello) = self.common.greeting.take_early() {
+                self.peer_hello(cx, hello);
+            }
+        }
+    }
+
+    /// A read or flush of the start completed.
+    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+        match self.common.lifecycle.stage() {
+            None => Ok(()),
+            Some(StartStage::Undo) => self.secondary.undo_read(&mut self.common, cx, result),
+            Some(StartStage::Replay) => self.secondary.replay_read(&mut self.common, cx, result),
+            Some(StartStage::Superblocks { .. }) => {
+                self.common.start().read_done(cx, result)?;
+                self.secondary.take_up_journal(&self.common);
+                Ok(())
+            }
+            Some(_) => self.common.start().read_done(cx, result),
+        }
+    }
+
+    /// The log on disk is empty; false: this is no start.
+    pub fn log_emptied(&mut self, cx: &mut Cx) -> bool {
+        if !self.common.lifecycle.is_at(StartStage::EmptyingLog) {
+            return false;
+        }
+        if self.common.activity.is_young() {
+            self.common.start().reset_activity(cx);
+            return true;
+        }
+        let known = self.common.sb.update > 0;
+        match self.common.role() {
+            Role::Secondary if known && self.common.sb.rollback_point.id != 0 => {
+                self.secondary.begin_scan(&mut self.common, cx)
+            }
+            Role::Secondary if known => self.secondary.begin_replay(&mut self.common, cx),
+            _ => self.common.start().flush_then_record(cx),
+        }
+        true
+    }
+}

@@ -1,0 +1,120 @@
+//! The primary's view of its secondary: what goes to it, syncs, what is reconciled when they meet.
+
+pub mod cut;
+pub mod cuts;
+pub mod meeting;
+pub mod numbers;
+pub mod orders;
+pub mod outbox;
+pub mod pause;
+pub mod queue;
+pub mod reached;
+pub mod reconcile;
+pub mod repair;
+pub mod resync;
+pub mod room;
+pub mod sending;
+pub mod stall;
+pub mod status;
+pub mod stream;
+pub mod streaming;
+pub mod ticks;
+
+use crate::Event;
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::identity::Role;
+use crate::peer::cuts::CatchUp;
+use crate::peer::orders::Wanted;
+use crate::peer::outbox::Outbox;
+use crate::peer::reached::Reached;
+use crate::peer::reconcile::Reconcile;
+use crate::peer::repair::Repair;
+use crate::peer::stall::Stall;
+use crate::peer::stream::Stream;
+use crate::shared::time::Wall;
+use crate::state::State;
+use alloc::string::ToString;
+
+/// What a primary knows of its secondary, and has for it; its parts have fields of their own.
+pub(crate) struct Peer {
+    pub outbox: Outbox,
+    /// The peer's journal waits for a flush here: it is told when there is one.
+    wants_flush: bool,
+    catch_up: CatchUp,
+    reached: Reached,
+    /// Passes over the dirty regions begun so far: names each one.
+    passes: u64,
+    repair: Repair,
+    pub reconcile: Reconcile,
+    pub stall: Stall,
+    pub wanted: Wanted,
+}
+
+impl Peer {
+    pub fn new() -> Peer {
+        Peer {
+            outbox: Outbox::new(),
+            wants_flush: false,
+            catch_up: CatchUp::default(),
+            reached: Reached::nothing(),
+            passes: 0,
+            repair: Repair::default(),
+            reconcile: Reconcile::new(),
+            stall: Stall::default(),
+            wanted: Wanted::default(),
+        }
+    }
+
+    /// Requests are accepted.
+    pub fn serves(&self, common: &Common) -> bool {
+        common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_withheld()
+    }
+
+    // ---- state -----------------------------------------------------------------------------------------------------
+
+    /// The one way a state changes.
+    pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
+        let Some(from) = common.standing.enter(common.config.id, to, why) else { return };
+        cx.event(common.id(), Event::State { from, to, why: why.to_string() });
+        self.tell_primary_state(common, cx);
+    }
+
+    /// The peer is there, its half of the group is not: a primary that waits for it says so.
+    pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
+        let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
+        if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
+            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
+                       refused; see 'status' there";
+            self.transition(common, cx, common.state(), why);
+        }
+    }
+
+    /// A promotion: numbers begin anew, and the peer stands where this node stands.
+    pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
+        self.outbox.numbers.begin_run(wall);
+        self.reached.begin_run(cx.now.mono, wall);
+    }
+
+    pub fn session_begins(&mut self, cx: &Cx) {
+        self.reconcile.session_begins();
+        self.stall.link_up(cx.now.mono);
+    }
+
+    pub fn check_invariants(&self, common: &Common) {
+        let sends = !self.outbox.is_apart();
+        assert_eq!(sends, common.state().sends(), "a stream or a cut exists exactly in the states that send");
+        assert!(
+            !self.outbox.goes_by_cuts() || matches!(common.state(), State::Syncing | State::Paused(_)),
+            "a cut without a sync"
+        );
+        assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
+        if let Some(stream) = self.outbox.stream() {
+            stream.check_invariants(self.outbox.numbers.last());
+        }
+        if common.state() == State::Replicating {
+            assert!(self.outbox.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Catching up by cuts (rule 8): freeze the dirty bitmap at a mark, ship those regions as they were at the mark, make
+//! that one atomic step on the secondary, and begin again with what was written meanwhile.
+//!
+//! ```text
+//! freeze (mark = last number) -> flush -> SyncBegin{cut} .. SyncReady -> regions, numbered 1, 2, .. -> SyncEnd
+//!    writes go on: a bit for the next cut, nothing is queued                              applied: those bits clear
+//! ```
+//! It is like photographing a page that is being written on. The photograph is of one moment; the pen never stops, but
+//! where it is about to touch a part not yet taken, that part is copied first: that copy is all a writer ever waits for.
+//!
+//! * Every cut is a new consistent point, so the recovery point moves however much is written.
+//! * When what is left is small, or shrinks no more, and the link carries what is written, the last step is the sync in
+//!   the stream (`resync.rs`), which ends in order. What does not fit in there comes back here.
+//! * No bit clears but by the cut's end, applied at the peer; what was written since the freeze keeps its own.
+//! * A cut lives as long as its session: nothing of it is kept to be continued.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::Event;
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::wire::Ack;
+use crate::limits::{self, KIB};
+use crate::peer::Peer;
+use crate::peer::cut::{Cut, Rates};
+use crate::peer::sending::Sending;
+use crate::shared::marks::Mark;
+use crate::shared::time::Mono;
+use crate::shared::volume::Volume;
+use crate::state::State;
+
+/// What catching up showed so far; lives from a sync's begin to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CatchUp {
+    /// Cuts begun.
+    cuts: u64,
+    /// Bytes of the last cut.
+    last_bytes: u64,
+    rates: Option<Rates>,
+    sent_bytes: u64,
+    /// Live writes did not fit the stream: not again before this.
+    no_stream_before: Mono,
+    /// It was paused and could go on, but others have its place.
+    pub(super) resumes: bool,
+}
+
+/// The next step of a catch-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Stream,
+    Cut,
+    /// A cut, but not yet: so little would be in it.
+    CutLater,
+}
+
+impl CatchUp {
+    /// What went as data so far: the catch-up is over.
+    pub fn take_sent_bytes(&mut self) -> u64 {
+        core::mem::take(&mut self.sent_bytes)
+    }
+
+    /// What follows with this much dirty; `small`: what the stream takes along with live writes.
+    fn step(&self, now: Mono, dirty_bytes: u64, small: u64) -> Step {
+        let fits = self.rates.is_none_or(|r| r.written <= r.carried / 10 * 9) && now >= self.no_stream_before;
+        let shrinks = self.cuts == 0 || dirty_bytes <= self.last_bytes / 4 * 3;
+        if dirty_bytes == 0 || (fits && (dirty_bytes <= small || !shrinks)) {
+            Step::Stream
+        } else if dirty_bytes <= small && self.cuts > 0 {
+            Step::CutLater
+        } else {
+            Step::Cut
+        }
+    }
+
+    fn reason(&self, why: &str) -> String {
+        let number = self.cuts;
+        match self.rates.filter(|r| r.dirtied > r.carried) {
+            None => format!("cut {number}: {why}"),
+            Some(Rates { dirtied, carried, .. }) => format!(
+                "cut {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
+                dirtied / KIB,
+                carried / KIB,
+                (dirtied - carried).div_ceil(KIB)
+            ),
+        }
+    }
+
+    /// Cuts begun.
+    pub fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// What the last cut showed.
+    pub fn rates(&self) -> Option<Rates> {
+        self.rates
+    }
+
+    /// What went as data in the cuts that are done.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+}
+
+impl Peer {
+    // ---- what comes next -------------------------------------------------------------------------------------------
+
+    /// A sync begins: how, follows from what is dirty.
+    pub fn begin_catch_up(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let CatchUp { no_stream_before, .. } = self.catch_up;
+        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
+        self.next_step(common, cx, why);
+    }
+
+    pub fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        let small = common.small_bytes(cx);
+        match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
+            Step::Stream => {
+                self.outbox.sending.end_cut();
+                self.begin_sync_in_stream(common, cx, why);
+            }
+            Step::Cut => self.begin_cut(common, cx, why),
+            Step::CutLater => {
+                let since = self.outbox.sending.cut().map_or(cx.now.mono, Cut::frozen_at);
+                let wait = since.plus(limits::CUT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Cut), cx.now.mono.plus(wait));
+            }
+        }
+    }
+
+    /// It is time for the next cut.
+    pub fn cut_due(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !self.outbox.sending.cut().is_some_and(Cut::is_done) || !common.lifecycle.is_running() {
+            return;
+        }
+        if common.volumes.dirty_bytes() == 0 {
+            return self.next_step(common, cx, "update sync");
+        }
+        self.begin_cut(common, cx, "update sync");
+    }
+
+    /// Cuts go on for a while before the stream is tried again.
+    pub fn keep_from_stream(&mut self, now: Mono) {
+        self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
+    }
+
+    // ---- a cut begins ----------------------------------------------------------------------------------------------
+
+    pub fn begin_cut(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        cx.marks.hit(Mark::CutBegan);
+        let wall = self.outbox.numbers.stamp(cx);
+        self.passes += 1;
+        let (from, total_bytes) = (common.place(self.outbox.numbers.last()), common.volumes.dirty_bytes());
+        common.volumes.iter_mut().for_each(Volume::freeze);
+        assert!(!self.outbox.streams(), "a stream ends before a cut begins");
+        self.outbox.sending =
+            Sending::Cut(Cut::new(self.passes, from, wall, cx.now.mono, common.counters.written_bytes, total_bytes));
+        self.catch_up.cuts += 1;
+        self.catch_up.last_bytes = total_bytes;
+        let reason = self.catch_up.reason(why);
+        self.transition(common, cx, State::Syncing, &reason);
+        self.stall.watch_sync(common, cx);
+    }
+
+    /// Starts reads while the link has use for them.
+    pub fn pump_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waits = self.waits_to_resume(common);
+        loop {
+            let room = self.outbox.cut_room(common, cx);
+            let Some(cut) = self.outbox.sending.cut_mut().filter(|_| !waits) else { return };
+            if !cut.read_next(common, cx, room) {
+                return;
+            }
+        }
+    }
+
+    /// The peer's confirmations of the cut's numbers. True: it is applied.
+    pub fn confirm_cut(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) -> bool {
+        let Some(cut) = self.outbox.sending.cut_mut().filter(|cut| cut.is_open()) else {
+            // The cut waits to begin, perhaps for what the peer cannot apply.
+            self.peer_paused(common, cx, ack.paused);
+            return false;
+        };
+        match cut.confirm(ack, recalls) {
+            Ok(moved) if moved => self.stall.moved(cx.now.mono),
+            Ok(_) => {}
+            Err(what) => {
+                common.protocol_error(cx, what);
+                return false;
+            }
+        }
+        let is_applied = cut.is_applied();
+        self.peer_paused(common, cx, ack.paused);
+        if !is_applied {
+            return false;
+        }
+        // It holds the image of the mark: that is the recovery point now.
+        cx.marks.hit(Mark::CutEnded);
+        self.stall.sync_ended();
+        let Some(cut) = self.outbox.sending.cut_mut() else { return false };
+        self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
+        let (from, wall, payload_bytes) = cut.end();
+        common.greeting.holds_snapshot(from);
+        common.confirmed(from);
+        common.volumes.iter_mut().for_each(Volume::end_cut);
+        common.empty_scratch();
+        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        self.catch_up.sent_bytes += payload_bytes;
+        self.reached.reach(cx.now.mono, wall, from.seq);
+        if common.sb.compared() {
+            common.save(cx, None);
+        }
+        cx.event(common.id(), Event::CutEnded { at: from, sent_bytes: payload_bytes });
+        true
+    }
+}
+
+impl Common {
+    /// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
+    /// queue has room for the writes that come meanwhile.
+    fn small_bytes(&self, cx: &Cx) -> u64 {
+        let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
+        tail.min(self.settings.queue_bytes / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MIB;
+
+    fn after(last_bytes: u64, written: u64, carried: u64) -> CatchUp {
+        let rates = Some(Rates { written, dirtied: written, carried });
+        CatchUp { cuts: 1, last_bytes, rates, ..CatchUp::default() }
+    }
+
+    #[test]
+    fn much_goes_by_cuts_and_what_is_small_or_shrinks_no_more_by_the_stream_if_it_fits() {
+        let now = Mono(1);
+        let first = CatchUp::default();
+        assert_eq!(first.step(now, 0, MIB), Step::Stream);
+        assert_eq!(first.step(now, MIB, MIB), Step::Stream);
+        assert_eq!(first.step(now, MIB + 1, MIB), Step::Cut);
+        let fits = after(100 * MIB, 80, 100);
+        assert_eq!(fits.step(now, 50 * MIB, MIB), Step::Cut, "it shrinks");
+        assert_eq!(fits.step(now, 90 * MIB, MIB), Step::Stream, "it does not");
+        assert_eq!(fits.step(now, MIB, MIB), Step::Stream);
+        let does_not = after(100 * MIB, 100, 100);
+        assert_eq!(does_not.step(now, 90 * MIB, MIB), Step::Cut);
+        assert_eq!(does_not.step(now, MIB, MIB), Step::CutLater);
+        assert_eq!(does_not.step(now, 0, MIB), Step::Stream);
+        let tried = CatchUp { no_stream_before: Mono(2), ..fits };
+        assert_eq!(tried.step(now, MIB, MIB), Step::CutLater, "the stream was tried a moment ago");
+        assert_eq!(tried.step(Mono(2), MIB, MIB), Step::Stream);
+    }
+}

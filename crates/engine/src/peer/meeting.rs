@@ -1,0 +1,50 @@
+//! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
+use crate::formats::wire::GroupHello;
+use crate::peer::Peer;
+
+impl Peer {
+    pub fn decision(&self, common: &Common) -> Option<Decision> {
+        self.decided(common).map(|(_, decision)| decision)
+    }
+
+    /// On a primary: the decision, and the row of the table it comes from.
+    pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
+        let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
+        let (ours, theirs) = (self.outbox.numbers.identity_sent(common), &hello.identity);
+        let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
+        if let Some(decision) = went_back(earliest, &ours, theirs) {
+            return Some((row_back(earliest, theirs), decision));
+        }
+        let row = row(&ours, theirs, self.outbox.unbroken());
+        Some((row, row.decision(&ours, theirs)))
+    }
+
+    /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
+    pub fn begins_reconciled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.reconcile.recorded();
+        if common.has_failed() {
+            // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
+            return true;
+        }
+        self.reconcile.open_exports(common, cx);
+        let is_full = self.reconcile.take_due_full_sync() && self.wanted.is_full(common);
+        if is_full {
+            self.begin_full_sync(common, cx);
+        }
+        is_full
+    }
+}
+
+/// Rule 23: a peer that cannot do without something this program does not know is refused.
+pub(crate) fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
+    let unknown = hello.required & !crate::formats::wire::FEATURES_KNOWN;
+    (unknown != 0).then(|| {
+        alloc::format!(
+            "the peer runs a newer farshore and needs features this one does not have (bits {unknown:#x}); upgrade this node"
+        )
+    })
+}

@@ -1,0 +1,146 @@
+//! What is ordered of the peer, and waits for its turn.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::identity::Role;
+use crate::ids::{CommandId, Generation};
+use crate::peer::Peer;
+use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::{Phase, StartStage};
+use crate::shared::slots::Op;
+use crate::state::State;
+use crate::{CommandResult, Output, Store, limits};
+use alloc::format;
+use alloc::string::String;
+
+/// Syncs that are wanted and have not begun yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// An operator's: in full, over a peer of this generation: what it became since he did not see.
+    full: Option<Generation>,
+    /// An operator's, of what is dirty: without `autosync` nothing else begins it.
+    update: bool,
+    /// One could have begun if this node had a place for it.
+    turn: bool,
+}
+
+impl Wanted {
+    /// A full sync over the peer that is connected is ordered, or is not any more.
+    pub fn order_full(&mut self, common: &Common, full: bool) {
+        self.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
+    }
+
+    pub fn order_update(&mut self) {
+        self.update = true;
+    }
+
+    pub fn update_is_done(&mut self) {
+        self.update = false;
+    }
+
+    /// What was ordered begins, or is not to begin any more.
+    pub fn forget_orders(&mut self) {
+        (self.full, self.update) = (None, false);
+    }
+
+    pub fn is_update(self) -> bool {
+        self.update
+    }
+
+    /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
+    /// history meanwhile holds none.
+    pub fn is_full(self, common: &Common) -> bool {
+        let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
+        self.full.is_some() && (self.full == theirs || theirs == Some(common.sb.identity.generation))
+    }
+
+    /// A sync waits for its turn.
+    pub fn wait_for_turn(&mut self, common: &Common, full: bool) {
+        self.turn = true;
+        if full {
+            self.order_full(common, true);
+        }
+    }
+
+    pub fn take_turn(&mut self) -> bool {
+        core::mem::take(&mut self.turn)
+    }
+}
+
+impl Peer {
+    /// What was given so far was not given under the promise of this mode.
+    pub fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.promise_anew(cx.now.mono);
+        }
+        if common.state() == State::Replicating {
+            self.transition(common, cx, State::CatchingUp, "the mode changed");
+        }
+    }
+
+    pub fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
+        if let Some(what) = common.greeting.unfit() {
+            return cx.refuse(id, what);
+        }
+        if full {
+            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+        }
+        if common.sb.changed_outside && common.sb.is_in_doubt() {
+            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
+                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
+            return cx.refuse(id, why);
+        }
+        if self.reconcile.waits_for_choice(common) {
+            // It would be forgotten before it counts.
+            return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
+        }
+        common.sb.sync_ordered();
+        self.stall.ordered(cx.now.mono);
+        let text = if cx.peer.link.is_some() {
+            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
+        } else {
+            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
+        };
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
+    }
+
+    pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+        if common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary already");
+        }
+        cx.out.push_back(Output::Serve { group: common.id(), open: false });
+        self.reconcile.stop(common);
+        self.wanted.forget_orders();
+        common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(limits::DRAIN_LIMIT) });
+        common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
+    }
+
+    pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.outbox.start(entropy);
+        let id = common.id();
+        let files =
+            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        common.lifecycle.enter_stage(StartStage::Settling { left: files.len(), entropy, boot });
+        for store in files {
+            let token = common.slots.start(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store });
+        }
+    }
+
+    /// Nothing is read for a sync that waits to go on.
+    pub fn waits_to_resume(&self, common: &Common) -> bool {
+        self.catch_up.resumes && matches!(common.state(), State::Paused(_))
+    }
+
+    /// What an operator is told whose `sync` has nothing to begin.
+    pub fn under_way(&self, common: &Common) -> String {
+        match common.state() {
+            State::Syncing => "a sync is under way already".into(),
+            State::Paused(_) if self.catch_up.resumes => {
+                format!("under way already: {}", common.standing.why())
+            }
+            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
+            _ => "the group is already in step; nothing to do".into(),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What waits to be sent, and what was sent but is not durable at the peer: one run of consecutive numbers.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+
+use crate::Slice;
+use crate::formats::wire::flags;
+use crate::ids::{Seq, VolumeId};
+use crate::shared::time::{Mono, Wall};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// A resync or compare read is under way; what follows waits, the order has no gaps.
+    Pending,
+    Data(Slice),
+    Zero {
+        no_hole: bool,
+    },
+    Void,
+    Probe([u8; 32]),
+    SyncEnd,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub seq: Seq,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub wall: Wall,
+    pub flags: u16,
+    pub body: Body,
+    /// What it counts against the queue's limit.
+    pub cost_bytes: u64,
+}
+
+impl Item {
+    fn sync_bytes(&self) -> u64 {
+        if self.flags & flags::RESYNC != 0 { self.cost_bytes } else { 0 }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    items: VecDeque<Item>,
+    /// Place of the first unsent item in `items`.
+    unsent_from: usize,
+    /// When each of those before it was sent.
+    sent_at: VecDeque<Mono>,
+    bytes: u64,
+    /// Of that, what a sync put there.
+    sync_bytes: u64,
+    unsent_bytes: u64,
+    /// Of that, what a sync put there.
+    unsent_sync_bytes: u64,
+    high_water: HighWater,
+}
+
+/// The most that queues of a group ever held.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HighWater {
+    pub bytes: u64,
+    pub items: u64,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of them unsent in {} items", self.unsent_bytes, self.items.len())
+    }
+}
+
+impl Queue {
+    /// One of a group whose earlier ones held so much at most.
+    pub fn new(high_water: HighWater) -> Queue {
+        Queue { high_water, ..Queue::default() }
+    }
+
+    pub fn high_water(&self) -> HighWater {
+        self.high_water
+    }
+
+    pub fn push(&mut self, item: Item) {
+        if let Some(last) = self.items.back() {
+            assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
+        }
+        self.bytes += item.cost_bytes;
+        self.sync_bytes += item.sync_bytes();
+        self.unsent_bytes += item.cost_bytes;
+        self.unsent_sync_bytes += item.sync_bytes();
+        self.items.push_back(item);
+        self.high_water.bytes = self.high_water.bytes.max(self.bytes);
+        self.high_water.items = self.high_water.items.max(self.items.len() as u64);
+    }
+
+    pub fn get_mut(&mut self, seq: Seq) -> Option<&mut Item> {
+        let first = self.items.front()?.seq;
+        self.items.get_mut(usize::try_from(seq.0.checked_sub(first.0)?).ok()?)
+    }
+
+    /// The next item to send, if its bytes are at hand.
+    pub fn next_ready(&self) -> Option<&Item> {
+        self.items.get(self.unsent_from).filter(|item| !matches!(item.body, Body::Pending))
+    }
+
+    /// What is to be sent next is still being read from this node's own disk.
+    pub fn waits_for_read(&self) -> bool {
+        self.items.get(self.unsent_from).is_some_and(|item| matches!(item.body, Body::Pending))
+    }
+
+    /// Since when the oldest item is on its way to the peer, or there and not durable.
+    pub fn oldest_sent(&self) -> Option<Mono> {
+        self.sent_at.front().copied()
+    }
+
+    /// The next item counts as sent.
+    pub fn advance(&mut self, now: Mono) {
+        self.sent_at.push_back(now);
+        let item = &self.items[self.unsent_from];
+        self.unsent_bytes -= item.cost_bytes;
+        self.unsent_sync_bytes -= item.sync_bytes();
+        self.unsent_from += 1;
+    }
+
+    /// The oldest number not sent yet.
+    pub fn first_unsent(&self) -> Option<Seq> {
+        self.items.get(self.unsent_from).map(|item| item.seq)
+    }
+
+    /// The number never becomes a write; no-op if it was confirmed already.
+    pub fn void(&mut self, seq: Seq) {
+        if let Some(item) = self.get_mut(seq) {
+            item.body = Body::Void;
+            item.length = 0;
+        }
+    }
+
+    /// Numbers whose content is still being read, with their ranges.
+    pub fn pending(&self) -> alloc::vec::Vec<(Seq, VolumeId, u64, u64)> {
+        let pending = self.items.iter().filter(|item| matches!(item.body, Body::Pending));
+        pending.map(|item| (item.seq, item.volume, item.offset, item.length)).collect()
+    }
+
+    /// Everything up to `durable` is safe at the peer, to which it was sent.
+    pub fn confirm(&mut self, durable: Seq) {
+        while self.items.front().is_some_and(|item| item.seq <= durable) {
+            assert!(self.unsent_from > 0, "what was not sent is not confirmed");
+            let item = self.items.pop_front().expect("front was there");
+            self.sent_at.pop_front();
+            self.unsent_from -= 1;
+            self.bytes -= item.cost_bytes;
+            self.sync_bytes -= item.sync_bytes();
+        }
+    }
+
+    /// After a reconnect: send again from `received` on.
+    pub fn rewind(&mut self, received: Seq) {
+        self.unsent_from = self.items.iter().take_while(|item| item.seq <= received).count();
+        self.sent_at.truncate(self.unsent_from);
+        let unsent = || self.items.iter().skip(self.unsent_from);
+        (self.unsent_bytes, self.unsent_sync_bytes) =
+            (unsent().map(|i| i.cost_bytes).sum(), unsent().map(Item::sync_bytes).sum());
+    }
+
+    /// The number before the oldest kept.
+    pub fn kept_after(&self) -> Option<Seq> {
+        self.items.front().map(|item| Seq(item.seq.0 - 1))
+    }
+
+    /// The bytes turned out to be fewer than was reserved for them: a region of zeroes needs none.
+    pub fn lighten(&mut self, seq: Seq, cost_bytes: u64) {
+        let Some(item) = self.get_mut(seq) else { return };
+        let saved = item.cost_bytes.saturating_sub(cost_bytes);
+        item.cost_bytes -= saved;
+        let of_a_sync = if item.flags & flags::RESYNC != 0 { saved } else { 0 };
+        self.bytes -= saved;
+        self.sync_bytes -= of_a_sync;
+        self.unsent_bytes -= saved;
+        self.unsent_sync_bytes -= of_a_sync;
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn sync_bytes(&self) -> u64 {
+        self.sync_bytes
+    }
+
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    pub fn unsent_sync_bytes(&self) -> u64 {
+        self.unsent_sync_bytes
+    }
+
+    pub fn len(&self) -> u64 {
+        self.items.len() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(seq: u64) -> Item {
+        Item {
+            seq: Seq(seq),
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            wall: Wall(seq),
+            flags: 0,
+            body: Body::Void,
+            cost_bytes: 10,
+        }
+    }
+
+    #[test]
+    fn sending_confirming_and_rewinding_keep_one_run() {
+        let mut q = Queue::default();
+        (5..=9).for_each(|n| q.push(item(n)));
+        (0..3).for_each(|n| q.advance(Mono(n)));
+        assert_eq!(q.oldest_sent(), Some(Mono(0)));
+        q.confirm(Seq(6));
+        assert_eq!(q.oldest_sent(), Some(Mono(2)));
+        assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Some(Seq(6))));
+        assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(8)));
+        q.rewind(Seq(6));
+        assert_eq!(q.oldest_sent(), None);
+        assert_eq!((q.next_ready().map(|i| i.seq), q.unsent_bytes()), (Some(Seq(7)), 30));
+        assert_eq!(q.first_unsent(), Some(Seq(7)), "never sent since the rewind");
+    }
+
+    #[test]
+    fn an_item_without_its_bytes_holds_up_what_follows() {
+        let mut q = Queue::default();
+        q.push(Item { body: Body::Pending, ..item(1) });
+        q.push(item(2));
+        assert!(q.next_ready().is_none());
+        q.get_mut(Seq(1)).expect("queued").body = Body::Void;
+        assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(1)));
+    }
+
+    /// A sync read ahead of the link without end: nothing of it counted as standing unsent.
+    #[test]
+    fn what_a_sync_has_standing_unsent_is_known() {
+        let mut q = Queue::default();
+        let of_a_sync = |seq| Item { flags: flags::RESYNC, ..item(seq) };
+        q.push(of_a_sync(1));
+        q.push(item(2));
+        q.push(of_a_sync(3));
+        q.push(of_a_sync(4));
+        assert_eq!((q.unsent_bytes(), q.unsent_sync_bytes()), (40, 30));
+        q.advance(Mono(1));
+        q.advance(Mono(2));
+        assert_eq!(q.unsent_sync_bytes(), 20);
+        q.lighten(Seq(3), 4);
+        assert_eq!(q.unsent_sync_bytes(), 14, "a region of zeroes");
+        q.rewind(Seq::NONE);
+        assert_eq!(q.unsent_sync_bytes(), 24, "all of it is to be sent again");
+    }
+}

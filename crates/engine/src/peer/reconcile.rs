@@ -1,0 +1,642 @@
+//! What two nodes reconcile before anything is sent: the bits both hold against each other are joined (rule 6), and what the
+//! peer confirmed of a run that ended without power is fetched back, by exact written range (P1).
+//!
+//! ```text
+//! hello -> peer has bits?  AskedBits -> StoringBits -> met anew
+//!       -> run in doubt?   AskedTail -> StoringRanges -> Pulling -> Draining (flush) -> Recording -> Done
+//!                          Asking: only the operator can say what becomes of it
+//! ```
+//! A primary that lost power withholds its export until that is done, or until `start_alone` says otherwise. Once it has
+//! served, nothing is pulled any more: it would change blocks under its clients. Then the operator decides.
+
+mod export;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::bitmap::{region_span, regions};
+use crate::formats::identity::{Decision, Role, Why};
+use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
+use crate::shared::size::Size;
+use crate::shared::slots::Op;
+use crate::shared::time::Mono;
+use crate::shared::volume::Volume;
+use crate::state::Broken;
+use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
+
+/// How far this session has come.
+#[derive(Debug)]
+enum Reconciling {
+    NotYet,
+    AskedBits,
+    StoringBits,
+    AskedTail {
+        ranges: Vec<VolumeRange>,
+    },
+    StoringRanges {
+        ranges: Vec<VolumeRange>,
+    },
+    Pulling(Pull),
+    /// What was pulled becomes durable before it is on record that nothing is in doubt.
+    Draining,
+    Recording,
+    /// The operator has to say what becomes of writes that only the peer may have.
+    Asking,
+    Done,
+}
+
+/// The table of its edges.
+fn legal(from: &Reconciling, to: &Reconciling) -> bool {
+    use Reconciling::*;
+    match (from, to) {
+        (NotYet, AskedBits | AskedTail { .. }) => true,
+        (AskedBits, StoringBits) => true,
+        (AskedTail { .. }, StoringRanges { .. }) => true,
+        (StoringRanges { .. }, Pulling(_)) => true,
+        (Draining, Recording) => true,
+        // By an order too, if nothing is in doubt.
+        (NotYet | Recording | Asking, Done) => true,
+        // What the operator is asked, or has ordered, is over what was asked of the peer.
+        (NotYet | AskedBits | StoringBits | AskedTail { .. } | StoringRanges { .. } | Pulling(_) | Asking, Asking) => {
+            true
+        }
+        // Nothing is in doubt any more, for whatever reason: by what the peer said, by an order, by a pair that is new.
+        (_, Draining) => true,
+        // The session is over, the peer answers nothing any more, or bits are joined: from the beginning.
+        (_, NotYet) => true,
+        _ => false,
+    }
+}
+
+/// What a step comes to.
+pub(crate) enum Reconciled {
+    /// This session may go on to send.
+    Done,
+    /// For the peer, for the disks, or for the operator.
+    Waits,
+    /// The operator is to be asked, in these words: until then only regions are marked.
+    Asks(String),
+}
+
+#[derive(Debug)]
+struct Pull {
+    left: VecDeque<VolumeRange>,
+    asked: Vec<VolumeRange>,
+    bytes: u64,
+}
+
+impl Pull {
+    /// The next piece to ask for. A range may be as long as its volume: it is cut up as it is asked for.
+    fn next(&mut self, longest: u64) -> Option<VolumeRange> {
+        let range = self.left.front_mut()?;
+        let piece = VolumeRange { length: longest.min(range.length), ..*range };
+        (range.offset, range.length) = (range.offset + piece.length, range.length - piece.length);
+        if range.length == 0 {
+            self.left.pop_front();
+        }
+        Some(piece)
+    }
+}
+
+/// How an export opens that stays closed until the operator chooses, while the peer is away.
+const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
+     until you choose: 'farshore sync GROUP' here, once the peer is connected, keeps this node's content, and \
+     'farshore set GROUP start_alone=serve' opens it without the peer";
+
+/// The same of one that is new.
+const CLOSED_UNTIL_MET: &str = "nothing was recorded of this group here, and the export opens when this node has met its peer: start \
+     farshore there; 'farshore set GROUP start_alone=serve' opens it without";
+
+/// And when it has met one that is not.
+const CLOSED_AS_PEER_LIVED: &str = "nothing was recorded of this group here, the peer has lived, and the export stays closed until you \
+     choose: to keep the peer's copy, demote this node and promote the peer with --force; 'farshore sync GROUP --full' here \
+     overwrites that copy, 'farshore set GROUP start_alone=serve' opens the export beside it";
+
+/// What is under way on the volumes for pulls, also for one whose session is over.
+#[derive(Debug, Default)]
+struct Pulling {
+    writing: usize,
+    flushes: usize,
+    unflushed: bool,
+    /// When something of what was asked for came last.
+    moved_at: Mono,
+}
+
+/// What a primary and its peer know of each other's bits and lost writes, in this session, and the export that waits for it.
+#[derive(Debug)]
+pub(crate) struct Reconcile {
+    stage: Reconciling,
+    /// What the peer was asked so far, counted.
+    questions: u64,
+    pulling: Pulling,
+    /// A full sync begins when all that is on record.
+    full_sync_due: bool,
+    /// Not served yet: what the peer confirmed of the run before may be missing here.
+    withheld: bool,
+    withheld_since: Mono,
+}
+
+impl Reconcile {
+    pub fn new() -> Reconcile {
+        Reconcile {
+            stage: Reconciling::NotYet,
+            questions: 0,
+            pulling: Pulling::default(),
+            full_sync_due: false,
+            withheld: false,
+            withheld_since: Mono(0),
+        }
+    }
+
+    /// The one way the stage changes.
+    fn enter(&mut self, to: Reconciling) {
+        assert!(legal(&self.stage, &to), "{:?} -> {to:?} is not in the table of edges", self.stage);
+        self.stage = to;
+    }
+
+    pub fn session_begins(&mut self) {
+        self.enter(Reconciling::NotYet);
+    }
+
+    pub fn session_ends(&mut self) {
+        self.enter(Reconciling::NotYet);
+        self.full_sync_due = false;
+    }
+
+    /// The question of this number is the last one.
+    pub fn is_asking(&self, question: u64) -> bool {
+        self.questions == question
+    }
+
+    /// A full sync waits until what was found is on record.
+    pub fn is_full_sync_due(&self) -> bool {
+        self.full_sync_due
+    }
+
+    /// Whether a full sync may begin. It waits until it is on record that nothing will be pulled.
+    pub fn may_sync_in_full(&mut self) -> bool {
+        self.full_sync_due |= matches!(self.stage, Reconciling::Draining | Reconciling::Recording);
+        // Else another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
+        matches!(self.stage, Reconciling::Done)
+    }
+
+    // ---- step by step ----------------------------------------------------------------------------------------------
+
+    /// Goes on with this session, and asks for what is missing. `decision`: what the peer's hello led to.
+    pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
+        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return Reconciled::Waits };
+        match self.stage {
+            Reconciling::Done => return Reconciled::Done,
+            Reconciling::NotYet => {}
+            _ => return Reconciled::Waits,
+        }
+        if let Some(Decision::NeedsFullSync(why @ Why::PeerWentBack { .. })) = decision {
+            return self.went_back_in_doubt(common, cx, why);
+        }
+        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
+            self.questions += 1;
+            cx.send(link, self.question(common, cx, Kind::BitsAsk), SendPayload::None);
+            self.enter(Reconciling::AskedBits);
+            return Reconciled::Waits;
+        }
+        self.ask_tail(common, cx);
+        if matches!(self.stage, Reconciling::Done) { Reconciled::Done } else { Reconciled::Waits }
+    }
+
+    pub fn bits_arrived(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
+        if !matches!(self.stage, Reconciling::AskedBits) {
+            return Some(());
+        }
+        let at = usize::from(header.volume.0);
+        let (theirs, volume) = (*common.greeting.hello()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
+        let last = header.offset.checked_add(words.len() as u64 * 8)?;
+        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
+        // Its volume may be larger than ours.
+        if !in_words || last > regions(theirs).next_multiple_of(64) {
+            return None;
+        }
+        for (at, word) in words.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().ok()?);
+            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+        }
+        if header.flags & flags::LAST != 0 {
+            cx.marks.hit(Mark::BitsJoined);
+            self.enter(Reconciling::StoringBits);
+            common.bits().save(cx, AfterBits::Joined { question: self.questions });
+        }
+        Some(())
+    }
+
+    /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal. True: both meet anew.
+    pub fn bits_joined(&mut self, common: &mut Common) -> bool {
+        let joined = matches!(self.stage, Reconciling::StoringBits);
+        if joined {
+            self.enter(Reconciling::NotYet);
+            common.sb.bits_joined(&mut common.greeting);
+        }
+        joined
+    }
+
+    /// The peer may have confirmed what this node lost with its power.
+    fn ask_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
+        if !common.sb.is_in_doubt() {
+            self.enter(Reconciling::Done);
+            return;
+        }
+        if !common.sb.followed_in_doubt(&hello.identity) {
+            // It has nothing of that run.
+            return self.nothing_in_doubt(common, cx);
+        }
+        let sb = &common.sb;
+        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
+        self.questions += 1;
+        cx.send(link, self.question(common, cx, Kind::TailAsk), SendPayload::Control(points.encode()));
+        self.enter(Reconciling::AskedTail { ranges: Vec::new() });
+        common.standing.explain("asking the peer what it confirmed before this node lost power");
+    }
+
+    /// `None`: not what an honest peer sends.
+    pub fn tail_arrived(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        header: &Header,
+        more: Vec<VolumeRange>,
+        decision: Option<Decision>,
+    ) -> Option<Reconciled> {
+        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Some(Reconciled::Waits) };
+        // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
+        let mut before = ranges.last().copied();
+        for range in &more {
+            let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
+            if !fits(&common.volumes, range) || !before.is_none_or(apart) {
+                return None;
+            }
+            before = Some(*range);
+        }
+        ranges.extend(more);
+        if ranges.len() > limits::KEPT_MAX {
+            return None;
+        }
+        if header.flags & flags::LAST == 0 {
+            return Some(Reconciled::Waits);
+        }
+        let ranges = core::mem::take(ranges);
+        if header.flags & flags::UNKNOWN != 0 {
+            return Some(self.ask_about_unknown(common, cx, decision));
+        }
+        if ranges.is_empty() || planted(Fault::TailNotPulled) {
+            cx.marks.hit(Mark::NothingToPull);
+            self.nothing_in_doubt(common, cx);
+        } else if self.is_written_since(common) {
+            return Some(self.ask_operator(common, cx, &ranges, decision));
+        } else {
+            for range in &ranges {
+                let (first, last) = region_span(range.offset, range.length);
+                let dirty = &mut common.volumes.of(range.volume).dirty;
+                (first..=last).for_each(|region| _ = dirty.set(region));
+            }
+            self.enter(Reconciling::StoringRanges { ranges });
+            common.bits().save(cx, AfterBits::Pull { question: self.questions });
+        }
+        Some(Reconciled::Waits)
+    }
+
+    /// What will be pulled is marked durably: fetch it.
+    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
+        let Reconciling::StoringRanges { ranges } = &mut self.stage else { return Reconciled::Waits };
+        let ranges = core::mem::take(ranges);
+        if self.is_written_since(common) {
+            return self.ask_operator(common, cx, &ranges, decision);
+        }
+        self.enter(Reconciling::Pulling(Pull { left: ranges.into(), asked: Vec::new(), bytes: 0 }));
+        self.pulling.moved_at = cx.now.mono;
+        self.pump_pull(common, cx);
+        Reconciled::Waits
+    }
+
+    fn pump_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+        let question = self.question(common, cx, Kind::Pull);
+        let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
+        let Reconciling::Pulling(pull) = &mut self.stage else { return };
+        let Some(link) = cx.peer.link else { return };
+        while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
+            && let Some(range) = pull.next(longest)
+        {
+            pull.asked.push(range);
+            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
+            cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
+        }
+        if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
+            cx.marks.hit(Mark::TailPulled);
+            let bytes = pull.bytes;
+            common.counters.pulled_bytes += bytes;
+            cx.event(common.id(), Event::Pulled { bytes });
+            self.nothing_in_doubt(common, cx);
+        }
+    }
+
+    pub fn pulled(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
+        let Reconciling::Pulling(pull) = &mut self.stage else { return Some(()) };
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        // The peer's disks answer in any order.
+        let at = pull.asked.iter().position(|asked| *asked == range)?;
+        let asked = pull.asked.swap_remove(at);
+        self.pulling.moved_at = cx.now.mono;
+        self.pulling.writing += 1;
+        let token = common.slots.start(Op::PullWrite { bytes: asked.length });
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Volume(common.id(), asked.volume),
+            offset: asked.offset,
+            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
+            durable: false,
+            waits_for_peer: false,
+        });
+        Some(())
+    }
+
+    pub fn pull_written(&mut self, common: &mut Common, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
+        self.pulling.writing -= 1;
+        self.pulling.unflushed = true;
+        if !ok {
+            return Err(Broken::VolumeApply);
+        }
+        // Of a session that ended meanwhile: harmless, it is asked for again.
+        if let Reconciling::Pulling(pull) = &mut self.stage {
+            pull.bytes += bytes;
+        }
+        self.pump_pull(common, cx);
+        self.pull_rests(common, cx);
+        Ok(())
+    }
+
+    pub fn pull_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        self.pulling.flushes -= 1;
+        if !ok {
+            return Err(Broken::VolumeFlush);
+        }
+        self.pull_rests(common, cx);
+        Ok(())
+    }
+
+    /// Who waited for that goes on.
+    fn pull_rests(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.has_failed() || self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return;
+        }
+        if matches!(self.stage, Reconciling::Draining) {
+            self.nothing_in_doubt(common, cx);
+        }
+        self.start_alone(common, cx);
+    }
+
+    fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.has_failed() {
+            // What was fetched may be lost again: the next start asks again.
+            return;
+        }
+        self.enter(Reconciling::Draining);
+        if !self.pulled_is_durable(common, cx) {
+            return;
+        }
+        self.enter(Reconciling::Recording);
+        common.sb.forget_doubt(common.volumes.len());
+        common.save_in_both_slots(cx, AfterSuper::Settled);
+    }
+
+    /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
+    /// power loss would take back what they have read.
+    pub fn pulled_is_durable(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if self.pulling.writing > 0 || self.pulling.flushes > 0 {
+            return false;
+        }
+        if !core::mem::take(&mut self.pulling.unflushed) {
+            return true;
+        }
+        self.pulling.flushes = common.volumes.len();
+        for index in 0..common.volumes.len() {
+            let token = common.slots.start(Op::PullFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
+        }
+        false
+    }
+
+    /// What was found is on record.
+    pub fn recorded(&mut self) {
+        if matches!(self.stage, Reconciling::Recording) {
+            self.enter(Reconciling::Done);
+        }
+    }
+
+    // ---- the operator decides --------------------------------------------------------------------------------------
+
+    fn ask_operator(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        ranges: &[VolumeRange],
+        decision: Option<Decision>,
+    ) -> Reconciled {
+        cx.marks.hit(Mark::TailAskedAbout);
+        self.enter(Reconciling::Asking);
+        let outside = self.withheld && common.sb.changed_outside;
+        if outside {
+            // Somebody's bytes may stand where the peer's would come.
+            self.stays_closed(common, cx, None);
+        }
+        let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
+        let bytes: u64 = ranges.iter().map(|range| range.length).sum();
+        Reconciled::Asks(format!(
+            "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
+             '{}' here keeps this node's content; to keep the peer's, demote this node \
+             and promote the peer with --force",
+            Size(bytes),
+            ranges.len(),
+            Self::keeps_this_nodes_content(decision)
+        ))
+    }
+
+    /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
+    /// known to nobody any more.
+    fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx, went_back: Why) -> Reconciled {
+        if !common.sb.is_in_doubt() || !self.withheld {
+            return Reconciled::Waits;
+        }
+        cx.marks.hit(Mark::WentBackInDoubt);
+        self.enter(Reconciling::Asking);
+        let why = format!(
+            "{went_back}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known \
+             any more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better \
+             one, demote this node and promote the peer with --force",
+            Self::keeps_this_nodes_content(Some(Decision::NeedsFullSync(went_back)))
+        );
+        self.stays_closed(common, cx, Some(why.clone()));
+        Reconciled::Asks(why)
+    }
+
+    /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
+    fn ask_about_unknown(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
+        cx.marks.hit(Mark::TailUnknown);
+        self.enter(Reconciling::Asking);
+        let keeps = Self::keeps_this_nodes_content(decision);
+        if !self.withheld {
+            return Reconciled::Asks(format!(
+                "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+                 more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
+                 holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+            ));
+        }
+        let why = format!(
+            "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
+             more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
+             peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
+        );
+        self.stays_closed(common, cx, Some(why.clone()));
+        Reconciled::Asks(why)
+    }
+
+    /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
+    fn keeps_this_nodes_content(decision: Option<Decision>) -> &'static str {
+        match decision {
+            Some(Decision::NeedsFullSync(_)) => "farshore sync GROUP --full",
+            _ => "farshore sync GROUP",
+        }
+    }
+
+    /// The operator chose this node's content: `sync` was typed.
+    pub fn by_order(&mut self, common: &mut Common, cx: &mut Cx) {
+        if matches!(self.stage, Reconciling::Asking) && common.sb.is_unmet() {
+            self.nothing_in_doubt(common, cx);
+        } else if matches!(self.stage, Reconciling::Asking) && !common.sb.is_in_doubt() {
+            self.enter(Reconciling::Done);
+        } else if matches!(self.stage, Reconciling::Asking) {
+            let note = "the operator chose this node's content over what only the peer may have confirmed";
+            cx.event(common.id(), Event::Note(note.into()));
+            self.nothing_in_doubt(common, cx);
+        }
+    }
+
+    /// This node's content is to overwrite the peer's: nothing is asked of it.
+    pub fn ask_nothing(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !matches!(self.stage, Reconciling::Done | Reconciling::Draining | Reconciling::Recording) {
+            self.enter(Reconciling::Asking);
+            self.by_order(common, cx);
+        }
+    }
+
+    // ---- what stands beside it -------------------------------------------------------------------------------------
+
+    /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
+    /// apart.
+    fn question(&self, common: &Common, cx: &Cx, kind: Kind) -> Header {
+        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, common.id()) }
+    }
+
+    /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
+    /// promoted again before it could ask. True: it is to be asked.
+    pub fn reconciles_fork(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let peer_is_new = common.greeting.hello().is_some_and(|hello| hello.identity.is_new());
+        if self.withheld && common.sb.is_unmet() && peer_is_new {
+            cx.marks.hit(Mark::NewPairMet);
+            self.nothing_in_doubt(common, cx);
+            return false;
+        }
+        self.withheld && common.greeting.hello().is_some_and(|hello| common.sb.followed_in_doubt(&hello.identity))
+    }
+
+    /// The export closes for a demotion: should this node be promoted again, it asks again.
+    pub fn stop(&mut self, common: &mut Common) {
+        self.never_served(common);
+        self.enter(Reconciling::NotYet);
+        (self.withheld, self.full_sync_due) = (false, false);
+    }
+
+    /// The peer has failed, or was promoted: it answers nothing any more.
+    pub fn stop_asking(&mut self) {
+        let asks =
+            matches!(self.stage, Reconciling::AskedBits | Reconciling::AskedTail { .. } | Reconciling::Pulling(_));
+        if asks || matches!(self.stage, Reconciling::StoringBits | Reconciling::StoringRanges { .. }) {
+            self.enter(Reconciling::NotYet);
+        }
+    }
+
+    pub fn take_due_full_sync(&mut self) -> bool {
+        core::mem::take(&mut self.full_sync_due)
+    }
+}
+
+impl Common {
+    /// Why the export is closed, and how it opens.
+    pub fn closed_words(&self) -> &'static str {
+        let peer_has_lived = self.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
+        match (self.sb.is_unmet(), peer_has_lived) {
+            (false, _) => CLOSED_UNTIL_CHOSEN,
+            (true, false) => CLOSED_UNTIL_MET,
+            (true, true) => CLOSED_AS_PEER_LIVED,
+        }
+    }
+
+    fn range_is_ours(&self, range: &VolumeRange) -> bool {
+        fits(&self.volumes, range)
+    }
+
+    pub fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
+            return None;
+        }
+        if self.role() == Role::Secondary && !self.answers.range_asked(header.seq, range) {
+            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
+        }
+        Some(())
+    }
+}
+
+/// The range is one of whole sectors inside its volume.
+fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
+    let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
+    let volume = volumes.get(usize::from(range.volume.0));
+    let end = range.offset.checked_add(range.length);
+    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.size_bytes()))
+}
+
+const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::kept::merged;
+
+    #[test]
+    fn ranges_that_touch_are_joined_and_volumes_kept_apart() {
+        let range = |volume, offset, length| VolumeRange { volume: VolumeId(volume), offset, length };
+        let all =
+            vec![range(1, 0, 512), range(0, 1024, 512), range(0, 0, 1024), range(0, 4096, 512), range(0, 4096, 512)];
+        assert_eq!(merged(all), [range(0, 0, 1536), range(0, 4096, 512), range(1, 0, 512)]);
+    }
+
+    #[test]
+    fn what_is_being_recorded_is_not_asked_about_and_a_session_begins_anew_from_anywhere() {
+        use Reconciling::*;
+        let tail = || AskedTail { ranges: vec![] };
+        for from in [NotYet, AskedBits, StoringBits, tail(), Draining, Recording, Asking, Done] {
+            assert!(legal(&from, &NotYet) && legal(&from, &Draining), "{from:?}");
+            assert_eq!(legal(&from, &Recording), matches!(from, Draining), "{from:?}");
+            assert_eq!(legal(&from, &AskedBits), matches!(from, NotYet), "{from:?}");
+            assert_eq!(legal(&from, &Asking), !matches!(from, Draining | Recording | Done), "{from:?}");
+            assert_eq!(legal(&from, &Done), matches!(from, NotYet | Recording | Asking), "{from:?}");
+        }
+    }
+}

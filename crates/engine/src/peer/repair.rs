@@ -1,0 +1,117 @@
+//! A region whose local write failed is read again and sent, in the running stream: the secondary stays consistent. One that cannot
+//! be read stays dirty, and is tried again later; the stream does not end because of it.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::peer::Peer;
+use crate::peer::stream::pass::Pass;
+use crate::planted::{Fault, planted};
+use crate::shared::marks::Mark;
+use crate::shared::time::Mono;
+use crate::shared::write::{WriteOp, WriteStage};
+use crate::state::State;
+use crate::{Event, IoError, limits};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Repair {
+    /// A local write failed: its region must be read again and sent.
+    due: bool,
+    /// It could not be read, and is tried again then.
+    again_at: Option<Mono>,
+}
+
+impl Repair {
+    pub fn is_due(&mut self) {
+        self.due = true;
+    }
+
+    /// A local write failed. What could not be read before is tried again: this one may well be readable.
+    pub fn write_failed(&mut self, now: Mono) {
+        self.due = !planted(Fault::RepairForgotten);
+        self.again_at = self.again_at.map(|_| now);
+    }
+
+    /// What could not be read is tried again with all the rest.
+    pub fn forget_pause(&mut self) {
+        self.again_at = None;
+    }
+}
+
+impl Peer {
+    /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
+    pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.drop_pass();
+            stream.void_pending(common);
+        }
+        self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
+        cx.event(common.id(), Event::Note(why.into()));
+        self.transition(common, cx, common.state(), why);
+    }
+
+    /// What could not be read is tried again now. False: nothing is put off.
+    pub fn end_repairs_pause(&mut self, now: Mono) -> bool {
+        let is_put_off = self.repair.due && self.repair.again_at.is_some();
+        if is_put_off {
+            self.repair.again_at = Some(now);
+        }
+        is_put_off
+    }
+
+    /// Begins what is due in a running stream, or looks again.
+    pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
+        let now = cx.now.mono;
+        let in_order = matches!(common.state(), State::CatchingUp | State::Replicating);
+        if !in_order || self.outbox.syncs_in_stream() {
+            if self.repair.due {
+                // A sync or a pause is under way: look again after it.
+                common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+            }
+            return;
+        }
+        if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
+            return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
+        }
+        if !core::mem::take(&mut self.repair.due) {
+            return;
+        }
+        let mut skipped = 0;
+        if !common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+            return self.repair_ended(common);
+        }
+        self.passes += 1;
+        let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.begin_pass(pass);
+        }
+    }
+
+    /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
+    pub fn local_write_failed(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
+        cx.marks.hit(Mark::LocalWriteFailed);
+        if !planted(Fault::FailedWriteClears) {
+            common.volumes.of(op.volume).mark_uncovered(op.offset, op.length);
+        }
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.void_unsent(op.first, op.last);
+        }
+        let stored = common.slots.write(slot);
+        stored.enter(WriteStage::Here);
+        stored.failed = Some(error);
+        cx.event(common.id(), Event::LocalWriteFailed { volume: op.volume, offset: op.offset });
+        self.repair.write_failed(cx.now.mono);
+        common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+    }
+}
+
+impl Peer {
+    /// Nothing is left to repair: the reason why something was is of the past.
+    pub fn repair_ended(&mut self, common: &mut Common) {
+        if let Some(stream) = self.outbox.sending.stream_mut() {
+            stream.drop_pass();
+        }
+        if self.repair.again_at.take().is_some() && common.state() == State::Replicating {
+            common.standing.explain("");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Regions travel in the one ordered stream (rule 7): a region is read under a lock on its range, takes its number at
+//! that moment, and is sent between the live writes with lower and higher numbers. So the secondary applies a resync like
+//! any other stream, and at the number of `SyncEnd` it equals the primary at that number.
+
+use core::time::Duration;
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::identity::Decision;
+use crate::formats::wire::{Header, Kind, SyncBegin};
+use crate::ids::*;
+use crate::peer::Peer;
+use crate::peer::sending::{Announcement, Sending};
+use crate::peer::stream::pass::{Ending, Pass};
+use crate::planted::{Fault, planted};
+use crate::records::bits::AfterBits;
+use crate::shared::cost::cost;
+use crate::shared::marks::Mark;
+use crate::shared::reads::ResyncRead;
+use crate::shared::volume::Volume;
+use crate::state::{Mode, State};
+use crate::{Event, IoDone, IoError};
+use alloc::string::String;
+
+impl Common {
+    /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+    pub fn mark_everything(&mut self, cx: &mut Cx) {
+        self.volumes.iter_mut().for_each(Volume::send_all);
+        _ = self.sb.compared();
+        self.bits().save(cx, AfterBits::FullSync);
+    }
+}
+
+impl Peer {
+    pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !self.reconcile.may_sync_in_full() || !self.wanted.is_full(common) {
+            return;
+        }
+        let fits =
+            common.state() == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
+        let sb = &common.sb;
+        let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
+        let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
+        if !fits || held || matches!(self.decision(common), None | Some(Decision::Refuse(_))) {
+            return;
+        }
+        if !cx.may_sync {
+            // Another group took the place while this one's bits were being stored.
+            self.wanted.wait_for_turn(common, true);
+            return;
+        }
+        self.begin_sync(common, cx, true);
+    }
+
+    /// From logging: whether a sync may begin by itself. If not, the state says why.
+    pub fn may_autosync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        if common.greeting.hello().is_none() {
+            return false;
+        }
+        let waits = if common.settings.mode == Mode::Logging {
+            Some("mode is logging")
+        } else if common.sb.held_in_logging {
+            Some("waiting for 'sync': the operator holds the group in logging")
+        } else if common.sb.changed_outside && !planted(Fault::ChangedSentUnasked) {
+            Some(crate::CHANGED_OUTSIDE)
+        } else if !(common.settings.autosync || self.wanted.is_update() || self.wanted.is_full(common)) {
+            Some("waiting for 'sync': autosync is off")
+        } else {
+            None
+        };
+        if let Some(waits) = waits {
+            let why = match self.decision(common) {
+                // That one would be refused.
+                Some(Decision::NeedsFullSync(why)) if !self.wanted.is_full(common) => {
+                    alloc::format!("{why}")
+                }
+                Some(Decision::Refuse(why)) => alloc::format!("{why}"),
+                _ => waits.into(),
+            };
+            self.transition(common, cx, State::Logging, &why);
+            return false;
+        }
+        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !self.outbox.generation_is_due();
+        let may = match self.decision(common) {
+            Some(Decision::UpdateSync | Decision::Continue(_)) => true,
+            Some(Decision::NeedsFullSync(_)) => self.wanted.is_full(common),
+            _ => false,
+        };
+        if let Some(wait) = self.stall.left_alone_for(cx.now.mono) {
+            if healthy && may {
+                self.transition(common, cx, State::Logging, self.stall.pause_words());
+            }
+            common.set_timer(cx, GroupTimer::Autosync, wait);
+            return false;
+        }
+        healthy && may
+    }
+
+    /// What the peer gets is durable here before it hears of it, and so is all that it may have of an earlier stream: after a crash it
+    /// must not be ahead of us. Live writes go on, and wait in the queue, or mark their regions for the next cut.
+    pub fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+        let (Some(sync), Some(link)) = (self.outbox.sending.to_announce(common), cx.peer.link) else { return };
+        let Announcement { attempt, from, by_cut, nothing_dirty, .. } = sync;
+        let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq);
+        let flushed = flushed || by_cut && planted(Fault::CutUnflushed);
+        if !flushed || self.outbox.generation_is_due() {
+            return;
+        }
+        let surely_dirty = || common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
+        let parent = common.sb.identity.parent;
+        let to = common.greeting.run();
+        let cut = if by_cut { attempt } else { 0 };
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut, attempt };
+        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
+        self.stall.moved(cx.now.mono);
+        self.outbox.sending.announced();
+    }
+}
+
+impl Peer {
+    pub fn begin_sync(&mut self, common: &mut Common, cx: &mut Cx, full: bool) {
+        if cx.peer.link.is_none() {
+            return;
+        }
+        let compare = common.volumes.iter().any(Volume::has_doubt);
+        let dirty_bytes = common.volumes.dirty_bytes();
+        cx.marks.hit(match (full, compare) {
+            (true, _) => Mark::FullSyncBegan,
+            (_, true) => Mark::CompareSyncBegan,
+            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
+            _ => Mark::UpdateSyncBegan,
+        });
+        common.counters.syncs += 1;
+        cx.event(common.id(), Event::SyncBegan { full, compare, dirty_bytes });
+        match (full, compare) {
+            (true, _) => self.begin_catch_up(common, cx, "full sync"),
+            // What is dirty is not known: most of it is answered by a hash, in the stream.
+            (_, true) => {
+                let why = "update sync; what was being written when this primary stopped is compared";
+                self.begin_sync_in_stream(common, cx, why);
+            }
+            _ => self.begin_catch_up(common, cx, "update sync"),
+        }
+    }
+
+    /// It has taken up our history: should this sync end early, the next meeting starts from here.
+    fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
+        common.sb.peer_took_up();
+        // Until now the order stood: what ends before the peer has heard of it is begun again.
+        self.wanted.forget_orders();
+        let ours = common.sb.identity;
+        common.greeting.took_up(&ours, begin, dirty);
+    }
+
+    /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
+    pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.passes += 1;
+        let pass = Pass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
+        self.outbox.begin_stream(cx, Some(pass));
+        self.transition(common, cx, State::Syncing, why);
+        self.stall.watch_sync(common, cx);
+    }
+
+    pub fn peer_sync_ready(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
+        let attempt = header.offset;
+        // It was told of it, or is. What was abandoned meanwhile is still answered.
+        if !(1..=self.passes).contains(&attempt) || self.outbox.sending.is_to_begin(attempt) {
+            return common.protocol_error(cx, "an answer to a sync that was not begun");
+        }
+        self.stall.answered(cx.now.mono);
+        if common.state() == State::Logging {
+            common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
+        }
+        match &mut self.outbox.sending {
+            Sending::Apart => {}
+            Sending::Cut(cut) => {
+                if let Some(from) = cut.peer_is_ready(common, cx.now.mono, attempt) {
+                    self.peer_took_up(common, from, true);
+                }
+            }
+            Sending::Stream(stream) => {
+                if let Some((began, dirty)) = stream.peer_is_ready(attempt) {
+                    self.peer_took_up(common, common.place(began), dirty);
+                }
+            }
+        }
+    }
+
+    /// Starts reads while the stream has use for them. True: live writes leave it no room, and it will not come to its end beside them.
+    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let waits = self.waits_to_resume(common);
+        while !waits && self.outbox.stream().is_some_and(|stream| stream.wants_reads(cx)) {
+            let longest = self.outbox.longest_sync_read(common, cx);
+            let next = self.outbox.sending.stream_mut().and_then(|stream| stream.next_read(common, cx, longest));
+            if next.as_ref().is_some_and(|next| !self.outbox.has_room_for_sync(common, cx, cost(next.queued_bytes()))) {
+                return self.is_starved(common, cx.now.mono);
+            }
+            let Some(stream) = self.outbox.sending.stream_mut() else { return false };
+            stream.had_room(cx.now.mono);
+            if let Some(next) = next {
+                stream.read_range(common, cx, &mut self.outbox.numbers, &next);
+                continue;
+            }
+            match stream.end_pass(common, cx, &mut self.outbox.numbers) {
+                Ending::GoesOn => {}
+                Ending::Waits => return false,
+                Ending::Repaired => {
+                    self.repair_ended(common);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// What was read for a pass takes its place in the queue. `Err`: it cannot be read, and the sync cannot go on.
+    pub fn place_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        read: &ResyncRead,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), String> {
+        let Some(stream) = self.outbox.sending.stream_mut() else { return Ok(()) };
+        let placed = stream.place_read(common, cx, read, result);
+        if stream.repairs() && !planted(Fault::RepairEndsStream) {
+            if let Err(why) = placed {
+                self.put_off_repair(common, cx, &why);
+            }
+            return Ok(());
+        }
+        placed
+    }
+
+    /// The peer's answer to a hash.
+    pub fn probe_result(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
+        let last = self.outbox.numbers.last();
+        let Some(stream) = self.outbox.sending.stream_mut() else { return };
+        match stream.probe_result(common, cx, header, last) {
+            Ok(true) => self.stall.moved(cx.now.mono),
+            Ok(false) => {}
+            Err(what) => common.protocol_error(cx, what),
+        }
+    }
+
+    /// The sync is over once the peer applied its end.
+    pub fn sync_progress(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some((applied, bytes)) = self.outbox.sending.stream_mut().and_then(|stream| stream.end_sync(cx.now.mono))
+        else {
+            return;
+        };
+        let sent_bytes = bytes + self.catch_up.take_sent_bytes();
+        common.volumes.iter_mut().for_each(Volume::forget_doubt);
+        if common.sb.compared() {
+            common.save(cx, None);
+        }
+        common.tidy_bits(cx);
+        cx.event(common.id(), Event::SyncEnded { sent_bytes });
+        self.stall.sync_ended();
+        common.greeting.became_whole(common.sb.identity.generation);
+        // It holds a whole image again.
+        common.confirmed(common.place(applied));
+        self.transition(common, cx, State::CatchingUp, "the sync is done");
+    }
+}

@@ -1,0 +1,84 @@
+//! What is told and shown of the peer: how far it is behind, what is under way to it.
+
+use crate::common::Common;
+use crate::formats::identity::Role;
+use crate::ids::Seq;
+use crate::peer::Peer;
+use crate::shared::time::{Now, Wall};
+use crate::state::{Mode, Protection, State};
+use crate::status::SyncStatus;
+
+use core::time::Duration;
+
+/// How far the copy is behind, as the primary sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    pub lag_bytes: u64,
+    /// `None`: unknown, nothing was applied yet.
+    pub lag: Option<Duration>,
+    /// The last write known to be applied, and its time.
+    pub applied: Option<(Seq, Wall)>,
+}
+
+impl Peer {
+    pub fn sync_is_ordered(&self, common: &Common) -> bool {
+        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.is_full(common);
+        waits && common.role() == Role::Primary && !self.outbox.syncs()
+    }
+
+    pub fn sync_status(&self) -> Option<SyncStatus> {
+        let before = self.catch_up.sent_bytes();
+        if let Some(cut) = self.outbox.sending.cut() {
+            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.catch_up.rates(), cut.progress());
+            return Some(SyncStatus {
+                done_bytes,
+                total_bytes,
+                sent_bytes: before + payload_bytes,
+                cut: Some(self.catch_up.cuts()),
+                dirtied_bytes_per_s: rates.map(|r| r.dirtied),
+                carried_bytes_per_s: rates.map(|r| r.carried),
+            });
+        }
+        self.outbox.stream()?.sync_progress().map(|(done_bytes, total_bytes, sent_bytes)| SyncStatus {
+            done_bytes,
+            total_bytes,
+            sent_bytes: before + sent_bytes,
+            cut: None,
+            dirtied_bytes_per_s: None,
+            carried_bytes_per_s: None,
+        })
+    }
+
+    // ---- the primary's half ----------------------------------------------------------------------------------------
+
+    pub fn behind(&self, common: &Common, now: Now) -> Behind {
+        let in_order = self.outbox.stream().filter(|stream| !stream.has_pass());
+        let in_step = in_order.is_some_and(|stream| stream.has_applied(self.outbox.numbers.last()));
+        let wall = if in_step { now.wall } else { self.reached.wall() };
+        let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
+        // A wall clock that was set back would have it younger than it is.
+        let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.reached.since())) };
+        let known = wall != Wall(0);
+        Behind {
+            lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
+            lag: known.then_some(lag),
+            applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
+        }
+    }
+
+    pub fn protection(&self, common: &Common) -> Protection {
+        if !self.serves(common) {
+            return Protection::None;
+        }
+        match (common.state(), common.settings.mode) {
+            (State::Replicating, Mode::Sync) => Protection::BothDurable,
+            (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
+            (State::Holding, _) => Protection::Held,
+            (State::Failed(_), _) => Protection::None,
+            // What the queue brings over is of no use alone: there is no consistent copy before the sync ends.
+            (State::Syncing | State::Paused(_), _) if self.outbox.syncs() => Protection::LocalOnly,
+            _ if self.outbox.streams() => Protection::Queued,
+            _ => Protection::LocalOnly,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The ordered stream to the peer: frames out, confirmations in, and what becomes of it when the link does.
+
+pub mod pass;
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::identity::Unbroken;
+use crate::formats::wire::{Ack, Header, Kind, flags};
+use crate::ids::*;
+use crate::peer::queue::{Body, HighWater, Item, Queue};
+use crate::peer::stream::pass::Pass;
+use crate::planted::{Fault, planted};
+use crate::shared::cost::{cost, frame_cost};
+use crate::shared::marks::Mark;
+use crate::shared::time::{Mono, Wall};
+use crate::shared::write::{Level, What, WriteOp};
+use crate::state::Mode;
+use crate::{SendPayload, Slice, limits};
+use core::time::Duration;
+
+/// The ordered stream to the peer, on a primary.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The number before its first.
+    began: Seq,
+    queue: Queue,
+    /// Regions that travel in it.
+    pass: Option<Pass>,
+    /// The peer may be sent to: it said SyncReady, or continued from the queue.
+    open: bool,
+    granted_bytes: u64,
+    sent_bytes: u64,
+    /// How often the peer's grant went back on this stream.
+    recalls: u64,
+    received: Seq,
+    durable: Seq,
+    applied: Seq,
+    /// Writers follow the mode's promise for numbers above this.
+    promise_from: Option<Seq>,
+    /// When catching-up began.
+    catching_up_since: Mono,
+}
+
+impl Stream {
+    /// Numbers after `last` travel in it.
+    pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<Pass>) -> Stream {
+        Stream {
+            began: last,
+            queue: Queue::new(high_water),
+            pass,
+            open: false,
+            granted_bytes: 0,
+            sent_bytes: 0,
+            recalls: 0,
+            received: last,
+            durable: last,
+            applied: last,
+            promise_from: None,
+            catching_up_since: now,
+        }
+    }
+
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What it holds in memory, and what reads of a sync that wait for their range will.
+    pub fn held_bytes(&self) -> u64 {
+        self.queue.bytes() + self.sync_waiting_bytes()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub fn recalls(&self) -> u64 {
+        self.recalls
+    }
+
+    /// Whether the peer applied all numbers through here.
+    pub fn has_applied(&self, seq: Seq) -> bool {
+        self.applied == seq
+    }
+
+    /// The peer may be sent to, and has applied all there is.
+    pub fn is_idle(&self, last: Seq) -> bool {
+        self.open && self.applied == last
+    }
+
+    /// The peer is taking writes in order and has not applied the last.
+    pub fn is_behind(&self, last: Seq) -> bool {
+        self.open && self.applied < last
+    }
+
+    /// Bits of writes through here may clear, once they are flushed here.
+    pub fn clears_through(&self) -> Seq {
+        if planted(Fault::ClearBeforeApply) { self.received } else { self.applied }
+    }
+
+    /// The last number that was handed to the link: the peer can have no later one. `last`: the last number given.
+    fn sent_through(&self, last: Seq) -> Seq {
+        self.queue.first_unsent().map_or(last, |seq| Seq(seq.0 - 1))
+    }
+
+    /// Something was sent that the peer has not dealt with.
+    pub fn owes(&self, last: Seq) -> bool {
+        !self.open || self.applied < self.sent_through(last)
+    }
+
+    /// What can still be sent in order.
+    pub fn unbroken(&self, last: Seq) -> Unbroken {
+        let kept_after = self.queue.kept_after().unwrap_or(last);
+        debug_assert!(kept_after <= last && self.durable <= last);
+        Unbroken { kept_after, last: self.sent_through(last) }
+    }
+
+    /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
+    pub fn peer_kept_us(&self, now: Mono, wait_limit: Duration) -> bool {
+        let next = self.queue.next_ready();
+        !self.open
+            || next.is_some_and(|item| self.sent_bytes + item.cost_bytes > self.granted_bytes)
+            || self.queue.oldest_sent().is_some_and(|since| now.since(since) >= wait_limit / 2)
+    }
+
+    // ---- the mode's promise ----------------------------------------------------------------------------------------
+
+    /// Writers wait as the mode says for numbers after this, unless they do already.
+    pub fn promise_from(&mut self, last: Seq) {
+        self.promise_from.get_or_insert(last);
+    }
+
+    /// What was given so far was not given under the promise of this mode.
+    pub fn promise_anew(&mut self, now: Mono) {
+        (self.promise_from, self.catching_up_since) = (None, now);
+    }
+
+    /// Whether it is time to promise something: the backlog is small, or it took too long.
+    pub fn may_promise(&self, now: Mono, mode: Mode) -> bool {
+        let due = now.since(self.catching_up_since) >= limits::CATCH_UP_AFTER;
+        due || self.queue.bytes() <= limits::CATCH_UP_BYTES || mode == Mode::Async
+    }
+
+    /// From which number on the promise holds, once it does.
+    pub fn holds_promise(&self) -> Option<Seq> {
+        self.promise_from.filter(|from| *from <= self.durable)
+    }
+
+    // ---- writes ----------------------------------------------------------------------------------------------------
+
+    /// The parts of a write take their places.
+    pub fn enqueue(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: Level) {
+        let mut done = 0;
+        let mut seq = first;
+        while done < op.length {
+            let length = part.min(op.length - done);
+            let (body, payload) = match &op.what {
+                What::Data(buf) => {
+                    let slice = Slice { buf: buf.clone(), start: done as u32, length: length as u32 };
+                    (Body::Data(slice), length)
+                }
+                What::Zero { no_hole } => (Body::Zero { no_hole: *no_hole }, 0),
+            };
+            self.queue.push(Item {
+                seq,
+                volume: op.volume,
+                offset: op.offset + done,
+                length,
+                wall,
+                flags: if level == Level::Received { flags::WANT_RECEIVED } else { 0 },
+                body,
+                cost_bytes: cost(payload),
+            });
+            done += length;
+            seq = seq.next();
+        }
+    }
+
+    /// Those of these numbers that have not left yet never become writes (rules 1 and 4).
+    pub fn void_unsent(&mut self, first: Seq, last: Seq) {
+        let Some(unsent) = self.queue.first_unsent() else { return };
+        (first.max(unsent).0..=last.0).for_each(|seq| self.queue.void(Seq(seq)));
+    }
+
+    /// A repair read may stand in the middle of the queue: its numbers never become writes, and it is read again later.
+    pub fn void_pending(&mut self, common: &mut Common) {
+        for (seq, volume, offset, length) in self.queue.pending() {
+            self.queue.void(seq);
+            self.queue.lighten(seq, cost(0));
+            common.volumes.of(volume).mark_uncovered(offset, length);
+        }
+    }
+
+    // ---- sending and confirming ------------------------------------------------------------------------------------
+
+    /// The next frame of the stream, if the peer's window and the bytes allow it.
+    pub fn next_frame(&mut self, common: &Common, cx: &mut Cx, flushed: Seq) -> Option<(Header, SendPayload)> {
+        if !self.open {
+            return None;
+        }
+        let item = self.queue.next_ready()?;
+        let (kind, payload) = match &item.body {
+            Body::Data(slice) => (Kind::Data, SendPayload::Data(slice.clone())),
+            Body::Zero { .. } => (Kind::Zero, SendPayload::None),
+            Body::Void => (Kind::Void, SendPayload::None),
+            Body::Probe(hash) => (Kind::Probe, SendPayload::Control(hash.to_vec())),
+            Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
+            Body::Pending => return None,
+        };
+        let bytes = frame_cost(&payload);
+        if self.sent_bytes + bytes > self.granted_bytes && !planted(Fault::WindowIgnored) {
+            return None;
+        }
+        self.sent_bytes += bytes;
+        if kind == Kind::Void {
+            cx.marks.hit(Mark::VoidSent);
+        }
+        let identity = &common.sb.identity;
+        let header = Header {
+            flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+            volume: item.volume,
+            origin: common.node,
+            incarnation: identity.incarnation,
+            generation_tag: identity.generation.tag,
+            seq: item.seq,
+            offset: item.offset,
+            length: item.length,
+            wall: item.wall,
+            flushed,
+            ..Header::new(kind, cx.peer.session, common.config.id)
+        };
+        self.queue.advance(cx.now.mono);
+        Some((header, payload))
+    }
+
+    /// Whether the peer has the write of this number as its writer asks.
+    pub fn has(&self, level: Level, last: Seq) -> bool {
+        let confirmed = match level {
+            Level::Local => last,
+            Level::Received if planted(Fault::NearsyncAckTooEarly) => last,
+            Level::Durable if planted(Fault::SyncAckTooEarly) => self.received,
+            Level::Received => self.received,
+            Level::Durable => self.durable,
+        };
+        last <= confirmed
+    }
+
+    pub fn catching_up_since(&self) -> Mono {
+        self.catching_up_since
+    }
+
+    /// Writers follow the mode's promise.
+    pub fn is_promised(&self) -> bool {
+        self.promise_from.is_some()
+    }
+
+    /// Takes the peer's three numbers and its window. `Ok(true)`: it got on. `Err`: what the peer cannot have said. `last`: the last
+    /// number given.
+    pub fn confirm(&mut self, ack: &Ack, recalls: u64, last: Seq) -> Result<bool, &'static str> {
+        let before = [self.received, self.durable, self.applied];
+        if let Some(what) = ack.contradicts(before, self.sent_through(last)) {
+            return Err(what);
+        }
+        if ack.noted > ack.applied {
+            return Err("an acknowledgement that notes a flush of what it has not applied");
+        }
+        (self.received, self.durable, self.applied) = (ack.received, ack.durable, ack.applied);
+        (self.granted_bytes, self.recalls) = (ack.granted_bytes, recalls);
+        self.queue.confirm(ack.durable);
+        Ok(before != [ack.received, ack.durable, ack.applied])
+    }
+
+    /// The link is lost: nothing is sent until the peer has said where it stands.
+    pub fn close(&mut self) {
+        self.open = false;
+    }
+
+    /// The link is back, and the peer stands there.
+    pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
+        self.queue.rewind(received);
+        self.open = true;
+        (self.granted_bytes, self.sent_bytes, self.recalls) = (granted_bytes, 0, 0);
+        // A crash of the peer may have lost what it had received but not landed.
+        self.received = received;
+        self.catching_up_since = now;
+        self.promise_from = self.promise_from.filter(|_| keeps_promise);
+    }
+
+    /// Writers have what the mode promises.
+    pub fn keeps_promise(&self) -> bool {
+        self.holds_promise().is_some()
+    }
+
+    pub fn check_invariants(&self, last: Seq) {
+        assert!(self.applied <= self.durable && self.durable <= self.received);
+        assert!(self.received <= last, "the peer is not ahead of us");
+    }
+}

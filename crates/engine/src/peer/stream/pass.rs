@@ -1,0 +1,476 @@
+//! A pass over the dirty regions, in the stream: a region is read under a lock on its range, takes its number at that moment, and
+//! is sent between the live writes with lower and higher numbers.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::wire::{Header, flags};
+use crate::ids::*;
+use crate::limits::{self, REGION_BYTES};
+use crate::peer::numbers::Numbers;
+use crate::peer::pause::unreadable;
+use crate::peer::queue::{Body, Item};
+use crate::peer::stream::Stream;
+use crate::planted::{Fault, planted};
+use crate::shared::cost::cost;
+use crate::shared::marks::Mark;
+use crate::shared::reads::{ResyncRead, SyncRange};
+use crate::shared::slots::Op;
+use crate::shared::time::Mono;
+use crate::shared::volume::Conflict;
+use crate::{IoDone, IoError, Output, Slice, Store};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+
+/// Failed reads of regions, one after the other and with a pause behind each, before the group gives up.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// A pass over the dirty regions.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    /// Names it: no other of this incarnation has the same.
+    name: u64,
+    /// The peer was told of it.
+    begun: bool,
+    /// The peer is ready for it.
+    ready: bool,
+    /// In a running stream, for regions that a failed local write left dirty: the secondary stays consistent.
+    repair: bool,
+    /// Next region to look at.
+    volume: usize,
+    region: u64,
+    reads: usize,
+    /// What reads that wait for their range will hold: they are in no queue yet.
+    waiting_bytes: u64,
+    probes: BTreeMap<Seq, SyncRange>,
+    /// Ranges found different, or whose read failed.
+    resend: VecDeque<SyncRange>,
+    failures: u32,
+    /// After a read that failed nothing is read before this.
+    reads_again_at: Mono,
+    /// When it last had room in the queue for a read, or nothing to read.
+    had_room_at: Mono,
+    end: Option<Seq>,
+    total_bytes: u64,
+    done_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// What a pass reads next.
+pub(crate) struct NextRead {
+    range: SyncRange,
+    compare: bool,
+    /// The region at which the walk goes on; `None`: it is of what is sent again.
+    goes_on_at: Option<u64>,
+}
+
+impl NextRead {
+    /// Payload of its read in the queue.
+    pub fn queued_bytes(&self) -> u64 {
+        self.range.queued_bytes(self.compare)
+    }
+}
+
+impl Pass {
+    /// The next read begins: another one is the next.
+    fn begins_read(&mut self, next: &NextRead) {
+        self.reads += 1;
+        if let Some(region) = next.goes_on_at {
+            self.region = region;
+            return;
+        }
+        let Some(range) = self.resend.front_mut() else { return };
+        range.offset += next.range.length;
+        range.length -= next.range.length;
+        if range.length == 0 {
+            self.resend.pop_front();
+        }
+    }
+
+    /// The pass of this number is still to be announced.
+    fn is_to_begin(&self, name: u64) -> bool {
+        self.name == name && !self.begun
+    }
+
+    pub fn new(now: Mono, name: u64, repair: bool, total_bytes: u64) -> Pass {
+        Pass {
+            name,
+            begun: repair,
+            ready: repair,
+            repair,
+            volume: 0,
+            region: 0,
+            reads: 0,
+            waiting_bytes: 0,
+            probes: BTreeMap::new(),
+            resend: VecDeque::new(),
+            failures: 0,
+            reads_again_at: Mono(0),
+            had_room_at: now,
+            end: None,
+            total_bytes,
+            done_bytes: 0,
+            sent_bytes: 0,
+        }
+    }
+}
+
+/// How far a pass is that finds nothing more to read.
+pub(crate) enum Ending {
+    /// It found something that was left behind.
+    GoesOn,
+    /// For answers, or for its end to be applied.
+    Waits,
+    /// All that a repair was for is sent.
+    Repaired,
+}
+
+impl Stream {
+    // ---- what is known of it ---------------------------------------------------------------------------------------
+
+    pub fn has_pass(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// A sync, not a mere repair.
+    pub fn syncs(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| !pass.repair)
+    }
+
+    pub fn repairs(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.repair)
+    }
+
+    /// What reads that wait for their range will put into the queue.
+    pub fn sync_waiting_bytes(&self) -> u64 {
+        self.pass.as_ref().map_or(0, |pass| pass.waiting_bytes)
+    }
+
+    /// Since when a sync has had no room for its next read, and waits for nothing else.
+    pub fn sync_had_room_at(&self) -> Option<Mono> {
+        self.pass.as_ref().filter(|pass| !pass.repair && pass.reads == 0).map(|pass| pass.had_room_at)
+    }
+
+    /// Bytes that are dealt with, of how many, and those that went as data.
+    pub fn sync_progress(&self) -> Option<(u64, u64, u64)> {
+        self.pass.as_ref().map(|pass| (pass.done_bytes, pass.total_bytes, pass.sent_bytes))
+    }
+
+    /// The peer was told of what it will get.
+    pub fn is_told(&self) -> bool {
+        self.pass.as_ref().is_none_or(|pass| pass.begun)
+    }
+
+    pub fn is_to_begin(&self, name: u64) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.is_to_begin(name))
+    }
+
+    // ---- its beginning and its end ---------------------------------------------------------------------------------
+
+    pub fn begin_pass(&mut self, pass: Pass) {
+        self.pass = Some(pass);
+    }
+
+    /// What it has not read yet stays dirty.
+    pub fn drop_pass(&mut self) {
+        self.pass = None;
+    }
+
+    /// A repair ends. False: there is none.
+    pub fn end_repair(&mut self) -> bool {
+        let repairs = self.repairs();
+        if repairs {
+            self.pass = None;
+        }
+        repairs
+    }
+
+    /// As long as the peer was not told: the pass's name, the number before the stream's first, and whether nothing is dirty.
+    pub fn to_announce(&self) -> Option<(u64, Seq, bool)> {
+        let pass = self.pass.as_ref().filter(|pass| !pass.begun)?;
+        Some((pass.name, self.began, pass.total_bytes == 0))
+    }
+
+    pub fn announced(&mut self) {
+        if let Some(pass) = self.pass.as_mut() {
+            pass.begun = true;
+        }
+    }
+
+    /// The peer is ready for the pass of this name: the number before the stream's first, and whether anything is dirty. An answer to a
+    /// begin that was abandoned meanwhile is nobody's.
+    pub fn peer_is_ready(&mut self, name: u64) -> Option<(Seq, bool)> {
+        let pass = self.pass.as_mut().filter(|pass| !pass.ready && pass.name == name)?;
+        (pass.ready, self.open) = (true, true);
+        Some((self.began, pass.total_bytes > 0))
+    }
+
+    /// A sync is over once the peer applied its end: the number through which it has, and the bytes that went as data.
+    pub fn end_sync(&mut self, now: Mono) -> Option<(Seq, u64)> {
+        let pass = self.pass.as_ref()?;
+        if pass.end.is_none_or(|end| end > self.applied) {
+            return None;
+        }
+        let ended = (self.applied, pass.sent_bytes);
+        (self.pass, self.catching_up_since) = (None, now);
+        Some(ended)
+    }
+
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    /// Whether the stream has use for reads.
+    pub fn wants_reads(&self, cx: &Cx) -> bool {
+        let reads = self.pass.as_ref().filter(|pass| pass.ready && pass.end.is_none());
+        reads.is_some_and(|pass| {
+            pass.reads < limits::RESYNC_READS_MAX
+                && cx.now.mono >= pass.reads_again_at
+                && self.queue.unsent_sync_bytes() + pass.waiting_bytes < cx.peer.resync_backlog_bytes()
+                && pass.probes.len() < limits::PROBES_IN_FLIGHT_MAX
+        })
+    }
+
+    /// It has room for a read, or nothing to read.
+    pub fn had_room(&mut self, now: Mono) {
+        if let Some(pass) = self.pass.as_mut() {
+            pass.had_room_at = now;
+        }
+    }
+
+    /// What is to be read next; it stays the next until the read begins.
+    pub fn next_read(&mut self, common: &Common, cx: &mut Cx, longest_read: u64) -> Option<NextRead> {
+        let pass = self.pass.as_mut()?;
+        if let Some(&range) = pass.resend.front() {
+            let length = range.length.min(longest_read);
+            return Some(NextRead { range: SyncRange { length, ..range }, compare: false, goes_on_at: None });
+        }
+        while let Some(volume) = common.volumes.get(pass.volume) {
+            let mut skipped = 0;
+            let found = volume.next_to_ship(pass.region, &mut skipped);
+            if skipped > 0 {
+                cx.marks.hit(Mark::ResyncSkippedCovered);
+            }
+            let Some(first) = found else {
+                pass.volume += 1;
+                pass.region = 0;
+                continue;
+            };
+            let mut next = first + 1;
+            let size = volume.size_bytes();
+            let compare = volume.in_doubt(first);
+            let longest = if compare { limits::PROBE_BYTES } else { longest_read };
+            let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
+            while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
+                next += 1;
+            }
+            // What was skipped is not looked at again.
+            pass.region = first;
+            let offset = first * REGION_BYTES;
+            let length = (next * REGION_BYTES).min(size) - offset;
+            let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
+            let length = if leaves_tail { length / 4096 * 4096 } else { length };
+            let range = SyncRange { volume: VolumeId(pass.volume as u16), offset, length };
+            return Some(NextRead { range, compare, goes_on_at: Some(next) });
+        }
+        None
+    }
+
+    pub fn read_range(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, next: &NextRead) {
+        let NextRead { range, compare, .. } = *next;
+        let pass = self.pass.as_mut().expect("a pass is under way");
+        pass.begins_read(next);
+        let slot = common.slots.insert(Op::Resync(ResyncRead {
+            range,
+            compare,
+            first: Seq::NONE,
+            last: Seq::NONE,
+            part_bytes: 0,
+            pass: pass.name,
+        }));
+        match common.volumes.of(range.volume).conflict(range.offset, range.length) {
+            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_read(common, cx, numbers, slot),
+            None => self.admit_read(common, cx, numbers, slot),
+            Some(conflict) => {
+                if conflict == Conflict::Write {
+                    cx.marks.hit(Mark::ResyncWaitedForWrite);
+                }
+                pass.waiting_bytes += next.queued_bytes();
+                common.volumes.of(range.volume).wait_for_range(slot, range.offset, range.length, false);
+            }
+        }
+    }
+
+    /// What a read waited for has its range free. False: it is of another stream.
+    pub fn admit_waiting_read(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, slot: u32) -> bool {
+        let Some(&Op::Resync(read)) = common.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+        let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return false };
+        pass.waiting_bytes -= read.range.queued_bytes(read.compare);
+        self.admit_read(common, cx, numbers, slot);
+        true
+    }
+
+    /// The range is free: lock it, take the number, read.
+    fn admit_read(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, slot: u32) {
+        let Some(&Op::Resync(mut read)) = common.slots.get(slot) else { unreachable!("the slot is a resync read's") };
+        let SyncRange { volume, offset, length } = read.range;
+        let wall = numbers.stamp(cx);
+        read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
+        let parts = length.div_ceil(read.part_bytes);
+        (read.first, read.last) = numbers.give_many(parts);
+        let (mut done, mut seq) = (0, read.first);
+        while done < length {
+            let part = read.part_bytes.min(length - done);
+            self.queue.push(Item {
+                seq,
+                volume,
+                offset: offset + done,
+                length: part,
+                wall,
+                flags: flags::RESYNC,
+                body: Body::Pending,
+                cost_bytes: cost(if read.compare { 0 } else { part }),
+            });
+            done += part;
+            seq = seq.next();
+        }
+        if let Some(op) = common.slots.get_resync(slot) {
+            *op = read;
+        }
+        common.volumes.of(volume).mark_shipped(offset, length, read.last);
+        common.volumes.of(volume).occupy(slot, offset, length, read.first, false);
+        let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
+        cx.out.push_back(if read.compare {
+            Output::ReadHash { token, store, offset, length: length as u32 }
+        } else {
+            Output::Read { token, store, offset, length: length as u32, crc: None }
+        });
+    }
+
+    /// What was read takes its place in the queue. `Err`: the region cannot be read, and what says so.
+    pub fn place_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        read: &ResyncRead,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), String> {
+        let range = read.range;
+        let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return Ok(()) };
+        pass.reads -= 1;
+        let body = match result {
+            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { buf, .. }) => {
+                pass.sent_bytes += range.length;
+                common.counters.shipped_bytes += range.length;
+                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+            }
+            Ok(IoDone::Hash(hash)) => {
+                pass.probes.insert(read.first, range);
+                common.counters.compared_bytes += range.length;
+                Body::Probe(hash)
+            }
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
+                unreachable!("a read answers with what was read")
+            }
+            Err(_) => {
+                if cx.now.mono >= pass.reads_again_at {
+                    // Others that were under way beside it say nothing new.
+                    pass.failures += 1;
+                    pass.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
+                }
+                pass.resend.push_back(range);
+                Body::Void
+            }
+        };
+        let voided = matches!(body, Body::Void);
+        if !voided {
+            pass.failures = 0;
+        }
+        if !voided && !read.compare {
+            pass.done_bytes += range.length;
+        }
+        let failures = pass.failures;
+        self.fill_parts(read, &body);
+        if voided {
+            common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
+            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+        common.counters.resynced_bytes += range.length;
+        // Its bits clear after a local flush; nothing else may ask for one.
+        common.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
+        if failures < READ_FAILURES_MAX { Ok(()) } else { Err(unreadable(range.volume, range.offset)) }
+    }
+
+    /// Gives each part of a read its share of what was read.
+    fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
+        let mut start = 0;
+        for seq in (read.first.0..=read.last.0).map(Seq) {
+            if !matches!(body, Body::Data(_)) {
+                self.queue.lighten(seq, cost(0));
+            }
+            let Some(item) = self.queue.get_mut(seq) else { continue };
+            item.body = match body {
+                Body::Data(whole) => {
+                    Body::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
+                }
+                other => other.clone(),
+            };
+            start += read.part_bytes;
+        }
+    }
+
+    /// The peer's answer to a hash. `Ok(false)`: nobody asked for it. `Err`: it had nothing to answer.
+    pub fn probe_result(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        header: &Header,
+        last: Seq,
+    ) -> Result<bool, &'static str> {
+        let sent = self.sent_through(last);
+        let Some(pass) = self.pass.as_mut() else { return Ok(false) };
+        if pass.probes.contains_key(&header.seq) && header.seq > sent {
+            return Err("an answer to a comparison that was not sent to it");
+        }
+        let Some(range) = pass.probes.remove(&header.seq) else { return Ok(false) };
+        if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
+            cx.marks.hit(Mark::ProbeEqual);
+            pass.done_bytes += range.length;
+            return Ok(true);
+        }
+        cx.marks.hit(Mark::ProbeDiffered);
+        pass.resend.push_back(range);
+        common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
+        Ok(true)
+    }
+
+    /// Nothing is left to read: when all answers are in, the end takes its number.
+    pub fn end_pass(&mut self, common: &Common, cx: &Cx, numbers: &mut Numbers) -> Ending {
+        let Some(pass) = self.pass.as_mut() else { return Ending::Waits };
+        if pass.reads > 0 || !pass.probes.is_empty() {
+            return Ending::Waits;
+        }
+        let mut skipped = 0;
+        let left = common.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
+        if let Some(volume) = left {
+            // A local write failed behind the walk.
+            (pass.volume, pass.region) = (volume, 0);
+            return Ending::GoesOn;
+        }
+        if pass.repair {
+            return Ending::Repaired;
+        }
+        let wall = numbers.stamp(cx);
+        let seq = numbers.give();
+        pass.end = Some(seq);
+        self.queue.push(Item {
+            seq,
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            wall,
+            flags: 0,
+            body: Body::SyncEnd,
+            cost_bytes: cost(0),
+        });
+        Ending::Waits
+    }
+}

@@ -1,0 +1,190 @@
+//! The ordered stream as it goes: frames out, confirmations in, the mode's promise, and what becomes of it when the link is lost.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::wire::{Ack, Header};
+use crate::ids::*;
+use crate::peer::Peer;
+use crate::peer::sending::Sending;
+use crate::shared::marks::Mark;
+use crate::state::{Mode, Pause, State};
+use crate::{SendPayload, limits};
+
+/// What a lost link takes away.
+pub(crate) enum Lost {
+    /// Nothing was sent.
+    Nothing,
+    /// It was lost before, and writers wait, or queue.
+    Before,
+    /// A sync: what it was about is still marked.
+    Sync,
+    /// A stream in its order: the queue keeps it.
+    Stream,
+}
+
+impl Peer {
+    /// The peer's three confirmations and its window, while there is no cut. True: they were taken.
+    pub fn confirm(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
+        let last = self.outbox.numbers.last();
+        let Some(stream) = self.outbox.sending.stream_mut() else { return false };
+        if !stream.is_open() && stream.has_pass() {
+            // The sync waits to begin for what the peer cannot apply.
+            self.peer_paused(common, cx, ack.paused);
+            return false;
+        }
+        if !stream.is_open() {
+            return false;
+        }
+        match stream.confirm(ack, recalls, last) {
+            Ok(moved) if moved => self.stall.moved(cx.now.mono),
+            Ok(_) => {}
+            Err(what) => {
+                common.protocol_error(cx, what);
+                return false;
+            }
+        }
+        common.confirmed(common.place(ack.applied));
+        common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
+        self.wants_flush = ack.wants_flush;
+        if ack.wants_flush {
+            // Its journal fills with writes that are not flushed here: flush, and tell it.
+            self.outbox.numbers.flush_for_peer(common, cx);
+            self.tell_primary_state(common, cx);
+        }
+        self.outbox.clear_bits(common, cx);
+        true
+    }
+
+    /// Confirmations were taken, and writers have their answers.
+    pub fn go_on_confirmed(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack) {
+        self.sync_progress(common, cx);
+        if !self.outbox.syncs() {
+            // In the middle of a sync the peer can present nothing newer than before it.
+            self.reached.reach(cx.now.mono, ack.applied_wall, ack.applied);
+        }
+        self.peer_paused(common, cx, ack.paused);
+    }
+
+    /// Takes up the mode's promise once the backlog is small. True: it holds from now on.
+    pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let Some(stream) = self.outbox.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
+        if !stream.is_promised() && !stream.may_promise(cx.now.mono, common.settings.mode) {
+            common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
+            return false;
+        }
+        stream.promise_from(self.outbox.numbers.last());
+        let Some(from) = stream.holds_promise() else { return false };
+        // What was given before the promise may be answered under it: then it is durable here too.
+        if common.settings.mode == Mode::Sync && !self.outbox.numbers.flushed_through(common, cx, from) {
+            return false;
+        }
+        self.transition(common, cx, State::Replicating, "");
+        // The copy is made in this mode now.
+        common.sb.copied_in_own_mode();
+        true
+    }
+
+    /// The session ended: what of that which is sent outlives it.
+    pub fn link_lost(&mut self, common: &mut Common, cx: &mut Cx) -> Lost {
+        let stream = match &mut self.outbox.sending {
+            Sending::Apart => return Lost::Nothing,
+            Sending::Cut(_) => return Lost::Sync,
+            Sending::Stream(stream) => stream,
+        };
+        let mid_sync = stream.syncs();
+        if stream.end_repair() {
+            // What it has not read yet is still to be sent.
+            self.repair.is_due();
+            common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
+        match common.state() {
+            State::Queuing | State::Holding => Lost::Before,
+            State::CatchingUp | State::Replicating | State::Paused(_) if !mid_sync => {
+                stream.void_pending(common);
+                stream.close();
+                Lost::Stream
+            }
+            _ => Lost::Sync,
+        }
+    }
+
+    /// The queue goes on where the peer stands.
+    pub fn continue_stream(&mut self, common: &mut Common, cx: &mut Cx, received: Seq, granted_bytes: u64) {
+        cx.marks.hit(Mark::QueueContinued);
+        let held = common.state() == State::Holding;
+        let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
+        stream.reopen(received, granted_bytes, cx.now.mono, held);
+        if stream.queue().unsent_bytes() > 0 {
+            cx.marks.hit(Mark::QueueRewound);
+        }
+        if held {
+            cx.marks.hit(Mark::HoldSavedByReconnect);
+        }
+        self.wanted.update_is_done();
+        self.transition(common, cx, State::CatchingUp, "the link is back, the queue continues");
+    }
+
+    /// The next frame of what is sent, if the peer's window and the bytes allow it.
+    pub fn next_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+        let last = self.outbox.numbers.last();
+        let (owed, frame) = match &mut self.outbox.sending {
+            Sending::Apart => return None,
+            Sending::Stream(stream) => {
+                let flushed = self.outbox.numbers.flush_point(common);
+                (stream.owes(last), stream.next_frame(common, cx, flushed)?)
+            }
+            Sending::Cut(cut) => (cut.peer_owes(), cut.next_frame(common, cx)?),
+        };
+        if !owed {
+            self.stall.moved(cx.now.mono);
+        }
+        Some(frame)
+    }
+
+    /// A flush here is done: a peer that waits for one is told.
+    pub fn tell_of_flush(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.wants_flush {
+            self.tell_primary_state(common, cx);
+        }
+    }
+
+    pub fn peer_paused(&mut self, common: &mut Common, cx: &mut Cx, paused: Option<Pause>) {
+        self.catch_up.resumes = false;
+        if matches!(common.state(), State::Paused(_)) && paused.map(State::Paused) != Some(common.state()) {
+            if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
+                // While it was paused others took its place.
+                self.catch_up.resumes = true;
+                self.wanted.wait_for_turn(common, false);
+                let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
+                return self.transition(common, cx, common.state(), why);
+            }
+            self.resume(common, cx);
+        }
+        if let Some(pause) = paused
+            && matches!(common.state(), State::Syncing | State::CatchingUp | State::Replicating)
+        {
+            self.transition(common, cx, State::Paused(pause), pause.words());
+        }
+    }
+
+    pub fn resume(&mut self, common: &mut Common, cx: &mut Cx) {
+        let back = if self.outbox.syncs() { State::Syncing } else { State::CatchingUp };
+        self.catch_up.resumes = false;
+        self.stall.moved(cx.now.mono);
+        self.transition(common, cx, back, "the secondary has space again");
+    }
+
+    /// The stream ends, and with it what put off a repair.
+    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.repair.forget_pause();
+        self.outbox.end_stream(common, cx, why);
+    }
+}
+
+impl Common {
+    /// The peer stands at least here: what it said of itself when it was met is older.
+    pub fn confirmed(&mut self, place: Position) {
+        let whole = self.greeting.applied(place);
+        self.sb.peer_confirmed(place, whole);
+    }
+}

@@ -1,0 +1,139 @@
+//! A sync by cuts on its primary: reads, writers that wait for what they would overwrite, confirmations.
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::bitmap::region_span;
+use crate::formats::wire::Ack;
+use crate::limits::REGION_BYTES;
+use crate::peer::cut::GivenUp;
+use crate::planted::{Fault, planted};
+use crate::primary::Primary;
+use crate::shared::marks::Mark;
+use crate::shared::reads::{CutRead, Spilled};
+use crate::shared::slots::Op;
+use crate::{IoDone, IoError};
+use alloc::collections::VecDeque;
+
+impl Primary {
+    /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
+    pub fn turn_to_cuts(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::SyncTurnedToCuts);
+        self.end_stream(common, cx, "writes come faster than the link carries them beside the sync");
+        self.peer.keep_from_stream(cx.now.mono);
+        self.peer.begin_cut(common, cx, "writes come faster than the link carries them beside the sync");
+    }
+
+    /// The cut ends without its step: what belonged to it is still dirty.
+    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) {
+        let waiting = self.peer.outbox.drop_cut(common, cx);
+        self.let_go_on(common, cx, waiting);
+    }
+
+    /// The cut cannot be finished; the next one begins after a pause.
+    fn give_up_cut(&mut self, common: &mut Common, cx: &mut Cx, given_up: &GivenUp) {
+        cx.marks.hit(Mark::CutGivenUp);
+        self.give_up_session(common, cx, &given_up.why);
+        self.peer.stall.not_the_peers(given_up.cause);
+    }
+
+    /// The peer's confirmations of the cut's numbers.
+    pub fn cut_ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if !self.peer.confirm_cut(common, cx, ack, recalls) {
+            return;
+        }
+        // There may be memory by now.
+        let waiting = self.peer.outbox.take_waiting();
+        self.let_go_on(common, cx, waiting);
+        if common.lifecycle.is_running() {
+            self.peer.next_step(common, cx, "update sync");
+        }
+    }
+
+    // ---- reads and saves that are done -----------------------------------------------------------------------------
+
+    pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+        let Some(&Op::Cut(read)) = common.slots.get(slot) else { unreachable!("checked by the caller") };
+        let is_spilled = match self.peer.outbox.place_cut_read(common, cx, slot, &read, result) {
+            Ok(is_spilled) => is_spilled,
+            Err(given_up) => {
+                self.give_up_cut(common, cx, &given_up);
+                false
+            }
+        };
+        if !is_spilled {
+            common.volumes.of(read.volume).release(slot);
+        }
+        // Nobody else is given the slot while it holds the range.
+        common.slots.take(slot);
+        if !is_spilled {
+            self.wake_range_waiters(common, cx, read.volume);
+        }
+    }
+
+    pub fn spill_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
+        let Some(Op::CutSpill(spilled)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
+        // Before anything else may be given the slot.
+        common.volumes.of(spilled.volume).release(slot);
+        if let Err(given_up) = self.peer.outbox.spill_done(spilled, result.is_ok()) {
+            self.give_up_cut(common, cx, &given_up);
+        }
+        self.wake_range_waiters(common, cx, spilled.volume);
+    }
+
+    pub fn spilled_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        spilled: Spilled,
+        result: Result<IoDone, IoError>,
+    ) {
+        if let Some(Err(given_up)) = self.peer.outbox.cut_mut().map(|cut| cut.fetched(spilled, result)) {
+            self.give_up_cut(common, cx, &given_up);
+        }
+    }
+
+    pub fn hole_found(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        slot: u32,
+        question: CutRead,
+        result: Result<IoDone, IoError>,
+    ) {
+        common.volumes.of(question.volume).release(slot);
+        common.slots.take(slot);
+        if let Some(cut) = self.peer.outbox.cut_mut() {
+            cut.hole_found(common, cx, question, result);
+        }
+        self.wake_range_waiters(common, cx, question.volume);
+    }
+
+    // ---- writers ---------------------------------------------------------------------------------------------------
+
+    /// A write is about to be given its number: what it would overwrite of the cut is read first. True: it waits.
+    pub fn saves_for_cut(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) -> bool {
+        let (id, offset, length) = common.slots.write(slot).range();
+        let (first, last) = region_span(offset, length);
+        let spared = common.volumes.of(id).unshipped_in(first, last) == 0 || planted(Fault::CutNotSaved);
+        if spared || !self.peer.outbox.goes_by_cuts() {
+            return false;
+        }
+        cx.marks.hit(Mark::CutSavedRegion);
+        common.give_back_range(slot);
+        if self.peer.outbox.save_for_cut(common, cx, id, first, last) {
+            // Whole regions: one that is being written now is read when that is done, and the write comes after.
+            self.peer.outbox.wait_for_range(common, slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);
+            return true;
+        }
+        cx.marks.hit(Mark::CutSaveWaited);
+        self.peer.outbox.wait_for_memory_of_cut(common, slot);
+        self.wake_range_waiters(common, cx, id);
+        true
+    }
+
+    pub fn let_go_on(&mut self, common: &mut Common, cx: &mut Cx, waiting: VecDeque<u32>) {
+        for slot in waiting {
+            self.go_on(common, cx, slot);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a meeting with the peer comes to on a primary: who is of no use, who goes on, what begins.
+
+use crate::Event;
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::identity::{Decision, Role};
+use crate::formats::wire::{GroupHello, Header, VolumeRange};
+use crate::peer::meeting::features_missing;
+use crate::peer::reconcile::Reconciled;
+use crate::primary::Primary;
+use crate::shared::marks::Mark;
+use crate::state::{Mode, Policy};
+use alloc::vec::Vec;
+
+impl Primary {
+    /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
+    /// are held.
+    pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
+        let why = "the peer reports that its half of the group has failed; see 'status' there";
+        let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
+        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        if common.role() == Role::Primary && holds && promises && self.peer.outbox.streams() {
+            return self.stream_lost(common, cx, why);
+        }
+        self.fall_if_primary(common, cx, why);
+    }
+
+    pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        if common.role() == Role::Primary && !common.has_failed() {
+            self.fall_to_logging(common, cx, why);
+        }
+    }
+
+    /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
+    pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
+        let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
+        let Some(what) = unfit else {
+            if common.greeting.accept() && common.role() == Role::Secondary {
+                common.standing.explain("");
+            }
+            return true;
+        };
+        common.greeting.refuse(what.clone());
+        cx.event(common.id(), Event::Note(what.clone()));
+        self.fail_held(common, cx);
+        self.fall_if_primary(common, cx, &what);
+        if common.role() == Role::Secondary {
+            common.standing.explain(what);
+        }
+        false
+    }
+
+    pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
+            return;
+        }
+        let Some((row, decision)) = self.peer.decided(common) else { return };
+        let Some(hello) = common.greeting.hello() else { return };
+        let (granted, failed) = (hello.granted_bytes, hello.failed);
+        cx.event(common.id(), Event::Decided { row, decision });
+        if !failed && !matches!(decision, Decision::Continue(_)) {
+            self.fail_held(common, cx);
+        }
+        match decision {
+            _ if failed => self.peer_failed(common, cx),
+            Decision::Continue(_) | Decision::UpdateSync if !self.reconcile(common, cx) => {
+                if self.peer.outbox.streams() {
+                    self.fail_held(common, cx);
+                    self.fall_to_logging(common, cx, "the peer holds differences of its own");
+                }
+            }
+            Decision::Continue(received) if self.peer.outbox.streams() => {
+                self.peer.continue_stream(common, cx, received, granted);
+                self.release_acked(common, cx);
+                self.take_up_promise(common, cx);
+                if self.peer.wanted.is_full(common) {
+                    self.sync_in_turn(common, cx, true);
+                }
+            }
+            Decision::Continue(_) | Decision::UpdateSync => {
+                self.fall_to_logging(common, cx, "the link is up, a sync is due");
+                self.try_autosync(common, cx);
+            }
+            Decision::NeedsFullSync(why) => {
+                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
+                if self.peer.wanted.is_full(common) {
+                    // The operator has asked for it already, and it waited for its turn.
+                    self.sync_in_turn(common, cx, true);
+                } else if self.peer.reconcile.reconciles_fork(common, cx) {
+                    self.reconcile(common, cx);
+                }
+            }
+            Decision::Refuse(why) => {
+                cx.marks.hit(Mark::ForkRefused);
+                self.fall_to_logging(common, cx, &alloc::format!("{why}"));
+            }
+            Decision::Idle => {}
+        }
+    }
+
+    // ---- before anything is sent, what both know is reconciled ------------------------------------------------------
+
+    /// Whether this session may go on to send; if not, what is missing was asked for.
+    pub fn reconcile(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.go_on(common, cx, decision);
+        self.go_on_reconciled(common, cx, reconciled)
+    }
+
+    fn go_on_reconciled(&mut self, common: &mut Common, cx: &mut Cx, reconciled: Reconciled) -> bool {
+        if let Reconciled::Asks(why) = &reconciled {
+            self.fall_to_logging(common, cx, why);
+        }
+        matches!(reconciled, Reconciled::Done)
+    }
+
+    pub fn tail_arrived(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        header: &Header,
+        more: Vec<VolumeRange>,
+    ) -> Option<()> {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.tail_arrived(common, cx, header, more, decision)?;
+        self.go_on_reconciled(common, cx, reconciled);
+        Some(())
+    }
+
+    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+        let decision = self.peer.decision(common);
+        let reconciled = self.peer.reconcile.begin_pull(common, cx, decision);
+        self.go_on_reconciled(common, cx, reconciled);
+    }
+
+    /// Something that stood in the way of a sync is done.
+    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.outbox.is_apart() {
+            self.meet_peer(common, cx);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What operators order of a primary: a mode, logging, a sync in its turn.
+
+use crate::CommandResult;
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::identity::Role;
+use crate::ids::CommandId;
+use crate::primary::Primary;
+use crate::records::record::AfterSuper;
+use crate::shared::marks::Mark;
+use crate::state::{Mode, Policy, State};
+use alloc::string::ToString;
+
+impl Primary {
+    pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
+        cx.marks.hit(Mark::ModeChangedLive);
+        if common.settings.mode == Mode::Logging {
+            self.peer.wanted.forget_orders();
+            return self.fall_to_logging(common, cx, "mode is logging");
+        }
+        self.peer.promise_anew(common, cx);
+        if common.state() == State::Holding && common.settings.mode == Mode::Async {
+            // They are answered, the queue keeps the order.
+            self.window.forget();
+            self.peer.transition(common, cx, State::Queuing, "the mode became async while the link was down");
+            return self.release_waiting(common, cx);
+        }
+        self.wait_as_the_mode_says(common, cx);
+        if common.state() == State::Holding {
+            self.peer.outbox.promise_from_here();
+        }
+        self.take_up_promise(common, cx);
+        self.try_autosync(common, cx);
+    }
+
+    /// Writers are being held: the new policy says for how long, from now on.
+    pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.window.forget();
+        match common.settings.policy {
+            Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
+            Policy::Hold(window) => {
+                let until = self.window.open(cx.now.mono, window);
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
+            }
+            Policy::Strict => {}
+        }
+    }
+
+    pub fn command_logging(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+        if common.role() != Role::Primary {
+            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
+        }
+        common.sb.held_in_logging();
+        self.peer.wanted.forget_orders();
+        self.fall_to_logging(common, cx, "the operator asked for logging");
+        let text = "writes are marked, not sent, until 'sync'".to_string();
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+    }
+
+    /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
+    /// what waits for that waits no longer. What is left of the sync stays marked.
+    pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.peer.outbox.syncs_in_stream() {
+            self.fall_to_logging(
+                common,
+                cx,
+                "the sync is cut short: it would take longer than a stop or a demotion waits",
+            );
+        }
+    }
+
+    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
+    pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
+        if !cx.may_sync {
+            self.peer.wanted.wait_for_turn(common, full);
+            if common.state() == State::Logging {
+                self.peer.transition(
+                    common,
+                    cx,
+                    State::Logging,
+                    "waiting for its turn: other groups of this node are syncing",
+                );
+            }
+            return false;
+        }
+        let full = self.peer.wanted.is_full(common) || full;
+        self.peer.wanted.order_full(common, full);
+        if !self.peer.outbox.is_apart() {
+            // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
+            self.fail_held(common, cx);
+            self.fall_to_logging(common, cx, "the operator asked for a sync");
+        }
+        if full {
+            self.peer.reconcile.ask_nothing(common, cx);
+            common.mark_everything(cx);
+        } else if self.reconcile(common, cx) {
+            self.peer.begin_sync(common, cx, false);
+        }
+        true
+    }
+}

@@ -1,0 +1,141 @@
+//! What the stream means for writers: whom a confirmation answers, who is held when the link is lost, who goes on.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::wire::Ack;
+use crate::peer::stream::Stream;
+use crate::peer::streaming::Lost;
+use crate::planted::{Fault, planted};
+use crate::primary::Primary;
+use crate::shared::marks::Mark;
+use crate::shared::write::Level;
+use crate::state::{Mode, Policy, State};
+
+impl Primary {
+    /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
+    pub fn ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if self.peer.outbox.goes_by_cuts() {
+            return self.cut_ack(common, cx, ack, recalls);
+        }
+        if !self.peer.confirm(common, cx, &ack, recalls) {
+            return;
+        }
+        self.release_acked(common, cx);
+        self.peer.go_on_confirmed(common, cx, &ack);
+        self.take_up_promise(common, cx);
+        self.release_blocked(common, cx);
+    }
+
+    pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(stream) = self.peer.outbox.stream() else { return };
+        while let Some((last, slot)) = self.waiters.first_for_peer() {
+            if !stream.has(common.slots.write(slot).level, last) {
+                break;
+            }
+            self.waiters.leave_peer();
+            common.slots.write(slot).remote_done = true;
+            common.finish(cx, slot);
+        }
+        self.end_window(common);
+    }
+
+    /// Once the group is in step and has all that was held, the next loss of the link opens a window of its own.
+    fn end_window(&mut self, common: &mut Common) {
+        let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
+        let back = self.peer.outbox.stream().map(Stream::catching_up_since);
+        if common.state() == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
+            self.window.forget();
+        }
+    }
+
+    /// Takes up the mode's promise once the backlog is small, and says so once it holds.
+    pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.state() == State::CatchingUp && self.peer.take_up_promise(common, cx) {
+            self.end_window(common);
+        }
+    }
+
+    /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
+    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        self.window.forget();
+        self.peer.end_stream(common, cx, why);
+    }
+
+    /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
+    pub fn fall_to_logging(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        if self.peer.outbox.streams() {
+            self.end_stream(common, cx, why);
+        }
+        self.drop_cut(common, cx);
+        self.peer.transition(common, cx, State::Logging, why);
+        if !self.waiters.nobody_waits_for_peer() {
+            cx.marks.hit(Mark::DegradeReleasedWriters);
+        }
+        self.release_waiting(common, cx);
+        self.release_blocked(common, cx);
+    }
+
+    /// Who waits for the peer waits for no more of it than the mode asks now, as slow as the peer may be.
+    pub fn wait_as_the_mode_says(&mut self, common: &mut Common, cx: &mut Cx) {
+        match common.settings.mode {
+            Mode::Async => self.release_waiting(common, cx),
+            Mode::Nearsync => {
+                let mut at = 0;
+                while let Some(slot) = self.waiters.for_peer_at(at) {
+                    at += 1;
+                    common.slots.write(slot).level = Level::Received;
+                    self.peer.outbox.numbers.stand_alone(common, cx, slot);
+                }
+                self.release_acked(common, cx);
+            }
+            Mode::Sync | Mode::Logging => {}
+        }
+    }
+
+    /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
+    pub fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+        while let Some(slot) = self.waiters.leave_peer() {
+            common.slots.write(slot).remote_done = true;
+            self.peer.outbox.numbers.stand_alone(common, cx, slot);
+            common.finish(cx, slot);
+        }
+    }
+
+    /// The session with the peer ended while this node is primary.
+    pub fn stream_lost(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+        match self.peer.link_lost(common, cx) {
+            Lost::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
+                return self.peer.transition(common, cx, State::Logging, why);
+            }
+            Lost::Nothing | Lost::Before => return,
+            Lost::Sync => return self.fall_to_logging(common, cx, why),
+            Lost::Stream => {}
+        }
+        if planted(Fault::AnsweredBeforeDegraded) {
+            self.release_waiting(common, cx);
+        }
+        let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
+        if holds && matches!(common.settings.mode, Mode::Sync | Mode::Nearsync) {
+            self.peer.outbox.promise_from_here();
+        }
+        match (common.settings.mode, common.settings.policy) {
+            (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),
+            (_, Policy::Degrade) => self.fall_to_logging(common, cx, why),
+            (_, Policy::Hold(window)) => {
+                let until = self.window.open(cx.now.mono, window);
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
+                self.peer.transition(common, cx, State::Holding, why);
+            }
+            (_, Policy::Strict) => self.peer.transition(common, cx, State::Holding, why),
+        }
+        self.check_waits(common, cx);
+    }
+
+    pub fn hold_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+        let holds = matches!(common.settings.policy, Policy::Hold(_));
+        if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
+            cx.marks.hit(Mark::HoldEnded);
+            self.fall_to_logging(common, cx, "the peer window ended");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Writers who wait, in their lines: for room in the queue, or for the peer.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::ids::Seq;
+use crate::primary::held_up::HeldUp;
+use crate::shared::slots::Slots;
+use crate::shared::time::Mono;
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    /// In write order.
+    for_peer: VecDeque<(Seq, u32)>,
+    /// In order of arrival.
+    for_room: VecDeque<u32>,
+    /// Writes that were asked for in this run.
+    came: u64,
+    held_up: HeldUp,
+}
+
+impl Waiters {
+    /// A write is asked for: its place in the order of arrival.
+    pub fn arrive(&mut self) -> u64 {
+        self.came += 1;
+        self.came
+    }
+
+    /// Nobody waits, and nobody is to be told that it is over.
+    pub fn is_quiet(&self) -> bool {
+        self.for_room.is_empty() && self.for_peer.is_empty() && !self.held_up.is_told()
+    }
+
+    // ---- for room --------------------------------------------------------------------------------------------------
+
+    pub fn nobody_waits_for_room(&self) -> bool {
+        self.for_room.is_empty()
+    }
+
+    pub fn count_for_room(&self) -> u64 {
+        self.for_room.len() as u64
+    }
+
+    pub fn first_for_room(&self) -> Option<u32> {
+        self.for_room.front().copied()
+    }
+
+    pub fn wait_for_room(&mut self, slots: &Slots, slot: u32) {
+        let came = slots.write_ref(slot).came();
+        let at = self.for_room.partition_point(|&other| slots.write_ref(other).came() < came);
+        self.for_room.insert(at, slot);
+    }
+
+    /// The first in line has room, or will have none.
+    pub fn leave_room(&mut self) -> Option<u32> {
+        self.for_room.pop_front()
+    }
+
+    /// A writer has waited for room, and need not any more, or failed.
+    pub fn was_blocked(&mut self, common: &mut Common, cx: &Cx, slot: u32) {
+        let since = common.slots.write(slot).since;
+        common.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
+        self.held_up.note(cx.now.mono, Some(since), &common.settings);
+    }
+
+    /// Since when the first writer in line waits for room.
+    pub fn waits_since(&self, common: &Common) -> Option<Mono> {
+        self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
+    }
+
+    // ---- for the peer ----------------------------------------------------------------------------------------------
+
+    pub fn nobody_waits_for_peer(&self) -> bool {
+        self.for_peer.is_empty()
+    }
+
+    pub fn wait_for_peer(&mut self, last: Seq, slot: u32) {
+        self.for_peer.push_back((last, slot));
+    }
+
+    /// The first in line, with its last number.
+    pub fn first_for_peer(&self) -> Option<(Seq, u32)> {
+        self.for_peer.front().copied()
+    }
+
+    /// The first in line has what it waits for, or waits no longer.
+    pub fn leave_peer(&mut self) -> Option<u32> {
+        self.for_peer.pop_front().map(|(_, slot)| slot)
+    }
+
+    /// Who stands there in the line.
+    pub fn for_peer_at(&self, at: usize) -> Option<u32> {
+        self.for_peer.get(at).map(|&(_, slot)| slot)
+    }
+
+    // ---- held up ---------------------------------------------------------------------------------------------------
+
+    /// The clock of those who are held up, and what it may show before the policy acts: for status.
+    pub fn held_up(&self, common: &Common, now: Mono) -> (Duration, Option<Duration>) {
+        self.held_up.shown(now, self.waits_since(common), &common.settings)
+    }
+
+    /// That clock, after a look at it.
+    pub fn look_at_held_up(&mut self, common: &Common, now: Mono) -> &mut HeldUp {
+        let oldest = self.waits_since(common);
+        self.held_up.note(now, oldest, &common.settings);
+        &mut self.held_up
+    }
+
+    /// People were told that writers are held up, and not yet that it is over.
+    pub fn was_held_up(&self) -> bool {
+        self.held_up.is_told()
+    }
+}
+
+/// The peer window: for how long writers are held whose peer is away.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerWindow {
+    until: Option<Mono>,
+}
+
+impl PeerWindow {
+    /// The next loss of the link opens one of its own.
+    pub fn forget(&mut self) {
+        self.until = None;
+    }
+
+    /// However often the link is lost until the group is in step again, it is one window. Its end.
+    pub fn open(&mut self, now: Mono, window: Duration) -> Mono {
+        *self.until.get_or_insert(now.plus(window))
+    }
+
+    pub fn is_over(&self, now: Mono) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Until when a writer who came at `since` waits.
+    pub fn end_for(&self, since: Mono, window: Duration) -> Mono {
+        self.until.unwrap_or(since.plus(window))
+    }
+}

@@ -1,0 +1,155 @@
+//! Writers who wait, for room in the queue or for the peer, and how long one of them may (design: policy and `wait_limit`);
+//! how long many may, each for less, is in `held_up.rs`.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::peer::stream::Stream;
+use crate::planted::{Fault, planted};
+use crate::primary::Primary;
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::shared::time::Mono;
+use crate::state::{Mode, Policy, State};
+use crate::{IoError, Output, limits};
+
+impl Primary {
+    /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
+    pub fn check_waits(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.check_blocked(common, cx);
+        self.check_held_up(common, cx);
+        if let Some((_, slot)) = self.waiters.first_for_peer() {
+            let since = common.slots.write(slot).since;
+            self.wait_limit_reached(common, cx, since);
+        }
+        if !self.waiters.is_quiet() {
+            common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+        }
+    }
+
+    fn check_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(slot) = self.waiters.first_for_room() else { return };
+        let since = common.slots.write(slot).since;
+        if common.state() == State::Queuing {
+            cx.marks.hit(Mark::QueueFullLinkDown);
+            return self.fall_to_logging(common, cx, &common.what_is_full("and the link is down"));
+        }
+        if self.peer.waits_in_vain(common) {
+            return self.give_up_session(
+                common,
+                cx,
+                &common.what_is_full("and the peer has not answered since it stalled"),
+            );
+        }
+        let silent = cx.peer.silent_for(cx.now.mono);
+        if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+            cx.marks.hit(Mark::QueueFullPeerSilent);
+            return self.give_up_session(common, cx, &common.what_is_full("and the peer is silent"));
+        }
+        self.wait_limit_reached(common, cx, since);
+    }
+}
+
+impl Common {
+    fn what_is_full(&self, and: &str) -> String {
+        let short = self.memory.is_short();
+        format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
+    }
+}
+
+impl Primary {
+    fn wait_limit_reached(&mut self, common: &mut Common, cx: &mut Cx, since: Mono) {
+        if cx.now.mono.since(since) < common.settings.wait_limit {
+            return;
+        }
+        cx.marks.hit(Mark::WaitLimitTripped);
+        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        let wait_limit = common.settings.wait_limit;
+        match common.settings.policy {
+            Policy::Strict if promises => self.fail_overdue(common, cx),
+            Policy::Hold(_) if promises && common.state() == State::Holding => {}
+            // A peer that is back within the window gets its time to confirm.
+            Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
+            _ => self.end_long_wait(common, cx),
+        }
+    }
+
+    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
+    fn end_long_wait(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some((cause, why)) = self.peer.waited_for_ourselves(common, cx) else {
+            return self.give_up_session(common, cx, "a write waited longer than wait_limit");
+        };
+        self.fall_to_logging(common, cx, why);
+        self.peer.pause(cx.now.mono, cause);
+        common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+    }
+
+    /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
+    fn fail_overdue(&mut self, common: &mut Common, cx: &mut Cx) {
+        let now = cx.now.mono;
+        let limit = common.settings.wait_limit;
+        while let Some((_, slot)) = self.waiters.first_for_peer() {
+            if now.since(common.slots.write(slot).since) < limit {
+                break;
+            }
+            self.waiters.leave_peer();
+            cx.marks.hit(Mark::StrictFailedWrite);
+            common.fail_write(cx, slot);
+        }
+        // Those behind them may have what they wait for.
+        self.release_acked(common, cx);
+        while let Some(slot) = self.waiters.first_for_room() {
+            if now.since(common.slots.write(slot).since) < limit {
+                break;
+            }
+            self.waiters.leave_room();
+            self.waiters.was_blocked(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
+        }
+    }
+
+    /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
+    pub fn fail_held(&mut self, common: &mut Common, cx: &mut Cx) {
+        // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
+        // may have changed since.
+        let promised = self.peer.outbox.stream().is_some_and(Stream::is_promised);
+        let held = promised || !self.waiters.nobody_waits_for_peer() || common.state() == State::Holding;
+        if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
+            self.fail_waiting(common, cx);
+        }
+    }
+
+    /// Everyone who waits is told that the outcome is unknown.
+    pub fn fail_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.fail_cold(common, cx);
+        while let Some(slot) = self.waiters.leave_peer() {
+            common.fail_write(cx, slot);
+        }
+        while let Some(slot) = self.waiters.leave_room() {
+            self.waiters.was_blocked(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
+        }
+    }
+}
+
+impl Common {
+    /// A write that has neither a number nor a range.
+    pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
+        if let Some(Op::Write(op)) = self.slots.take(slot) {
+            assert!(op.stage().waits(), "a write with a number has its own way to fail");
+            cx.reply(op.id, Err(IoError::Io));
+        }
+    }
+
+    fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        op.remote_done = true;
+        if !core::mem::replace(&mut op.answered, true) {
+            cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });
+        }
+        self.finish(cx, slot);
+    }
+}

@@ -1,0 +1,346 @@
+//! A write's life on the primary, as a straight line ([`WriteStage`] names where it stands, [`Primary::go_on`] takes it further):
+//!
+//! ```text
+//! Arrived   -> is there room in the queue?              else ForRoom    until confirmations or memory free some
+//!           -> is its range free?                       else ForRange   until who holds it gives it back
+//!           -> would a crash find it?                   else ForRecord  until the log or the stored bits say so
+//!           -> does a cut still need what stands there? then ForRange, or ForMemory, until that is saved
+//!           -> number, bits, queue: Writing             the local write, beside the stream
+//!           -> FUA with more in the cache?              then Flushing
+//!           -> Here                                     answered once the peer has it as well, as far as the mode asks
+//! ```
+//! It has its numbers in one moment only, behind all that it may have to wait for: what waits holds up nobody's order.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::ids::*;
+use crate::peer::outbox::Numbered;
+use crate::planted::{Fault, planted};
+use crate::primary::Primary;
+use crate::records::record::AfterSuper;
+use crate::shared::flushes::{FlushWaiter, Who};
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::shared::volume::Conflict;
+use crate::shared::write::{Level, What, WriteOp, WriteStage};
+use crate::state::{Broken, Mode, State};
+use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
+
+impl Primary {
+    pub fn local_flush_done(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
+        let ok = ok || planted(Fault::FailedFlushIgnored);
+        let (through, waiters) = common.volumes.of(id).flushes.ended(ok);
+        if !ok {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
+            common.sb.caches_lost();
+            common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
+            return Err(Broken::VolumeFlush);
+        }
+        let unrecorded = |waiter: &FlushWaiter| common.volumes[usize::from(id.0)].flushes.needs_record(waiter);
+        let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
+        for waiter in plain {
+            common.flush_answer(cx, waiter, true);
+        }
+        if !recorded.is_empty() {
+            common.record_flush(cx, id, through, recorded);
+        }
+        if common.volumes.of(id).flushes.has_next() {
+            self.peer.outbox.numbers.begin_flush(common, cx, id);
+        }
+        self.peer.outbox.numbers.begin_late_flush(common, cx, id);
+        // The timer may have met this flush, which does not cover what was written beside it.
+        self.peer.outbox.numbers.want_flush_for_bits(common, cx, id);
+        self.peer.outbox.clear_bits(common, cx);
+        self.take_up_promise(common, cx);
+        self.peer.tell_of_flush(common, cx);
+        Ok(())
+    }
+}
+
+impl Primary {
+    /// A client asks for something.
+    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
+        if !self.peer.serves(common) || broken {
+            return cx.reply(id, Err(IoError::Io));
+        }
+        let now = cx.now.mono;
+        let op = match request {
+            Request::Flush => return self.peer.outbox.numbers.request_flush(common, cx, volume, id),
+            Request::Write { offset, length, buf, fua } => WriteOp::data(id, volume, offset, length, buf, fua, now),
+            Request::Zero { offset, length, no_hole, fua } => {
+                WriteOp::zero(id, volume, offset, length, no_hole, fua, now)
+            }
+        };
+        let came = self.waiters.arrive();
+        let slot = common.slots.insert(Op::Write(op.arrives(came)));
+        self.go_on(common, cx, slot);
+    }
+
+    /// A write goes on from the stage it is in: what it waited for may be there. Who finds that out has taken it out of its line.
+    pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let stage = common.slots.write(slot).stage();
+        match stage {
+            WriteStage::Arrived => self.take_room(common, cx, slot),
+            WriteStage::ForRoom => {
+                self.waiters.was_blocked(common, cx, slot);
+                self.go_for_range(common, cx, slot);
+            }
+            WriteStage::ForRange => {
+                self.peer.outbox.unreserve(common, slot);
+                self.take_range(common, cx, slot);
+            }
+            WriteStage::ForRecord => {
+                self.peer.outbox.unreserve(common, slot);
+                self.go_hot_in_its_room(common, cx, slot);
+            }
+            WriteStage::ForMemory => {
+                self.peer.outbox.unreserve(common, slot);
+                self.go_for_range(common, cx, slot);
+            }
+            WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
+        }
+    }
+
+    /// It has arrived: those who wait for room are before it.
+    fn take_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        if self.waiters.nobody_waits_for_room() && self.peer.outbox.has_room(common, cx, slot) {
+            return self.go_for_range(common, cx, slot);
+        }
+        if self.peer.outbox.streams() && self.peer.outbox.syncs() {
+            self.turn_to_cuts(common, cx);
+            return self.go_for_range(common, cx, slot);
+        }
+        cx.marks.hit(Mark::QueueFullWaited);
+        self.wait_for_room(common, cx, slot);
+    }
+
+    /// In order of arrival: before those who came after it.
+    pub fn wait_for_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        common.slots.write(slot).enter(WriteStage::ForRoom);
+        self.waiters.wait_for_room(&common.slots, slot);
+        self.check_waits(common, cx);
+    }
+
+    /// A write that has its room goes for its range.
+    fn go_for_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        let (volume, offset, length) = (op.volume, op.offset, op.length);
+        match common.volumes.of(volume).conflict(offset, length) {
+            None => self.take_range(common, cx, slot),
+            Some(conflict) => {
+                cx.marks.hit(match conflict {
+                    Conflict::Write => Mark::OverlapWaited,
+                    Conflict::Resync => Mark::WriteWaitedForResync,
+                });
+                if planted(Fault::NumberedAfterAnswer) {
+                    common.answer_early(cx, slot);
+                }
+                self.peer.outbox.wait_for_range(common, slot, offset, length);
+            }
+        }
+    }
+
+    /// Lets blocked writers in while there is room.
+    pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
+        while let Some(slot) = self.waiters.first_for_room() {
+            if common.has_failed() || !self.peer.outbox.has_room(common, cx, slot) {
+                return;
+            }
+            self.waiters.leave_room();
+            if planted(Fault::WaiterForgotten) {
+                continue;
+            }
+            self.go_on(common, cx, slot);
+        }
+    }
+
+    // ---- admission -------------------------------------------------------------------------------------------------
+
+    /// Ranges were freed: those who waited for them go on, in order of arrival.
+    pub fn wake_range_waiters(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId) {
+        if !common.volumes.of(volume).begins_waking() {
+            // One of them gave its range back at once: it is not for each to wake the next.
+            return;
+        }
+        while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
+            if matches!(common.slots.get(slot), Some(Op::Write(_))) {
+                self.go_on(common, cx, slot);
+            } else {
+                self.peer.outbox.admit_waiting_read(common, cx, slot);
+            }
+        }
+        common.volumes.of(volume).ends_waking();
+    }
+
+    pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+        self.peer.outbox.numbers.watch_clock(common, cx);
+        if self.saves_for_cut(common, cx, slot) {
+            return;
+        }
+        let op = common.slots.write(slot).clone();
+        let Numbered { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
+        let streamed = part_bytes.is_some();
+        let volume = common.volumes.of(op.volume);
+        volume.mark_write(op.offset, op.length, last, streamed);
+        volume.keep(op.offset, op.length, last, streamed);
+        volume.number(slot, first);
+        let stored = common.slots.write(slot);
+        (stored.first, stored.last, stored.level) = (first, last, level);
+        stored.enter(WriteStage::Writing);
+        if level > Level::Local {
+            stored.remote_done = false;
+            self.waiters.wait_for_peer(last, slot);
+            common.set_timer(cx, GroupTimer::Waits, common.settings.wait_limit.min(Duration::from_secs(1)));
+        }
+        common.counters.writes += 1;
+        common.counters.written_bytes += op.length;
+        if cx.trace {
+            let part_bytes = part_bytes.unwrap_or(op.length);
+            cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
+        }
+        common.write_locally(cx, slot, &op, level);
+    }
+
+    // ---- completion ------------------------------------------------------------------------------------------------
+
+    pub fn write_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
+        let op = common.slots.write(slot).clone();
+        let volume = common.volumes.of(op.volume);
+        volume.release(slot);
+        common.activity.unpin(&op.pins);
+        let record = common.flush_record_due(op.volume);
+        let volume = common.volumes.of(op.volume);
+        // What a flush under way covers is not durable before that flush ends.
+        let others_unflushed =
+            volume.flushes.unflushed_bytes() > 0 || volume.flushes.is_under_way() || record > Seq::NONE;
+        let durable = op.fua || op.level == Level::Durable;
+        // One that failed may have left a part of itself in a cache.
+        if !durable || result.is_err() {
+            volume.flushes.wrote(op.length);
+        }
+        match result {
+            Ok(()) => {
+                common.slots.write(slot).enter(WriteStage::Here);
+                if op.fua && others_unflushed {
+                    self.peer.outbox.numbers.flush_write(common, cx, slot, op.volume);
+                }
+            }
+            Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
+        }
+        // Before others go on: one that finds no room has all looked at who wait for the peer, and this one may be overdue.
+        common.finish(cx, slot);
+        self.wake_range_waiters(common, cx, op.volume);
+        self.take_up_promise(common, cx);
+        self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
+        self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
+        if !common.activity.cold.is_empty() {
+            self.pump_activity(common, cx);
+        }
+    }
+}
+
+impl Common {
+    /// Only ever planted.
+    fn answer_early(&mut self, cx: &mut Cx, slot: u32) {
+        let op = self.slots.write(slot);
+        op.answered = true;
+        cx.reply(op.id, Ok(()));
+    }
+
+    /// A write that has no number yet lets go of its range and of its place in the activity log.
+    pub fn give_back_range(&mut self, slot: u32) {
+        let op = self.slots.write(slot);
+        let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
+        self.activity.unpin(&pins);
+        self.volumes.of(volume).release(slot);
+    }
+
+    fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
+        let token = Token::new(self.id(), slot);
+        let store = Store::Volume(self.id(), op.volume);
+        let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
+        cx.out.push_back(match &op.what {
+            What::Data(buf) => Output::Write {
+                token,
+                store,
+                offset: op.offset,
+                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
+                durable,
+                waits_for_peer: level > Level::Local,
+            },
+            What::Zero { no_hole } => {
+                Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }
+            }
+        });
+    }
+
+    /// Answers the writer when here and there is done what its mode asks, and forgets the write.
+    pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
+        let broken = self.has_failed();
+        let op = self.slots.write(slot);
+        if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
+            return;
+        }
+        let (id, result) = (op.id, op.failed.map_or(if broken { Err(IoError::Io) } else { Ok(()) }, Err));
+        if !core::mem::replace(&mut op.answered, true) {
+            cx.reply(id, result);
+        }
+        if self.slots.write(slot).remote_done {
+            self.slots.take(slot);
+        }
+    }
+
+    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
+    /// every acknowledged write: a pull brings it back, and nothing is due.
+    pub fn flush_record_due(&self, id: VolumeId) -> Seq {
+        let both_have_it = self.state() == State::Replicating && self.settings.mode == Mode::Sync;
+        if both_have_it || planted(Fault::FlushPointNotRecorded) {
+            Seq::NONE
+        } else {
+            self.volumes[usize::from(id.0)].record_due()
+        }
+    }
+
+    /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
+    fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        cx.marks.hit(Mark::FlushPointRecorded);
+        self.sb.flushed(volume, through);
+        self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
+    }
+
+    pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+        let volume = self.volumes.of(id);
+        volume.flushes.recorded(through);
+        volume.forget_kept(through);
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, true);
+        }
+    }
+
+    /// What a failed flush lost is on record, or cannot be: its waiters are told.
+    pub fn flush_failed(&mut self, cx: &mut Cx, waiters: Vec<FlushWaiter>) {
+        for waiter in waiters {
+            self.flush_answer(cx, waiter, false);
+        }
+    }
+
+    pub fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
+        let result = if ok { Ok(()) } else { Err(IoError::Io) };
+        match waiter.who {
+            Who::Request(id) => cx.reply(id, result),
+            Who::Engine => {}
+            Who::Write(slot) => {
+                let op = self.slots.write(slot);
+                op.enter(WriteStage::Here);
+                op.failed = op.failed.or(result.err());
+                self.finish(cx, slot);
+            }
+        }
+    }
+}

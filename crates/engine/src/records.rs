@@ -1,0 +1,8 @@
+//! What a node has on record of a group: superblock, activity log, bitmap.
+
+pub mod activity;
+pub mod bits;
+pub mod doubt;
+pub mod record;
+pub mod said;
+pub mod start;

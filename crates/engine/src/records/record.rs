@@ -1,0 +1,222 @@
+//! The superblock's updates: one in flight at a time, and what goes on once one is durable.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::context::Cx;
+use crate::formats::cell::RELIED_ON_FROM;
+use crate::formats::identity::{Identity, Role};
+use crate::formats::superblock::Superblock;
+use crate::formats::undo::Undo;
+use crate::ids::*;
+use crate::shared::flushes::FlushWaiter;
+use crate::shared::promotion::PromotionAnswer;
+use crate::shared::slots::{Op, Slots};
+use crate::shared::time::Wall;
+use crate::state::Broken;
+use crate::{Bytes, CommandResult, Output, Store};
+
+/// What goes on once a superblock update is durable.
+#[derive(Debug)]
+pub(crate) enum AfterSuper {
+    Ready,
+    SyncReady {
+        number: u64,
+    },
+    Applied {
+        upto: Seq,
+        wall: Wall,
+    },
+    Promoted {
+        id: CommandId,
+        answer: PromotionAnswer,
+    },
+    Demoted {
+        id: CommandId,
+        text: String,
+        warn: bool,
+    },
+    Answer {
+        id: CommandId,
+        result: CommandResult,
+    },
+    /// The rollback point is given up.
+    PointGone {
+        answer: Option<(CommandId, String)>,
+    },
+    /// The rollback point was found damaged.
+    PointDamaged,
+    RollingBack,
+    RollbackGivenUp,
+    FlushRecorded {
+        volume: VolumeId,
+        through: Seq,
+        waiters: Vec<FlushWaiter>,
+    },
+    FlushFailed {
+        waiters: Vec<FlushWaiter>,
+    },
+    NewGeneration,
+    ReplayCounted,
+    Settled,
+    ServedInDoubt,
+    /// The export waits for its operator, who is `told` why.
+    StaysClosed {
+        told: Option<String>,
+    },
+    Stopped,
+}
+
+/// Superblock updates, one in flight at a time. What they say is changed in `said`; whoever changes it saves it.
+#[derive(Debug, Default)]
+pub(crate) struct SuperWriter {
+    pub(super) current: Superblock,
+    /// Who this node is on record. The peer is told of no role before.
+    durable: Identity,
+    writing: Identity,
+    in_flight: bool,
+    dirty: bool,
+    /// That a flush failed is still to be recorded.
+    lost_caches: bool,
+    /// What follows, and from which update.
+    after: Vec<(u64, AfterSuper)>,
+    /// What the last update says of [`SuperWriter::durable_batches`].
+    counted: (u64, u64),
+}
+
+impl SuperWriter {
+    /// What stood on record when this run began.
+    pub fn take_up(&mut self, current: Superblock, durable: Identity) {
+        (self.current, self.durable) = (current, durable);
+    }
+
+    pub fn durable(&self) -> Identity {
+        self.durable
+    }
+
+    pub fn is_writing(&self) -> bool {
+        self.in_flight
+    }
+
+    /// That a flush failed is not on record yet.
+    pub fn has_lost_caches(&self) -> bool {
+        self.lost_caches
+    }
+
+    /// Something of this kind follows from an update that is not durable yet.
+    pub fn awaits(&self, kind: impl Fn(&AfterSuper) -> bool) -> bool {
+        self.after.iter().any(|(_, then)| kind(then))
+    }
+
+    pub fn forget(&mut self, kind: impl Fn(&AfterSuper) -> bool) {
+        self.after.retain(|(_, then)| !kind(then));
+    }
+
+    /// The next update that anything may follow from.
+    fn next_relied_on(&self) -> u64 {
+        (self.current.update + 1).max(RELIED_ON_FROM)
+    }
+
+    /// Writes the superblock as it is now; `then` follows once it is durable.
+    pub fn save(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx, then: Option<AfterSuper>) {
+        // An update in flight carries the older content: this one lands with the next.
+        then.into_iter().for_each(|then| self.after_next_save(then));
+        if self.in_flight {
+            self.dirty = true;
+        } else {
+            self.write(undo, slots, cx);
+        }
+    }
+
+    /// As [`SuperWriter::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
+    /// update which the device confirmed and never wrote takes nothing back (P9).
+    pub fn save_in_both_slots(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx, then: AfterSuper) {
+        self.after.push((self.next_relied_on() + 1, then));
+        self.save(undo, slots, cx, None);
+    }
+
+    /// `then` follows once the next update is durable; the caller saves.
+    pub fn after_next_save(&mut self, then: AfterSuper) {
+        self.after.push((self.next_relied_on(), then));
+    }
+
+    fn write(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx) {
+        let point = &mut self.current.rollback_point;
+        if point.id != 0 && undo.mark() == Some(point.id) {
+            point.batches = undo.durable_batches();
+            point.reserved_bytes = undo.reserved_bytes();
+        }
+        self.counted = self.durable_batches(undo);
+        self.writing = self.current.identity;
+        self.current.update += 1;
+        (self.in_flight, self.dirty) = (true, false);
+        let token = slots.start(Op::Superblock);
+        cx.out.push_back(Output::Write {
+            token,
+            store: Store::Superblock(slots.group()),
+            offset: self.current.slot_offset(),
+            parts: alloc::vec![Bytes::Meta(self.current.encode())],
+            durable: true,
+            waits_for_peer: false,
+        });
+    }
+
+    /// An update's write has ended; true if it takes back what the peer was told of this node's role.
+    pub fn written(&mut self, ok: bool) -> Result<bool, Broken> {
+        self.in_flight = false;
+        if !ok {
+            // Its slot may be torn: should anything be written after it, then there again, and not over what is whole.
+            self.current.update += 1;
+            return Err(Broken::Superblock);
+        }
+        self.lost_caches &= self.dirty;
+        let told = self.durable;
+        if !self.waits_for_the_other_slot() {
+            self.durable = self.writing;
+        }
+        Ok(told.role != self.durable.role)
+    }
+
+    /// What follows from the update that is durable now; the next one is written if anything waits for it.
+    pub fn followers(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx) -> Vec<AfterSuper> {
+        let durable = self.current.update;
+        let (now, later): (Vec<_>, Vec<_>) =
+            core::mem::take(&mut self.after).into_iter().partition(|(at, _)| *at <= durable);
+        self.after = later;
+        if self.dirty || durable < RELIED_ON_FROM || !self.after.is_empty() {
+            self.write(undo, slots, cx);
+        }
+        now.into_iter().map(|(_, then)| then).collect()
+    }
+
+    /// All that waits for an update, whether that will ever be durable or not.
+    pub fn take_followers(&mut self) -> Vec<AfterSuper> {
+        core::mem::take(&mut self.after).into_iter().map(|(_, then)| then).collect()
+    }
+
+    /// Of the journal and of the undo store, as the next update will count them.
+    fn durable_batches(&self, undo: &Undo) -> (u64, u64) {
+        let point = self.current.rollback_point.id;
+        let saves = point != 0 && undo.mark() == Some(point);
+        (self.current.confirmed_ordinal, if saves { undo.durable_batches() } else { 0 })
+    }
+
+    pub fn counts_too_few(&self, undo: &Undo) -> bool {
+        self.counted != self.durable_batches(undo)
+    }
+
+    /// A role that stands in one slot may still be taken back.
+    fn waits_for_the_other_slot(&self) -> bool {
+        let durable = self.current.update;
+        let takes_role = |then: &AfterSuper| matches!(then, AfterSuper::Demoted { .. } | AfterSuper::Promoted { .. });
+        self.after.iter().any(|(at, then)| *at > durable && takes_role(then))
+    }
+
+    /// What the caches held may be lost, as after a power loss: the next start treats it so.
+    pub fn caches_lost(&mut self) {
+        if self.current.identity.role == Role::Primary && self.current.boot != 0 {
+            self.current.boot = 0;
+            self.lost_caches = true;
+        }
+    }
+}

@@ -1,0 +1,635 @@
+//! Records are taken up: superblock, dirty regions and activity log are read, or made for a new group; at the end this run is recorded.
+
+use crate::context::Cx;
+use crate::formats::bitmap::{BitmapCell, REGIONS_PER_CELL};
+use crate::formats::cell::{CELL_BYTES, Head, RELIED_ON_FROM, Rejected};
+use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::formats::superblock::{RollbackPoint, Superblock};
+use crate::formats::undo::Undo;
+use crate::formats::{bitmap, cell, journal, superblock, undo};
+use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::limits::REGION_BYTES;
+use crate::planted::{Fault, planted};
+use crate::records::activity;
+use crate::records::activity::{Activity, ActivityCell};
+use crate::records::bits::{AfterBits, BitmapWriter, Bits, regions_of};
+use crate::records::record::{AfterSuper, SuperWriter};
+use crate::shared::lifecycle::{Beside, Lifecycle, StartStage};
+use crate::shared::marks::Mark;
+use crate::shared::size::Exactly;
+use crate::shared::slots::{Op, Slots};
+use crate::shared::volume::Volume;
+use crate::shared::volumes::Volumes;
+use crate::state::Broken;
+use crate::{Event, GroupConfig, IoDone, IoError, Output, Store};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Cells of the bitmap read at once: 1 MiB.
+const CELLS_PER_READ: usize = 64;
+
+/// Why a group cannot be taken up: which of its stores stands in the way, and what is to be done about it.
+#[derive(Debug)]
+pub(crate) struct CannotStart {
+    broken: Broken,
+    why: String,
+}
+
+impl CannotStart {
+    pub fn new(broken: Broken, why: impl Into<String>) -> CannotStart {
+        CannotStart { broken, why: why.into() }
+    }
+
+    /// Which part of the group it is, and what people are told.
+    pub fn told(self) -> (Broken, String) {
+        (self.broken, self.why)
+    }
+
+    pub fn unreadable(broken: Broken, what: &str) -> CannotStart {
+        CannotStart::new(
+            broken,
+            format!("{what} cannot be read; see the kernel log for the disk of the state directory"),
+        )
+    }
+}
+
+/// The records of a group while it is taken up, with what they tell of.
+pub(crate) struct Start<'a> {
+    pub node: NodeId,
+    pub config: &'a GroupConfig,
+    pub lifecycle: &'a mut Lifecycle,
+    pub sb: &'a mut SuperWriter,
+    pub bitmap: &'a mut BitmapWriter,
+    pub activity: &'a mut Activity,
+    pub volumes: &'a mut Volumes,
+    pub slots: &'a mut Slots,
+    pub undo: &'a Undo,
+}
+
+impl Start<'_> {
+    fn bits(&mut self) -> Bits<'_> {
+        Bits {
+            head: Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() },
+            writer: self.bitmap,
+            activity: self.activity,
+            volumes: self.volumes,
+            slots: self.slots,
+            config: self.config.activity,
+            confirmed: self.sb.current.confirmed,
+        }
+    }
+
+    /// Empties the activity log for the run whose incarnation is recorded next.
+    pub fn reset_activity(&mut self, cx: &mut Cx) {
+        let run = Incarnation(self.sb.current.identity.incarnation.0 + 1);
+        self.bits().reset_activity(cx, run);
+    }
+
+    /// A read or flush of the start completed.
+    pub fn read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+        let Some(stage) = self.lifecycle.stage() else { return Ok(()) };
+        match stage {
+            StartStage::Settling { entropy, boot, .. } => {
+                let done = self.lifecycle.one_done();
+                if result.is_err() {
+                    let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
+                    return Err(CannotStart::new(Broken::Superblock, why));
+                } else if done {
+                    self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
+                    read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
+                }
+                Ok(())
+            }
+            StartStage::Superblocks { entropy, boot } => match result {
+                Ok(IoDone::Meta(bytes)) => self.superblocks_read(cx, &bytes, entropy, boot),
+                _ => Err(CannotStart::unreadable(Broken::Superblock, "the superblock")),
+            },
+            StartStage::Blank { entropy, boot, beside } => self.beside_read(cx, result, beside, (entropy, boot)),
+            StartStage::Wipe { .. } => {
+                let done = self.lifecycle.one_done();
+                if result.is_err() {
+                    let why = "the group's files could not be written; see the kernel log";
+                    return Err(CannotStart::new(Broken::Bits, why));
+                } else if done {
+                    self.lifecycle.enter_stage(StartStage::StoringBits);
+                    self.bits().save_all(cx, AfterBits::Started);
+                }
+                Ok(())
+            }
+            StartStage::Bitmap { .. } | StartStage::Activity => match result {
+                Ok(IoDone::Meta(bytes)) => self.bits_read(cx, &bytes),
+                _ => Err(CannotStart::unreadable(Broken::Bits, "the bitmap or the activity log")),
+            },
+            StartStage::Flush { .. } => {
+                let done = self.lifecycle.one_done();
+                if result.is_err() {
+                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
+                } else if done {
+                    self.record(cx);
+                }
+                Ok(())
+            }
+            StartStage::Idle
+            | StartStage::Undo
+            | StartStage::Replay
+            | StartStage::Recording
+            | StartStage::StoringBits
+            | StartStage::EmptyingLog => {
+                unreachable!("nothing was asked for")
+            }
+        }
+    }
+
+    fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) -> Result<(), CannotStart> {
+        let read = superblock::read(bytes, self.config.tag);
+        if let Ok(read) = &read
+            && read.damaged > 0
+        {
+            let note = "a copy of the superblock is damaged or was torn; its twin or the other slot counts";
+            cx.event(self.config.id, Event::Note(note.into()));
+        }
+        match read.map(|read| read.found) {
+            Ok(Some(found)) => self.known_group(cx, found, boot),
+            // New, unless what stands beside it says otherwise.
+            Ok(None) => {
+                self.look_beside(cx, Beside::Log, (entropy, boot));
+                Ok(())
+            }
+            Err(superblock::Rejected::Astray) => Err(CannotStart::new(
+                Broken::Superblock,
+                "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
+                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
+                     remove the group's state directory here and sync in full from the other node",
+            )),
+            Err(superblock::Rejected::VersionUnknown(version)) => {
+                Err(CannotStart::new(Broken::Superblock, other_version("superblock", version, superblock::VERSION)))
+            }
+            Err(superblock::Rejected::Foreign) => Err(CannotStart::new(
+                Broken::Superblock,
+                "the superblock in the state directory belongs to another cluster or group: give this group its own state \
+                     directory back, or undo a renaming of cluster or group",
+            )),
+            Err(_) => Err(CannotStart::new(
+                Broken::Superblock,
+                "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
+                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
+                 other node",
+            )),
+        }
+    }
+
+    fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) -> Result<(), CannotStart> {
+        if (found.node, found.peer) == (self.config.peer, self.node) {
+            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
+        }
+        let current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        self.sb.take_up(current, found.identity);
+        self.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
+        self.volumes.take_up_sizes(&found.sizes);
+        self.take_up_confirmed(found.confirmed);
+        self.put_run_in_doubt(&found, boot);
+        let changed = found.clean && self.volumes.iter().any(|v| v.changed_outside());
+        if changed {
+            let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
+            cx.event(self.config.id, Event::Note(note.into()));
+            self.changed_behind_our_back(found.identity.role);
+        }
+        self.read_bitmap(cx, 0);
+        Ok(())
+    }
+
+    /// A first start that was cut short leaves no log but of the first run, no bits but those it began with, and no batch.
+    fn beside_read(
+        &mut self,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+        beside: Beside,
+        (entropy, boot): (u64, u128),
+    ) -> Result<(), CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            let why = "what stands beside a blank superblock cannot be read; see the kernel log for the disk of the state directory";
+            return Err(CannotStart::new(Broken::Bits, why));
+        };
+        let tag = self.config.tag;
+        let (file, lived) = match beside {
+            Beside::Log => ("activity log", log_lived(tag, &bytes)),
+            Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
+            Beside::Journal => ("journal", journal::Index::decode(&bytes).is_some_and(|index| index.tag == tag)),
+        };
+        if lived {
+            let why = format!(
+                "the superblock is blank, and the {file} beside it says that this group has lived: restore the file, or remove the \
+                 group's state directory here and sync in full from the other node"
+            );
+            return Err(CannotStart::new(Broken::Superblock, why));
+        }
+        match beside {
+            Beside::Log => self.look_beside(cx, Beside::Bits, (entropy, boot)),
+            Beside::Bits => self.look_beside(cx, Beside::Journal, (entropy, boot)),
+            Beside::Journal => self.new_group(cx, entropy, boot),
+        }
+        Ok(())
+    }
+
+    fn bits_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
+        match self.lifecycle.stage() {
+            Some(StartStage::Bitmap { next }) => {
+                for (index, bytes) in (next..).zip(bytes.chunks(CELL_BYTES as usize)) {
+                    self.bitmap_cell_read(cx, index, bytes)?;
+                }
+                let next = (next + CELLS_PER_READ).min(self.bitmap.count());
+                if next < self.bitmap.count() {
+                    self.read_bitmap(cx, next);
+                    return Ok(());
+                }
+                // Cells tell it of a whole device. One that is lost, or is looked for elsewhere since another volume grew, tells nothing.
+                if let Some((id, before_bytes)) = self.volumes.recorded_beyond_device(&self.sb.current.sizes) {
+                    return Err(self.volume_shrank(id, before_bytes));
+                }
+                self.lifecycle.enter_stage(StartStage::Activity);
+                let length = activity::file_bytes(self.config.activity) as u32;
+                read_meta(self.slots, cx, Store::Activity(self.config.id), 0, length);
+                Ok(())
+            }
+            _ => self.activity_read(cx, bytes),
+        }
+    }
+
+    /// False: the start failed.
+    fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> Result<(), CannotStart> {
+        let (id, cell) = self.bitmap.place(index);
+        let choice = cell::choose(bitmap::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+        let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
+        let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
+        match read {
+            Err(Rejected::VersionUnknown(version)) => {
+                return Err(CannotStart::new(Broken::Bits, other_version("bitmap", version, bitmap::VERSION)));
+            }
+            Ok((_, found)) if self.is_of_a_larger_volume(&found) => {
+                return Err(self.volume_shrank(found.volume, found.volume_bytes));
+            }
+            Ok((head, found)) if fits(&found) && !choice.in_doubt => {
+                self.bitmap.found(index, head.update);
+                if choice.damaged > 0 {
+                    self.copy_lost(cx, index, id);
+                }
+                self.take_up_cell(&found);
+                if choice.damaged == 0 {
+                    self.volumes.of(id).stored.set_cell(cell, &found.words);
+                }
+            }
+            read => {
+                // The next update goes over the slot that is left: torn, it leaves neither, and not what is older than the lost. Beside a
+                // first update nothing was lost: the blank slot is written as well before anything follows from it.
+                self.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
+                if let Ok((_, found)) = &read
+                    && !choice.in_doubt
+                {
+                    self.take_up_moved_cell(index, found);
+                }
+                if !self.nothing_stood_there(index) {
+                    self.cell_lost(cx, id, cell);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 21: nothing is taken up over a volume that lost its end.
+    fn volume_shrank(&self, id: VolumeId, before_bytes: u64) -> CannotStart {
+        let why = format!(
+            "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
+             touched",
+            id.0 + 1,
+            Exactly(self.volumes.device_bytes(id)),
+            Exactly(before_bytes)
+        );
+        CannotStart::new(Broken::VolumeShrank, why)
+    }
+
+    fn activity_read(&mut self, cx: &mut Cx, bytes: &[u8]) -> Result<(), CannotStart> {
+        let mut extents = Vec::new();
+        let mut whole = true;
+        for (index, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate().take(self.activity.cells()) {
+            let choice = cell::choose(activity::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
+            let read = choice.newest.and_then(|(head, body)| Ok((head, ActivityCell::decode(body)?)));
+            match &read {
+                Err(Rejected::VersionUnknown(version)) => {
+                    let why = other_version("activity log", *version, activity::VERSION);
+                    return Err(CannotStart::new(Broken::Bits, why));
+                }
+                Ok((_, found)) if self.is_of_a_later_run(found) => {
+                    return Err(superblock_is_older("activity log", found.incarnation, &self.sb.current));
+                }
+                _ => {}
+            }
+            whole &= read.is_ok() && !choice.in_doubt;
+            if let Ok((head, found)) = read {
+                self.activity.found(index, head.update);
+                self.take_up_confirmed(found.confirmed);
+                extents.extend(found.extents);
+            }
+        }
+        let unclean =
+            !self.sb.current.clean && self.sb.current.identity.role == Role::Primary && !planted(Fault::HotForgotten);
+        if unclean {
+            cx.marks.hit(Mark::UncleanPrimaryStart);
+            self.hot_extents(cx, &extents, whole);
+        } else if self.sb.current.identity.role == Role::Primary {
+            cx.marks.hit(Mark::CleanPrimaryStart);
+        }
+        if self.sb.current.compare {
+            for volume in self.volumes.iter_mut() {
+                volume.doubt_all();
+            }
+        }
+        self.sb.current.compare = self.volumes.iter().any(Volume::has_doubt);
+        self.lifecycle.enter_stage(StartStage::StoringBits);
+        if self.bitmap.outgrown && self.sb.current.identity.role == Role::Secondary {
+            // Its size is its primary's, whatever its devices hold.
+            self.bits().store_device_sizes(cx);
+        }
+        if self.bitmap.has_moved() {
+            self.bits().save_all(cx, AfterBits::Started);
+            return Ok(());
+        }
+        self.bits().save(cx, AfterBits::Started);
+        Ok(())
+    }
+
+    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
+        self.lifecycle.enter_stage(StartStage::Blank { entropy, boot, beside });
+        let (store, length) = match beside {
+            Beside::Log => (Store::Activity(self.config.id), activity::file_bytes(self.config.activity) as u32),
+            Beside::Bits => (Store::Bitmap(self.config.id), CELL_BYTES as u32),
+            Beside::Journal => (Store::Journal(self.config.id), journal::INDEX_BYTES as u32),
+        };
+        read_meta(self.slots, cx, store, 0, length);
+    }
+
+    fn new_group(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        let role = self.config.starts_as;
+        let generation = match role {
+            Role::Primary => Generation { number: 1, tag: entropy },
+            Role::Secondary => Generation::BLANK,
+        };
+        self.sb.current = Superblock {
+            tag: self.config.tag,
+            node: self.node,
+            peer: self.config.peer,
+            identity: Identity { role, generation, ..Identity::default() },
+            boot,
+            alone: true,
+            given_up: if role == Role::Primary && self.config.meets_peer_first { Seq(u64::MAX) } else { Seq::NONE },
+            ..Superblock::default()
+        };
+        if role == Role::Primary {
+            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        self.lifecycle.enter_stage(StartStage::Wipe { left: 3 });
+        let bitmap_bytes = bitmap::file_bytes(self.volumes.device_sizes().into_iter());
+        let activity_bytes = activity::file_bytes(self.config.activity);
+        // Of the undo store its first index: without it no batch behind it follows.
+        let files = [
+            (Store::Bitmap(self.config.id), bitmap_bytes),
+            (Store::Activity(self.config.id), activity_bytes),
+            (Store::Undo(self.config.id), undo::INDEX_BYTES as u64),
+        ];
+        for (store, length) in files {
+            let token = self.slots.start(Op::StartRead);
+            cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
+        }
+    }
+
+    /// Somebody wrote a volume while this node was stopped. A secondary is no image any more. What a primary holds is what its
+    /// owner wants, or an accident: its peer's copy stays as it is until the operator says so, and nothing is fetched over it.
+    fn changed_behind_our_back(&mut self, role: Role) {
+        let sb = &mut self.sb.current;
+        match role {
+            Role::Secondary => {
+                sb.identity.generation = Generation::BLANK;
+                sb.identity.inconsistent = true;
+                (sb.rollback_point, sb.rolling_back) = (RollbackPoint::default(), false);
+            }
+            Role::Primary => {
+                sb.changed_outside = true;
+            }
+        }
+        sb.compare = true;
+        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+    }
+
+    /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
+    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
+        let sb = &mut self.sb.current;
+        // One that has not met its peer has never served.
+        let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
+        if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
+            let identity = &found.identity;
+            sb.in_doubt = identity.incarnation;
+            sb.doubt_generations = [identity.generation, identity.parent.generation];
+            sb.served_in_doubt = false;
+        }
+    }
+
+    // ---- bits ------------------------------------------------------------------------------------------------------
+
+    fn read_bitmap(&mut self, cx: &mut Cx, next: usize) {
+        self.lifecycle.enter_stage(StartStage::Bitmap { next });
+        let count = (self.bitmap.count() - next).min(CELLS_PER_READ);
+        read_meta(
+            self.slots,
+            cx,
+            Store::Bitmap(self.config.id),
+            next as u64 * CELL_BYTES,
+            (count as u64 * CELL_BYTES) as u32,
+        );
+    }
+
+    fn is_of_a_larger_volume(&self, found: &BitmapCell) -> bool {
+        self.config
+            .volumes
+            .get(usize::from(found.volume.0))
+            .is_some_and(|device| device.size_bytes < found.volume_bytes)
+    }
+
+    fn take_up_cell(&mut self, found: &BitmapCell) {
+        self.take_up_confirmed(found.confirmed);
+        self.volume_grew(found);
+        let volume = self.volumes.of(found.volume);
+        for (at, word) in found.words.iter().enumerate() {
+            volume.dirty.join_word(found.first_region / 64 + at as u64, *word);
+        }
+    }
+
+    /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.
+    fn take_up_moved_cell(&mut self, at: usize, found: &BitmapCell) {
+        if let Some(place) = self.bitmap.belongs_behind(at, found) {
+            self.bitmap.found_elsewhere(place, at);
+            self.take_up_cell(found);
+        }
+    }
+
+    /// Whatever this place holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
+    /// this; or the group did not reach so far.
+    fn nothing_stood_there(&self, index: usize) -> bool {
+        let (id, cell) = self.bitmap.place(index);
+        let begins_at = cell * REGIONS_PER_CELL * REGION_BYTES;
+        let recorded = self.sb.current.sizes.get(usize::from(id.0));
+        self.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
+    }
+
+    /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
+    fn take_up_confirmed(&mut self, found: Confirmed) {
+        let sb = &mut self.sb.current;
+        let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
+        if ours && !planted(Fault::ConfirmedForgotten) {
+            sb.confirmed = sb.confirmed.max(found);
+        }
+    }
+
+    /// What lies behind the old end of the group was never compared.
+    fn volume_grew(&mut self, was: &BitmapCell) {
+        if was.volume_bytes == self.volumes.device_bytes(was.volume) {
+            return;
+        }
+        let before_bytes = self.sb.current.sizes.get(usize::from(was.volume.0)).copied().unwrap_or(was.volume_bytes);
+        self.bitmap.device_grew(was.volume, was.volume_bytes);
+        if self.sb.current.identity.role == Role::Primary {
+            // A secondary follows its primary.
+            self.volumes.device_grew(was.volume);
+        }
+        let volume = self.volumes.of(was.volume);
+        if before_bytes < volume.size_bytes() {
+            volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
+        }
+    }
+
+    /// A copy of a cell does not count, and another does: should that one be lost as well, an older update would count. So
+    /// nothing of it is taken for stored until it is written anew.
+    fn copy_lost(&mut self, cx: &mut Cx, index: usize, id: VolumeId) {
+        self.bitmap.write_again(index);
+        let note = format!(
+            "a copy of the stored dirty regions of volume {} is damaged or was torn; its twin or the other slot counts",
+            id.0 + 1
+        );
+        cx.event(self.config.id, Event::Note(note));
+    }
+
+    /// What a cell held is not known: all of it may differ.
+    fn cell_lost(&mut self, cx: &mut Cx, id: VolumeId, cell: u64) {
+        cx.marks.hit(Mark::BitmapCellLost);
+        let size = self.volumes.of(id).size_bytes();
+        let first = cell * REGIONS_PER_CELL;
+        let last = (first + REGIONS_PER_CELL).min(bitmap::regions(size)).saturating_sub(1);
+        let (from, to) = (first * REGION_BYTES, ((last + 1) * REGION_BYTES).min(size));
+        let note = format!(
+            "the stored dirty regions of volume {} from byte {from} to {to} are damaged: all of it will be compared",
+            id.0 + 1
+        );
+        cx.event(self.config.id, Event::Note(note));
+        if size > 0 {
+            self.volumes.of(id).put_in_doubt(first, last);
+        }
+    }
+
+    /// A start empties the log in the name of the run that it records next; what a run logs comes after that.
+    fn is_of_a_later_run(&self, log: &ActivityCell) -> bool {
+        let recorded = self.sb.current.identity.incarnation.0;
+        let latest = if log.extents.is_empty() { recorded + 1 } else { recorded };
+        log.incarnation.0 > latest
+    }
+
+    /// What was being written when this primary stopped may differ; nothing else can.
+    fn hot_extents(&mut self, cx: &mut Cx, extents: &[activity::Extent], whole: bool) {
+        if !whole {
+            cx.marks.hit(Mark::ActivityLogLost);
+            let note = "the activity log is damaged: every region will be compared";
+            cx.event(self.config.id, Event::Note(note.into()));
+            self.sb.current.compare = true;
+            return self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        let extent_bytes = self.config.activity.extent_bytes;
+        for extent in extents {
+            let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
+            let size = volume.size_bytes();
+            volume.begin_doubt();
+            if let Some((first, last)) = regions_of(*extent, extent_bytes, size) {
+                volume.put_in_doubt(first, last);
+            }
+        }
+        cx.event(self.config.id, Event::HotExtents { extents: extents.len() as u64, extent_bytes });
+    }
+
+    /// The bits are stored: the log may be emptied, this run has its own.
+    pub fn bits_started(&mut self, cx: &mut Cx) {
+        if !self.lifecycle.is_at(StartStage::StoringBits) {
+            // Stopped while starting.
+            return;
+        }
+        self.lifecycle.enter_stage(StartStage::EmptyingLog);
+        self.reset_activity(cx);
+    }
+
+    /// What an earlier run left in caches becomes durable before this run gives its first number.
+    pub fn flush_then_record(&mut self, cx: &mut Cx) {
+        self.lifecycle.enter_stage(StartStage::Flush { left: self.volumes.len() });
+        for index in 0..self.volumes.len() {
+            let token = self.slots.start(Op::StartRead);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.config.id, VolumeId(index as u16)) });
+        }
+    }
+
+    // ---- ready -----------------------------------------------------------------------------------------------------
+
+    pub fn record(&mut self, cx: &mut Cx) {
+        self.lifecycle.enter_stage(StartStage::Recording);
+        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
+        self.sb.current.clean = false;
+        self.sb.current.sizes = self.volumes.sizes();
+        self.sb.begin_flush_points(self.volumes.len());
+        self.sb.save(self.undo, self.slots, cx, Some(AfterSuper::Ready));
+    }
+}
+
+fn log_lived(tag: u64, bytes: &[u8]) -> bool {
+    bytes.chunks(CELL_BYTES as usize).enumerate().any(|(index, bytes)| {
+        let choice = cell::choose(activity::KIND, tag, index as u64 * CELL_BYTES, bytes);
+        let found = choice.newest.and_then(|(_, body)| ActivityCell::decode(body));
+        found.is_ok_and(|found| found.incarnation > Incarnation(1) || !found.extents.is_empty())
+    })
+}
+
+pub(crate) const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
+     node its own back, or remove the group's state directory here and sync in full from the other node";
+
+/// Why a file of another version cannot be used, and what to do.
+pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {
+    if version > known {
+        return format!(
+            "the {what} is of a newer version of farshore (format version {version}, this one knows {known}); upgrade this node"
+        );
+    }
+    format!(
+        "the {what} is of format version {version}, which was never released (this one knows {known}): remove the group's \
+         state directory here and sync in full from the other node"
+    )
+}
+
+/// Some file of the group says that the superblock has seen later runs.
+pub(crate) fn superblock_is_older(than: &str, run: Incarnation, superblock: &Superblock) -> CannotStart {
+    let why = format!(
+        "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
+         last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
+         and sync in full from the other node",
+        run.0, superblock.identity.incarnation.0
+    );
+    CannotStart::new(Broken::Superblock, why)
+}
+
+/// A read of the start.
+pub(crate) fn read_meta(slots: &mut Slots, cx: &mut Cx, store: Store, offset: u64, length: u32) {
+    let token = slots.start(Op::StartRead);
+    cx.out.push_back(Output::ReadMeta { token, store, offset, length });
+}

@@ -1,0 +1,393 @@
+//! From the journal to the volumes: durable records are written in order where they overlap, then flushed, recorded, and told
+//! as `applied`; only then is their journal space free.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::undo::BLOCK_BYTES;
+use crate::formats::wire::{Ack, Header, Kind, flags};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
+use crate::secondary::receive::*;
+use crate::shared::lifecycle::{Phase, StartStage};
+use crate::shared::marks::Mark;
+use crate::shared::slots::{Op, Slots};
+use crate::shared::time::Wall;
+use crate::shared::volume::Volume;
+use crate::state::{Broken, Pause, State};
+use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
+
+impl Secondary {
+    pub fn apply_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        seq: Seq,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
+        let Some(at) = self.applying.iter().position(|a| a.record.seq == seq) else {
+            unreachable!("an apply completes once")
+        };
+        if common.has_failed() {
+            self.let_go_of_applying(at);
+            return Ok(());
+        }
+        let record = self.applying[at].record.clone();
+        match (result, &record.content) {
+            (Err(IoError::NoSpace), _) => {
+                self.pause_apply(common, cx, Pause::PeerFull);
+                return Ok(());
+            }
+            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
+            // What cannot be read here is not known to be equal: it is sent, and written over.
+            (Err(_), Content::Probe(_)) => self.answer_probe(common, cx, seq, false),
+            (Err(_), _) => return Err(Broken::VolumeApply),
+            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(common, cx, seq, ours == *theirs),
+            (Ok(_), _) => {
+                self.unflushed_bytes += record.length;
+                if !self.unflushed_volumes.contains(&record.volume) {
+                    self.unflushed_volumes.push(record.volume);
+                }
+            }
+        }
+        self.applying[at].done = true;
+        self.collect_applied(common, cx);
+        self.apply(common, cx);
+        self.replay_goes_on(common, cx);
+        Ok(())
+    }
+
+    pub fn replica_flush_done(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        let Some(cycle) = self.cycle.as_mut() else { return Ok(()) };
+        cycle.flushes -= 1;
+        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
+        if cycle.failed {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return Err(Broken::VolumeFlush);
+        }
+        if cycle.flushes == 0 {
+            self.cycle_flushed(common, cx);
+        }
+        Ok(())
+    }
+}
+
+impl Secondary {
+    /// Writes durable records to the volumes, in order where they overlap.
+    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.lifecycle.is_rolling_back() {
+            // Nothing new begins.
+            return self.collect_applied(common, cx);
+        }
+        while self.apply_some(common, cx) {}
+    }
+
+    /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
+    fn apply_some(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.save_ahead(common, cx);
+        while self.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.stands_still() {
+            let Some((record, ticket)) = self.saving.front() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
+            let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
+            let clash = |a: &Applying| !a.done && a.record.touches(record, block);
+            let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
+            if self.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
+                cx.marks.hit(Mark::ApplyOverlapWaited);
+                break;
+            }
+            let (record, _) = self.saving.pop_front().expect("front was there");
+            let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
+            self.applying.push_back(Applying { record: record.clone(), done: no_io });
+            if !no_io {
+                record.carry_out(&mut common.slots, cx);
+            }
+        }
+        let under_way = self.applying.len();
+        self.collect_applied(common, cx);
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.applying.len() < under_way
+    }
+
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    pub fn save_ahead(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.stands_still() || self.to_apply.is_empty() {
+            return;
+        }
+        if common.undo.is_short() {
+            return self.pause_apply(common, cx, Pause::HistoryFull);
+        }
+        while self.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
+            let Some(record) = self.to_apply.pop_front() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket = if record.overwrites() {
+                self.save_range(common, record.volume, range, unit, record.resync)
+            } else {
+                0
+            };
+            self.saving.push_back((record, ticket));
+        }
+        self.pump_saves(common, cx);
+    }
+
+    pub fn answer_probe(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, equal: bool) {
+        if let Some(link) = cx.peer.link.filter(|_| self.streaming) {
+            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, common.id());
+            header.seq = seq;
+            header.flags = if equal { flags::EQUAL } else { 0 };
+            cx.send(link, header, SendPayload::None);
+        }
+    }
+
+    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
+    pub fn pause_apply(&mut self, common: &mut Common, cx: &mut Cx, why: Pause) {
+        if self.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(common.id(), Event::Note(note.into()));
+        }
+        self.retrying = false;
+        self.ack_due = true;
+        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
+    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.lifecycle.is_rolling_back() {
+            return self.retry_write_back(common, cx);
+        }
+        if !common.has_failed() {
+            self.retry_reads(common, cx);
+        }
+        if self.paused.is_none() {
+            return;
+        }
+        self.retrying = true;
+        self.retry_saves(common, cx);
+        let again: Vec<Record> = self
+            .applying
+            .iter()
+            .filter(|a| !a.done && !common.slots.applies(a.record.seq))
+            .map(|a| a.record.clone())
+            .collect();
+        again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
+        self.apply(common, cx);
+    }
+
+    pub fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        let mut any = false;
+        while self.applying.front().is_some_and(|a| a.done) {
+            let Applying { record, .. } = self.applying.pop_front().expect("front was there");
+            self.progress.write(record.seq, record.wall);
+            self.window.release(record.cost);
+            any = true;
+            if matches!(record.content, Content::SyncEnd) {
+                self.sync_end = Some(record.seq);
+            }
+            if cx.trace && self.progress.cut().is_none() {
+                cx.event(common.id(), Event::AppliedWrite { seq: record.seq });
+            }
+        }
+        if !any {
+            return;
+        }
+        if core::mem::take(&mut self.retrying) {
+            self.paused = None;
+        }
+        self.ack_due = true;
+        let hurry = self.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.sync_end.is_some();
+        if hurry {
+            self.flush_replica(common, cx);
+        } else {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    // ---- flushing, recording, trimming -------------------------------------------------------------------------------
+
+    /// Begins a cycle unless one is under way or nothing was written since.
+    pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
+        // A stopped one may have been stopped in the middle of its start.
+        let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        if is_still || self.cycle.is_some() || (self.progress.is_flushed() && !self.can_trim()) || common.has_failed() {
+            return;
+        }
+        let mut volumes = core::mem::take(&mut self.unflushed_volumes);
+        if planted(Fault::TrimBeforeFlush) {
+            volumes.clear();
+        }
+        self.unflushed_bytes = 0;
+        // The index of what the primary has not flushed stays (P1).
+        let done = self.progress.written().min(self.kept.floor());
+        let head = self.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
+        let cycle = Cycle {
+            upto: self.progress.written(),
+            wall: self.progress.written_wall(),
+            head,
+            flushes: volumes.len(),
+            failed: false,
+        };
+        self.cycle = Some(cycle);
+        for volume in &volumes {
+            let token = common.slots.start(Op::ReplicaFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), *volume) });
+        }
+        if volumes.is_empty() {
+            self.cycle_flushed(common, cx);
+        }
+    }
+
+    pub fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(cycle) = self.cycle else { return };
+        if self.progress.cut().is_none() {
+            common.sb.applied_through(cycle.upto);
+        }
+        if self.sync_end.is_some_and(|end| end <= cycle.upto) {
+            // One update: the whole sync counts, or nothing of it.
+            common.sb.made_whole(common.volumes.len());
+            self.sync_end = None;
+            common.sb.drop_rollback_point(None);
+            self.forget_bits(common);
+            self.follow_sizes(common, cx, true);
+        }
+        let wall = common.sb.trimmed(cycle.head, cycle.wall, self.kept.primary_flushed());
+        common.save(cx, Some(AfterSuper::Applied { upto: cycle.upto, wall }));
+    }
+
+    /// The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
+    fn forget_bits(&mut self, common: &mut Common) {
+        common.volumes.iter_mut().for_each(Volume::is_equal);
+        self.bits_forgotten = true;
+    }
+
+    /// The primary's flush point freed journal space that is wanted.
+    pub fn trim_if_pressed(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.is_pressed() && self.can_trim() {
+            self.flush_replica(common, cx);
+        }
+    }
+
+    /// One acknowledgement per turn, if anything moved.
+    pub fn send_due_ack(&mut self, common: &mut Common, cx: &mut Cx) {
+        if cx.peer.is_clogged {
+            // The newest will say all of it.
+            return;
+        }
+        let says = self.streaming || (self.beginning.is_some() && self.paused.is_some());
+        if !core::mem::take(&mut self.ack_due) || !says {
+            return;
+        }
+        let Some(link) = cx.peer.link else { return };
+        let window_bytes = self.window.size_bytes();
+        let granted_bytes = self.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if self.window.size_bytes() > window_bytes {
+            cx.marks.hit(Mark::WindowGrew);
+        }
+        let ack = Ack {
+            received: self.progress.received(),
+            durable: self.progress.durable(),
+            applied: self.progress.applied(),
+            granted_bytes,
+            applied_wall: self.progress.applied_wall(),
+            paused: self.paused,
+            noted: self.noted,
+            wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.progress.written(),
+        };
+        let recalls = self.window.recalls();
+        common.memory.note(self.window.is_short(cx.allowance));
+        let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
+        cx.send(link, header, SendPayload::Control(ack.encode()));
+    }
+
+    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
+    pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
+        let due = match (common.lifecycle.phase(), common.state()) {
+            // However long it stands failed until somebody looks.
+            (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
+            (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => self.cycle.is_none(),
+            // It stands still for want of space, or failed, and has overwritten what it saved.
+            (Phase::Starting(StartStage::Replay), _) => true,
+            _ => false,
+        };
+        if due && common.sb.counts_too_few(&common.undo) {
+            cx.marks.hit(Mark::CountedWithoutCycle);
+            common.save(cx, None);
+        }
+    }
+}
+
+impl Secondary {
+    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know. Whether it is to be
+    /// told who this node is; `None`: there was no cycle.
+    pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> Option<bool> {
+        let cycle = self.cycle.take()?;
+        self.noted = self.ring.trim(cycle.head).unwrap_or(self.noted);
+        self.progress.apply(upto, wall);
+        self.ack_due = true;
+        let tidy = core::mem::take(&mut self.bits_forgotten);
+        if let Some(cut) = self.progress.cut()
+            && !common.sb.identity.inconsistent
+        {
+            cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
+        if tidy {
+            // Killed before that, this node would hold them against what it goes on with.
+            common.tidy_bits(cx);
+        }
+        Some(self.beginning.is_some())
+    }
+
+    /// What waited for space lands, and the next cycle is looked for.
+    pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.land(common, cx);
+        if self.progress.is_unflushed() || common.sb.counts_too_few(&common.undo) {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// Memory of this node came free: the window may grow.
+    pub fn memory_freed(&mut self, cx: &Cx) {
+        self.ack_due |= self.streaming && self.window.could_grow(cx.allowance);
+    }
+}
+
+impl Record {
+    /// Writes it to its volume, or reads what it is compared with.
+    fn carry_out(&self, slots: &mut Slots, cx: &mut Cx) {
+        let token = slots.start(Op::Apply { seq: self.seq });
+        let store = Store::Volume(slots.group(), self.volume);
+        let (mut offset, mut length) = (self.offset, self.length);
+        if planted(Fault::TrimDiffers) && matches!(self.content, Content::Zero { .. }) {
+            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
+            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
+        }
+        cx.out.push_back(match &self.content {
+            Content::Data(buf) => Output::Write {
+                token,
+                store,
+                offset,
+                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
+                durable: false,
+                waits_for_peer: false,
+            },
+            Content::Zero { no_hole } => {
+                Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
+            }
+            Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
+            Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
+        });
+    }
+}

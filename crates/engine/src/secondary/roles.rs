@@ -1,0 +1,72 @@
+//! What a promotion has to know of the copy.
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::formats::identity::{Identity, Role};
+use crate::ids::{Position, Seq};
+use crate::planted::{Fault, planted};
+use crate::secondary::Secondary;
+use crate::shared::size::Size;
+use alloc::format;
+use alloc::string::String;
+
+impl Secondary {
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    pub fn empty_journal(&mut self, common: &mut Common) {
+        let head = self.ring.head_after(Seq(u64::MAX));
+        common.sb.journal_emptied(head);
+    }
+
+    /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
+    pub fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
+        let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
+        let at = position.seq.0;
+        let hello = match common.greeting.said() {
+            Some(hello) if cx.peer.link.is_some() => hello,
+            _ => {
+                return Some(format!(
+                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+                ));
+            }
+        };
+        if hello.identity.role == Role::Primary {
+            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
+        }
+        if common.sb.is_in_doubt() {
+            return Some(format!(
+                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                 until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
+            ));
+        }
+        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
+        let same_place = hello.identity.handed_over && equal;
+        if same_place {
+            return None;
+        }
+        if common.sb.takes_demotion_back() && equal {
+            return Some(
+                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
+                 the demotion back"
+                    .into(),
+            );
+        }
+        if hello.dirty_bytes == 0 {
+            return Some(format!(
+                "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
+                 at sequence {at} and gives up what only the peer may have"
+            ));
+        }
+        Some(format!(
+            "the peer was demoted with {} that this node does not have; \
+             --force promotes this node at sequence {at} and gives that up",
+            Size(hello.dirty_bytes)
+        ))
+    }
+
+    pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
+        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
+        let never_left = common.sb.takes_demotion_back() && common.greeting.stands_at(self.position());
+        !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
+    }
+}

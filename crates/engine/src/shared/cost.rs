@@ -1,0 +1,31 @@
+//! What a write or a frame costs: memory here or at the peer, bytes on the wire.
+
+use crate::SendPayload;
+use crate::formats::wire::HEADER_BYTES;
+use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
+use crate::planted::{Fault, planted};
+
+/// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
+/// blocks.
+pub(crate) fn cost(payload_bytes: u64) -> u64 {
+    let payload_bytes = if planted(Fault::PayloadNotCounted) { 0 } else { payload_bytes };
+    payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
+}
+
+/// What one frame counts against the peer's window: the memory it costs there. A hash fits into the bookkeeping.
+pub(crate) fn frame_cost(payload: &SendPayload) -> u64 {
+    match payload {
+        SendPayload::Data(slice) => cost(u64::from(slice.length)),
+        SendPayload::None | SendPayload::Control(_) => cost(0),
+    }
+}
+
+/// What one frame is on the wire.
+pub(crate) fn frame_bytes(payload: &SendPayload) -> u64 {
+    let payload_bytes = match payload {
+        SendPayload::None => 0,
+        SendPayload::Control(bytes) => bytes.len() as u64,
+        SendPayload::Data(slice) => u64::from(slice.length),
+    };
+    payload_bytes + HEADER_BYTES as u64
+}

@@ -1,0 +1,51 @@
+//! What an operator reads of a promotion.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::CommandResult;
+
+/// What a promotion came to.
+#[derive(Debug)]
+pub(crate) struct PromotionAnswer {
+    /// The image that was promoted.
+    pub at: String,
+    /// The export stays closed.
+    pub in_doubt: bool,
+    /// What the image lacks, and what follows for the peer.
+    pub missing: Option<&'static str>,
+    pub other_mode: String,
+    pub warn: bool,
+}
+
+impl PromotionAnswer {
+    /// A peer that is primary, before or since, goes on with what is not here; what one did that is `silent` is not known.
+    pub fn told(self, both_are_primary: bool, silent: Option<Duration>) -> CommandResult {
+        let PromotionAnswer { at, in_doubt, missing, other_mode, warn } = self;
+        let closed = match in_doubt {
+            true => {
+                "; this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
+                 'start_alone'"
+            }
+            false => "",
+        };
+        let missing = match (missing, silent) {
+            _ if both_are_primary => {
+                "both nodes are primary now: what the other one acknowledged since is not here, and one of them \
+                                      is to be demoted"
+                    .into()
+            }
+            (Some(missing), _) => missing.into(),
+            (None, None) => "nothing is missing".into(),
+            (None, Some(silent)) => format!(
+                "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \
+                 not here",
+                silent.as_millis()
+            ),
+        };
+        let text = format!("{at}{closed}; {missing}{other_mode}");
+        let warn = warn || both_are_primary || silent.is_some();
+        if warn { CommandResult::Warning(text) } else { CommandResult::Done(text) }
+    }
+}

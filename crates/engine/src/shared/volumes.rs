@@ -1,0 +1,170 @@
+//! How large a volume is, is the group's business: the export has that size on whichever node is primary, and what a device holds
+//! beyond it is not used.
+//!
+//! A primary begins with what its devices hold. Its secondary takes its sizes over when a sync begins, durably with all else of that
+//! sync, and keeps them when it is promoted. They grow where an operator enlarged the device of a primary, at its next start.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
+
+use crate::VolumeConfig;
+use crate::formats::bitmap::region_span;
+use crate::formats::identity::Role;
+use crate::formats::wire::GroupHello;
+use crate::ids::VolumeId;
+use crate::limits::REGION_BYTES;
+use crate::shared::size::Exactly;
+use crate::shared::volume::Volume;
+
+/// The volumes of a group, and what their devices hold.
+pub(crate) struct Volumes {
+    all: Vec<Volume>,
+    devices: Vec<VolumeConfig>,
+}
+
+impl Volumes {
+    pub fn new(devices: &[VolumeConfig]) -> Volumes {
+        Volumes { all: devices.iter().map(|device| Volume::new(*device)).collect(), devices: devices.to_vec() }
+    }
+
+    pub fn of(&mut self, id: VolumeId) -> &mut Volume {
+        &mut self.all[usize::from(id.0)]
+    }
+
+    /// What the device of a volume holds.
+    pub fn device_bytes(&self, id: VolumeId) -> u64 {
+        self.devices[usize::from(id.0)].size_bytes
+    }
+
+    /// What the devices hold here.
+    pub fn device_sizes(&self) -> Vec<u64> {
+        self.devices.iter().map(|device| device.size_bytes).collect()
+    }
+
+    /// What the group uses of them.
+    pub fn sizes(&self) -> Vec<u64> {
+        self.iter().map(|volume| volume.size_bytes()).collect()
+    }
+
+    /// What the peer is told of: the sizes of the group by its primary, by a secondary what it could take.
+    pub fn told_sizes(&self, role: Role) -> Vec<u64> {
+        match role {
+            Role::Primary => self.sizes(),
+            Role::Secondary => self.device_sizes(),
+        }
+    }
+
+    pub fn dirty_bytes(&self) -> u64 {
+        self.iter().map(|volume| volume.dirty.dirty_bytes()).sum()
+    }
+
+    /// The range is there: it begins and ends in a volume of this group.
+    pub fn contain(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        let end = offset.checked_add(length);
+        self.get(usize::from(id.0)).is_some_and(|volume| end.is_some_and(|end| end <= volume.size_bytes()))
+    }
+
+    pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
+        let (first, last) = region_span(offset, length);
+        let stored = &self[usize::from(id.0)].stored;
+        (first..=last).all(|region| stored.get(region))
+    }
+
+    /// A start has read what the group used; the devices may hold more.
+    pub fn take_up_sizes(&mut self, recorded: &[u64]) {
+        for (volume, size) in self.iter_mut().zip(recorded) {
+            // One that shrank is refused when its bitmap is read.
+            if (1..volume.size_bytes()).contains(size) {
+                volume.resize(*size);
+            }
+        }
+    }
+
+    /// A volume that has more in this group, as recorded, than its device holds, and how much.
+    pub fn recorded_beyond_device(&self, recorded: &[u64]) -> Option<(VolumeId, u64)> {
+        let beyond = |(recorded, device): (&u64, &VolumeConfig)| (*recorded > device.size_bytes).then_some(*recorded);
+        let found = recorded.iter().zip(&self.devices).map(beyond);
+        (0..).map(VolumeId).zip(found).find_map(|(id, size)| Some((id, size?)))
+    }
+
+    /// The device of a primary's volume was enlarged since the last run: the group grows with it, and what is new was never compared.
+    pub fn device_grew(&mut self, id: VolumeId) {
+        let device_bytes = self.device_bytes(id);
+        let volume = self.of(id);
+        if volume.size_bytes() < device_bytes {
+            volume.resize(device_bytes);
+        }
+    }
+
+    /// What of the devices here the group does not use.
+    pub fn surplus(&self) -> Option<String> {
+        let one = |(at, (volume, device)): (usize, (&Volume, &VolumeConfig))| {
+            let (used, holds) = (volume.size_bytes(), device.size_bytes);
+            (used < holds).then(|| {
+                format!(
+                    "volume {} of the group (in the order of names) has {}, as on the primary; of the {} that its device holds here the \
+                     rest is not used, also after a promotion",
+                    at + 1,
+                    Exactly(used),
+                    Exactly(holds)
+                )
+            })
+        };
+        let all: Vec<String> = self.iter().zip(&self.devices).enumerate().filter_map(one).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// Rule 21: a secondary smaller than its primary is refused with both numbers. `role` is this node's.
+    pub fn disagree(&self, role: Role, hello: &GroupHello) -> Option<String> {
+        if hello.volume_bytes.len() != self.len() {
+            return Some(format!(
+                "the peer has {} volumes in this group, this node {}",
+                hello.volume_bytes.len(),
+                self.len()
+            ));
+        }
+        let ours = self.told_sizes(role);
+        for (index, (theirs, ours)) in hello.volume_bytes.iter().copied().zip(ours).enumerate() {
+            let (primary, secondary) = if role == Role::Primary { (ours, theirs) } else { (theirs, ours) };
+            if secondary < primary && hello.identity.role != role {
+                return Some(format!(
+                    "volume {} of the group (in the order of names) is smaller on the secondary than on the primary: {} and {}; \
+                     enlarge the device there and restart farshore there",
+                    index + 1,
+                    Exactly(secondary),
+                    Exactly(primary)
+                ));
+            }
+        }
+        None
+    }
+
+    /// What both devices hold, and the group does not use yet, it uses from now on. Nothing of it was compared.
+    pub fn use_what_both_hold(&mut self, theirs: &[u64]) {
+        for (volume, both) in
+            self.all.iter_mut().zip(self.devices.iter().zip(theirs).map(|(ours, theirs)| ours.size_bytes.min(*theirs)))
+        {
+            let before_bytes = volume.size_bytes();
+            if before_bytes < both {
+                volume.resize(both);
+                volume.put_in_doubt(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
+            }
+        }
+    }
+}
+
+impl Deref for Volumes {
+    type Target = [Volume];
+
+    fn deref(&self) -> &[Volume] {
+        &self.all
+    }
+}
+
+impl DerefMut for Volumes {
+    fn deref_mut(&mut self) -> &mut [Volume] {
+        &mut self.all
+    }
+}

@@ -1,0 +1,203 @@
+//! A write under way: what it is, what its writer waits for, and how far it came.
+
+use crate::ids::*;
+use crate::shared::cost::cost;
+use crate::shared::time::Mono;
+use crate::{Buf, IoError, limits};
+use alloc::vec::Vec;
+
+/// What the writer waits for at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Local,
+    Received,
+    Durable,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Data(Buf),
+    Zero { no_hole: bool },
+}
+
+/// How far a write came: at any time it is in exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteStage {
+    Arrived,
+    /// It waits for room in the queue.
+    ForRoom,
+    /// For its range, which another one holds.
+    ForRange,
+    /// For a record that lets a crash find it; its range is its own.
+    ForRecord,
+    /// For memory to save what it would overwrite of a cut.
+    ForMemory,
+    /// It has its numbers, and is being written here.
+    Writing,
+    /// It is written, and being flushed here.
+    Flushing,
+    /// Nothing more is to be done here; it may wait for the peer.
+    Here,
+}
+
+impl WriteStage {
+    /// It has no number yet.
+    pub fn waits(self) -> bool {
+        use WriteStage::*;
+        matches!(self, Arrived | ForRoom | ForRange | ForRecord | ForMemory)
+    }
+}
+
+/// The table of its edges.
+fn legal(from: WriteStage, to: WriteStage) -> bool {
+    use WriteStage::*;
+    match (from, to) {
+        (_, Arrived) => false,
+        // What it finds when it goes on may be gone before it has a number.
+        _ if from.waits() => to.waits() || to == Writing,
+        (Writing, Flushing | Here) | (Flushing, Here) => true,
+        // It is to be answered without the peer.
+        (Here, Flushing) => true,
+        _ => false,
+    }
+}
+
+/// One write, trim or write-zeroes.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOp {
+    pub id: RequestId,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub what: What,
+    pub fua: bool,
+    pub since: Mono,
+    /// Its place in the order of arrival.
+    came: u64,
+    pub first: Seq,
+    pub last: Seq,
+    pub level: Level,
+    stage: WriteStage,
+    pub failed: Option<IoError>,
+    /// Nothing more is expected of the peer.
+    pub remote_done: bool,
+    /// The writer has its answer (early, under policy `strict`).
+    pub answered: bool,
+    /// Its places in the activity log.
+    pub pins: Pins,
+}
+
+impl WriteOp {
+    pub fn data(id: RequestId, volume: VolumeId, offset: u64, length: u64, buf: Buf, fua: bool, now: Mono) -> WriteOp {
+        WriteOp::new(id, volume, offset, length, What::Data(buf), fua, now)
+    }
+
+    pub fn zero(
+        id: RequestId,
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        no_hole: bool,
+        fua: bool,
+        now: Mono,
+    ) -> WriteOp {
+        WriteOp::new(id, volume, offset, length, What::Zero { no_hole }, fua, now)
+    }
+
+    fn new(id: RequestId, volume: VolumeId, offset: u64, length: u64, what: What, fua: bool, since: Mono) -> WriteOp {
+        assert!(
+            length > 0 && length.is_multiple_of(limits::SECTOR_BYTES) && offset.is_multiple_of(limits::SECTOR_BYTES)
+        );
+        WriteOp {
+            id,
+            volume,
+            offset,
+            length,
+            what,
+            fua,
+            since,
+            came: 0,
+            first: Seq::NONE,
+            last: Seq::NONE,
+            level: Level::Local,
+            stage: WriteStage::Arrived,
+            failed: None,
+            remote_done: true,
+            answered: false,
+            pins: Pins::default(),
+        }
+    }
+
+    /// It is asked for, as the one of this number.
+    pub fn arrives(self, came: u64) -> WriteOp {
+        WriteOp { came, ..self }
+    }
+
+    pub fn came(&self) -> u64 {
+        self.came
+    }
+
+    pub fn stage(&self) -> WriteStage {
+        self.stage
+    }
+
+    /// The one way its stage changes.
+    pub fn enter(&mut self, to: WriteStage) {
+        assert!(legal(self.stage, to), "a write: {:?} -> {to:?} is not in the table of edges", self.stage);
+        self.stage = to;
+    }
+
+    /// Parts of at most this size get numbers of their own.
+    pub fn part_bytes(&self, part_bytes: u64) -> u64 {
+        match self.what {
+            What::Data(_) => part_bytes,
+            What::Zero { .. } => limits::ZERO_PART_BYTES_MAX,
+        }
+    }
+
+    pub fn range(&self) -> (VolumeId, u64, u64) {
+        (self.volume, self.offset, self.length)
+    }
+
+    pub fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
+        let parts = self.length.div_ceil(self.part_bytes(part_bytes));
+        let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
+        (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriteStage::*;
+    use super::*;
+
+    #[test]
+    fn a_write_with_a_number_waits_for_nothing_that_comes_before_one() {
+        let all = [Arrived, ForRoom, ForRange, ForRecord, ForMemory, Writing, Flushing, Here];
+        for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
+            assert!(!legal(from, Arrived));
+            assert!(from.waits() || !to.waits() && to != Writing || !legal(from, to), "{from:?} -> {to:?}");
+            assert_eq!(legal(from, Here), matches!(from, Writing | Flushing), "{from:?}");
+        }
+    }
+}
+
+/// What pins an extent's place in the log; given back to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pins {
+    first: Option<u32>,
+    more: Vec<u32>,
+}
+
+impl Pins {
+    pub fn add(&mut self, at: u32) {
+        match self.first {
+            None => self.first = Some(at),
+            Some(_) => self.more.push(at),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        self.first.iter().chain(&self.more).copied()
+    }
+}
