@@ -49,7 +49,7 @@ fn a_demotion_that_is_being_recorded_is_no_handover() {
     world.connect([0, 1]);
     world.pass(50 * MILLISECOND);
     is_not_promoted(&mut world);
-    assert!(!world.cluster.ledger.result(demoted).is_some(), "its record is under way");
+    assert!(world.cluster.ledger.result(demoted).is_none(), "its record is under way");
     let disk = world.cluster[0].disk_mut(Store::Superblock(GROUP));
     disk.will_keep(|_| false);
     world.cluster[0].storage.trouble.stalled_until = 0;

@@ -63,7 +63,7 @@ fn a_stop_does_not_wait_for_the_end_of_a_sync() {
 fn quickly(world: &mut ScenarioWorld, node: usize, command: Command) -> CommandResult {
     let id = world.command(node, GROUP, command);
     let limit = world.now() + 20 * SECOND;
-    while !world.cluster.ledger.result(id).is_some() {
+    while world.cluster.ledger.result(id).is_none() {
         assert!(world.now() < limit, "it is not answered");
         world.pass(50_000);
     }

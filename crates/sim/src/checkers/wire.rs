@@ -104,10 +104,10 @@ impl WireChecker {
     ) -> Result<(), Failure> {
         let group = header.group;
         match header.kind {
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
-                if !self.in_snapshot.contains(&(group, cluster.other(group, node))) {
-                    self.stamped(header)?;
-                }
+            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd
+                if !self.in_snapshot.contains(&(group, cluster.other(group, node))) =>
+            {
+                self.stamped(header)?;
             }
             Kind::SyncBegin => {
                 let peer = (group, cluster.other(group, node));

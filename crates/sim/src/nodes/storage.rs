@@ -63,6 +63,15 @@ enum ReadKind {
     Hash,
 }
 
+/// What became of an engine's output.
+pub enum BegunOutput {
+    Job(Token, DiskJob),
+    /// It writes what is no zero where nobody writes, from that byte on.
+    Astray(Store, u64),
+    /// It is none for a disk.
+    Other(Output),
+}
+
 impl DiskJob {
     /// What was written before it is on stable storage when it ends.
     pub fn is_sync(&self) -> bool {
@@ -306,8 +315,8 @@ impl NodeStorage {
         true
     }
 
-    /// The operation that an engine asks for, or where it writes what is no zero, and nobody writes. Any other output comes back.
-    pub fn begin(&mut self, output: Output) -> Result<(Token, Result<DiskJob, String>), Output> {
+    /// Begins the operation that an engine asks for.
+    pub fn begin(&mut self, output: Output) -> BegunOutput {
         let (token, store, kind) = match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
                 let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
@@ -315,13 +324,13 @@ impl NodeStorage {
                 let image = spread.map_or(offset, |spread| spread.image(offset, data.len() as u64).start);
                 let folded = spread.map(|spread| spread.folded(offset, &data));
                 let data = folded.unwrap_or(Some(data));
-                let job = data.map(|data| self.begin_write(store, image, data, durable));
-                return Ok((token, job.ok_or_else(|| format!("{store:?} from byte {offset} on"))));
+                let Some(data) = data else { return BegunOutput::Astray(store, offset) };
+                return BegunOutput::Job(token, self.begin_write(store, image, data, durable));
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
                 let range = self.image_of(store, offset, length);
                 let zeroes = vec![0; (range.end - range.start) as usize];
-                return Ok((token, Ok(self.begin_write(store, range.start, zeroes, durable))));
+                return BegunOutput::Job(token, self.begin_write(store, range.start, zeroes, durable));
             }
             Output::Flush { token, store } => {
                 self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
@@ -338,9 +347,9 @@ impl NodeStorage {
             }
             Output::ReadMeta { token, store, offset, length } => (token, store, JobKind::ReadMeta { offset, length }),
             Output::FindHole { token, store, offset, length } => (token, store, JobKind::FindHole { offset, length }),
-            other => return Err(other),
+            other => return BegunOutput::Other(other),
         };
-        Ok((token, Ok(DiskJob { store, kind })))
+        BegunOutput::Job(token, DiskJob { store, kind })
     }
 
     /// Of the image of a volume, where it is wide.

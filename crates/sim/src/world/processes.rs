@@ -5,7 +5,7 @@ use std::rc::Rc;
 use engine::{Input, Node, Output, Token};
 
 use super::{World, WorldEvent};
-use crate::nodes::storage::DiskJob;
+use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Failure, Oracle};
 use crate::trips::Instant;
 
@@ -101,12 +101,12 @@ impl World {
 
     fn perform(&mut self, node: usize, output: Output) {
         let other = match self.cluster[node].storage.begin(output) {
-            Ok((token, Ok(job))) => return self.submit(node, token, job),
-            Ok((_, Err(place))) => {
-                let what = format!("node {node} writes {place}, where nobody wrote");
+            BegunOutput::Job(token, job) => return self.submit(node, token, job),
+            BegunOutput::Astray(store, offset) => {
+                let what = format!("node {node} writes {store:?} from byte {offset} on, where nobody wrote");
                 return self.fail(Failure::new(Oracle::Prefix, what));
             }
-            Err(other) => other,
+            BegunOutput::Other(other) => other,
         };
         match other {
             Output::Reply { id, result } => {
