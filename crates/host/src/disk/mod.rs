@@ -97,9 +97,9 @@ pub struct FileEngine {
     signals: Rc<Signals>,
     /// Submitted since the last kick.
     gathered: Vec<DiskWork>,
-    /// Done, not yet told.
+    /// Done, not yet reported.
     finished: Vec<Completion>,
-    /// Done, but not to be told before the key's time.
+    /// Done, but not to be reported before the key's time.
     delayed: BTreeMap<(Instant, u64), Completion>,
     delayed_count: u64,
     at_ring: usize,
@@ -148,7 +148,7 @@ impl FileEngine {
         if self.ring.is_some() { EngineKind::Uring } else { EngineKind::Pool }
     }
 
-    /// Requests submitted and not yet told as completed.
+    /// Requests submitted and not yet reported as completed.
     pub fn pending(&self) -> usize {
         self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
     }
@@ -218,7 +218,7 @@ impl FileEngine {
         }
     }
 
-    /// Moves all completions that may be told now to `out`, in no particular order.
+    /// Moves all completions that may be reported now to `out`, in no particular order.
     pub fn completions(&mut self, out: &mut Vec<Completion>) {
         let mut collected = std::mem::take(&mut self.collected);
         self.reap_ring(&mut collected);

@@ -23,9 +23,9 @@ pub struct ControlName {
 
 impl ControlName {
     pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
-        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        let name = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
         let mut bytes = [0; 16];
-        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
+        bytes.iter_mut().zip(name).for_each(|(byte, from)| *byte = from);
         ControlName { bytes }
     }
 }
