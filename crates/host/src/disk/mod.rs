@@ -160,12 +160,12 @@ impl FileEngine {
     }
 
     /// Which devices owe answers and have given none for at least so long.
-    pub fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
+    pub(crate) fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
         self.devices.owing(at_least, Instant::now())
     }
 
     /// Which devices have fallen silent since this was asked last, and which answer again.
-    pub fn silence_news(&mut self) -> Vec<SilenceNews> {
+    pub(crate) fn silence_news(&mut self) -> Vec<SilenceNews> {
         self.devices.news(Instant::now())
     }
 

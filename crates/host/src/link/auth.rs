@@ -208,7 +208,7 @@ impl Handshake {
     }
 
     /// The same, with the shortest retransmission pause this node would like, in microseconds.
-    pub fn dial_announcing(
+    pub(crate) fn dial_announcing(
         ours: Rc<Ourselves>,
         expected: &str,
         nonce: [u8; NONCE_BYTES],
@@ -241,7 +241,7 @@ impl Handshake {
     }
 
     /// As an acceptor: the shortest retransmission pause this node would like, told to a dialer that tells its own.
-    pub fn announcing(self, rto_min_us: u32) -> Handshake {
+    pub(crate) fn announcing(self, rto_min_us: u32) -> Handshake {
         Handshake { rto_min_us, ..self }
     }
 

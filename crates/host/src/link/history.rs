@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 4096;
 /// A power of two, so that no record lies across two sectors: one is old or new, never both.
 pub const RECORD_BYTES: usize = 128;
 /// Four weeks of minutes, and 5 MiB.
-pub const RECORDS_MAX: u64 = 28 * 24 * 60;
+pub(crate) const RECORDS_MAX: u64 = 28 * 24 * 60;
 /// Files put aside at most.
 const ASIDE_MAX: u64 = 5;
 

@@ -154,7 +154,7 @@ pub struct HandshakeFacts {
 
 /// # Errors
 /// Not a TCP socket.
-pub fn handshake_facts(socket: BorrowedFd<'_>) -> io::Result<HandshakeFacts> {
+pub(crate) fn handshake_facts(socket: BorrowedFd<'_>) -> io::Result<HandshakeFacts> {
     let mut bytes = [0; BYTES_MAX];
     read_bytes(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
     let info = TcpInfo::parse(&bytes);

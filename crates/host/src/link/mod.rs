@@ -21,7 +21,7 @@ mod path;
 mod send_queue;
 mod sender;
 pub mod single;
-pub mod tcp;
+mod tcp;
 pub mod tuning;
 
 use std::net::SocketAddr;
@@ -34,7 +34,6 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
-
 pub use hub::Links;
 pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};

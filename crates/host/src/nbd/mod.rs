@@ -16,23 +16,22 @@
 //! * an export that a client may not use is for it one that does not exist; who may only read writes nothing;
 //! * whatever bytes a client sends, and wherever it stops, only its own connection ends.
 
-pub mod check;
-pub mod client;
-mod connection;
-pub mod counters;
-mod handshake;
-mod listen;
-pub mod negotiation;
-mod receive_buffer;
-
 mod admission;
 mod answer_queue;
 mod answers;
+mod check;
+mod client;
 mod client_origin;
+mod connection;
+mod counters;
+mod handshake;
+mod listen;
 mod memory_shares;
+pub mod negotiation;
 mod pending_requests;
 pub mod proto;
-pub mod server;
+mod receive_buffer;
+mod server;
 mod session;
 mod socket;
 mod stall;
