@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use host::link::auth::{AuthError, Handshake, PREFIX_BYTES, HandshakeStep};
+use host::link::auth::{AuthError, Handshake, HandshakeStep, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 
 use crate::Seed;

@@ -3,8 +3,8 @@
 use host::frontend::{ExportInfo, VolumeHandle};
 use host::nbd::negotiation::{Encryption, Negotiation, NegotiationStep};
 use host::nbd::proto::{
-    self, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, ClientOption, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC, Request,
-    option,
+    self, ClientOption, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC,
+    Request, option,
 };
 
 use crate::Seed;

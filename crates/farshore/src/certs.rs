@@ -18,8 +18,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use host::owned::{self, Content, Refusal};
 use host::tls::{Facts, Identity, Party, Paths, Revoked, facts};
+use host::trusted_file::{self, FileContent, FileRefusal};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -320,14 +320,14 @@ fn read(path: &Path) -> Result<String, String> {
 /// The key of the authority, unless others could have read or put it: who has it makes itself any node.
 fn read_key(path: &Path) -> Result<String, String> {
     let name = path.display();
-    let bytes = owned::read(path, "authority's key", Content::Secret, KEY_BYTES_MAX).map_err(|refusal| match refusal {
-        Refusal::Missing => format!(
+    let bytes = trusted_file::read(path, "authority's key", FileContent::Secret, KEY_BYTES_MAX).map_err(|refusal| match refusal {
+        FileRefusal::Missing => format!(
             "the authority's key {name} is not here; do this on the machine that keeps it, or make one with 'farshore cert init'"
         ),
-        Refusal::Failed(error) => format!("the authority's key {name} cannot be read: {error}"),
-        Refusal::Unsafe(sentence) => sentence,
-        Refusal::NotPlain => format!("the authority's key {name} is not a plain file; put the key itself there"),
-        Refusal::TooLong => {
+        FileRefusal::Failed(error) => format!("the authority's key {name} cannot be read: {error}"),
+        FileRefusal::Unsafe(sentence) => sentence,
+        FileRefusal::NotPlain => format!("the authority's key {name} is not a plain file; put the key itself there"),
+        FileRefusal::TooLong => {
             format!("the authority's key {name} is larger than {KEY_BYTES_MAX} bytes; is it the right file?")
         }
     })?;

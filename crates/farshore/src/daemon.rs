@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
-use host::driver::{self, Control, End};
+use host::driver::{self, Control, DriverEnd};
 use host::tls::{Paths, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,7 +55,7 @@ const LAST_RECORD: Duration = Duration::from_secs(1);
 
 /// How the daemon comes to its end.
 enum Stop {
-    Ended(End),
+    Ended(DriverEnd),
     /// The data thread was waited for long enough.
     GivenUp,
 }
@@ -124,12 +124,12 @@ pub fn run(
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
     match end {
-        End::Clean => {
+        DriverEnd::Clean => {
             seals.write();
             tracing::info!("stopped");
             Ok(Exit::Done.into())
         }
-        End::Hurried => Ok(Exit::Warning.into()),
+        DriverEnd::Hurried => Ok(Exit::Warning.into()),
     }
 }
 
@@ -175,22 +175,22 @@ fn end_at_a_breakdown() {
 }
 
 /// What the data thread proves with, and what keeps it up to date.
-fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::Proof, Option<Renewal>) {
+fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::NodeProof, Option<Renewal>) {
     match (proof, &config.tls) {
         (Proof::Certificates(credentials), Some(tls)) => {
             let store = Store::new(*credentials);
             let paths = Paths::of_node(&tls.directory, node.as_str());
-            (driver::Proof::Certificates(store.clone()), Some(Renewal::new(store, paths)))
+            (driver::NodeProof::Certificates(store.clone()), Some(Renewal::new(store, paths)))
         }
         (Proof::Certificates(_), None) => unreachable!("certificates come from the table [tls]"),
-        (Proof::Secret(secret), _) => (driver::Proof::Secret(secret.bytes().to_vec()), None),
+        (Proof::Secret(secret), _) => (driver::NodeProof::Secret(secret.bytes().to_vec()), None),
     }
 }
 
 /// Waits for a signal, then for the data thread's end.
 async fn supervise(
     control: Control,
-    thread: std::thread::JoinHandle<End>,
+    thread: std::thread::JoinHandle<DriverEnd>,
     recorder: &Recorder,
 ) -> anyhow::Result<Stop> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;

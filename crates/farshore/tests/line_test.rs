@@ -17,7 +17,7 @@ use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use forgetful::{Fate, Store};
 use host::buffers::Pool;
-use host::link::solo::{self, Papers, Solo, Wish};
+use host::link::single::{self, DialRequest, LineCredentials, SingleConnection};
 use host::link::{Flow, LinkEvents, LinkSender, PeerInfo, Secret, SocketOptions};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -654,22 +654,27 @@ impl LinkEvents for Deaf {
 
 /// One who has the nodes' own secret, and may be hostile all the same.
 struct Insider {
-    papers: Papers,
+    papers: LineCredentials,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Insider {
     fn new() -> Insider {
-        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let papers = LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         Insider { papers, runtime }
     }
 
-    async fn dial(&self, address: SocketAddr) -> Solo {
+    async fn dial(&self, address: SocketAddr) -> SingleConnection {
         let (address, socket) = (address.to_string(), SocketOptions::default());
-        let wish =
-            Wish { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout: common::DEADLINE };
-        solo::dial(&self.papers, &wish).await.expect("let in")
+        let wish = DialRequest {
+            address: &address,
+            peers: &[],
+            socket: &socket,
+            flow: Flow::default(),
+            timeout: common::DEADLINE,
+        };
+        single::dial(&self.papers, &wish).await.expect("let in")
     }
 
     fn run<T>(&self, work: impl Future<Output = T>) -> T {
@@ -677,7 +682,7 @@ impl Insider {
     }
 }
 
-fn send(solo: &Solo, kind: Kind, fill: impl FnOnce(&mut Header), payload: &[u8]) {
+fn send(solo: &SingleConnection, kind: Kind, fill: impl FnOnce(&mut Header), payload: &[u8]) {
     let mut header = Header::new(kind, solo.session, GroupId(0));
     fill(&mut header);
     let payload = if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload.to_vec()) };
@@ -686,7 +691,7 @@ fn send(solo: &Solo, kind: Kind, fill: impl FnOnce(&mut Header), payload: &[u8])
 }
 
 /// The other end closes it.
-async fn ends(solo: Solo) {
+async fn ends(solo: SingleConnection) {
     let ended = tokio::time::timeout(common::DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
     assert!(ended.is_ok(), "it is still connected");
 }

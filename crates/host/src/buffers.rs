@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// Alignment of every buffer: what O_DIRECT asks of any device we know.
-pub const ALIGNMENT: usize = 4096;
+pub(crate) const ALIGNMENT: usize = 4096;
 
 /// Sizes are 2^n and 3 * 2^(n-1) blocks of 4 KiB, up to 32 MiB (the largest NBD payload): two classes for each
 /// doubling keep the waste under a third.
@@ -58,7 +58,7 @@ fn class_of(length: usize) -> Option<usize> {
 }
 
 /// What a buffer of `length` bytes costs its pool.
-pub fn cost_of(length: usize) -> usize {
+pub(crate) fn cost_of(length: usize) -> usize {
     class_of(length).map_or_else(|| length.next_multiple_of(ALIGNMENT), class_bytes)
 }
 

@@ -32,8 +32,8 @@ use std::time::Duration;
 use tokio::task::{LocalSet, spawn_local};
 
 pub use control::{Control, Gone};
-pub use request_recorder::{Note, NoteKind, Notes};
-pub use setup::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
+pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
+pub use setup::{DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag};
 pub use snapshot::{GroupSnapshot, LinkSnapshot, PeerConnection, Snapshot, SyncPace, VolumeSnapshot};
 
 pub use crate::random::entropy;
@@ -46,7 +46,7 @@ use crate::tls::Store;
 use peers::Peers;
 use plane::Plane;
 
-/// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait before the door.
+/// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait for room.
 const COMMANDS_MAX: usize = 64;
 /// From the wish to stop to the last record. Longer than a drain, shorter than a service manager's patience.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -59,7 +59,7 @@ const OWING_FOR: Duration = Duration::from_secs(1);
 
 /// How a data thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum DriverEnd {
     /// Every group is at rest and recorded as clean, or as failed.
     Clean,
     /// Time was up first; the next start treats it like a crash.
@@ -73,7 +73,7 @@ pub const DATA_THREAD: &str = "data-0";
 ///
 /// # Errors
 /// A sentence: no file engine, no thread, or an address or socket that cannot be listened on.
-pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
+pub fn start(setup: DriverSetup) -> Result<(Control, JoinHandle<DriverEnd>), String> {
     let (control, commands) = control::channel(COMMANDS_MAX);
     let (ready, started) = std::sync::mpsc::channel();
     let run = move || {
@@ -81,7 +81,7 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
             Ok(runtime) => runtime,
             Err(error) => {
                 let _ = ready.send(Err(format!("the data thread's runtime cannot be made: {error}")));
-                return End::Hurried;
+                return DriverEnd::Hurried;
             }
         };
         LocalSet::new().block_on(&runtime, run(setup, commands, ready))
@@ -98,16 +98,16 @@ pub fn start(setup: Setup) -> Result<(Control, JoinHandle<End>), String> {
 }
 
 async fn run(
-    setup: Setup,
+    setup: DriverSetup,
     mut commands: control::ControlReceiver,
     ready: std::sync::mpsc::Sender<Result<(), String>>,
-) -> End {
+) -> DriverEnd {
     let open = match open(setup) {
         Ok(open) => open,
         Err(sentence) => {
             // Whoever started this thread waits for the sentence.
             let _ = ready.send(Err(sentence));
-            return End::Hurried;
+            return DriverEnd::Hurried;
         }
     };
     let plane = &open.plane;
@@ -148,10 +148,10 @@ async fn run(
 }
 
 /// Waits for the wish to stop, then for every group to come to rest.
-async fn stop(plane: &Plane) -> End {
+async fn stop(plane: &Plane) -> DriverEnd {
     plane.stop_is_wanted().await;
     match tokio::time::timeout(STOP_LIMIT, plane.stopped()).await {
-        Ok(()) => End::Clean,
+        Ok(()) => DriverEnd::Clean,
         Err(_) => {
             let owing = plane.owing(OWING_FOR);
             let whom: String = owing.iter().map(|debt| format!("; {debt}")).collect();
@@ -159,7 +159,7 @@ async fn stop(plane: &Plane) -> End {
                 "the groups did not come to rest within {STOP_LIMIT:?}{whom}: the next start treats this as a crash; nothing \
                  acknowledged is lost by that"
             );
-            End::Hurried
+            DriverEnd::Hurried
         }
     }
 }
@@ -170,14 +170,14 @@ struct OpenDriver {
     links: Links,
 }
 
-fn open(setup: Setup) -> Result<OpenDriver, String> {
+fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
     let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
     let (secret, tls) = match proof {
-        Proof::Secret(bytes) => (Secret::new(&bytes), None),
+        NodeProof::Secret(bytes) => (Secret::new(&bytes), None),
         // Each encrypted connection has a secret of its own; this one is nobody's.
-        Proof::Certificates(store) => {
+        NodeProof::Certificates(store) => {
             (Secret::new(&[entropy().to_le_bytes(), entropy().to_le_bytes()].concat()), Some(store))
         }
     };
@@ -185,7 +185,7 @@ fn open(setup: Setup) -> Result<OpenDriver, String> {
     let known = Peers::new(known, definitions.clone(), show_difference);
     let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), known));
     let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
-    setup.nbd.iter().try_for_each(|place| listen_nbd(&server, place, &tls).map_err(|error| error.to_string()))?;
+    setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
     let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
     let links =
@@ -193,8 +193,8 @@ fn open(setup: Setup) -> Result<OpenDriver, String> {
     Ok(OpenDriver { plane, server, links })
 }
 
-fn listen_nbd(server: &nbd::Server, place: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {
-    match (place, tls) {
+fn listen_nbd(server: &nbd::Server, listen: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {
+    match (listen, tls) {
         (Listen::Unix(path), _) => server.listen_unix(path),
         (Listen::Tcp { address, needs_tls }, Some(store)) => {
             server.listen_tls(*address, store.clone(), *needs_tls).map(drop)

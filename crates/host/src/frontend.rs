@@ -1,4 +1,4 @@
-//! The door between front ends and the data path: the same requests, whoever speaks.
+//! The interface between front ends and the data path: the same requests, whoever speaks.
 //!
 //! A front end (NBD today) turns its protocol into [`ClientOp`]s, the data path answers with an [`RequestOutcome`]. Nothing here
 //! knows NBD's words, and no front end knows what a group, a peer or a queue is. Everything in this file lives on one
@@ -137,7 +137,7 @@ impl Exports for [ExportInfo] {
 
 /// What a front end may ask of the data path.
 pub trait Gateway: Exports {
-    /// Attach a client; `replies` receives the answers and is told when the export goes away.
+    /// Attach a client; `replies` receives the answers and learns when the export goes away.
     /// `None`: no such export now.
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)>;
     /// The client is gone; answers still due are dropped.

@@ -3,15 +3,15 @@
 pub mod buffers;
 pub mod disk;
 pub mod driver;
+pub mod engine_text;
 pub mod frontend;
 pub mod link;
 pub mod nbd;
 pub mod net;
-pub mod owned;
 mod random;
 pub mod report_limiter;
 mod socket_option;
 pub mod timer;
 pub mod tls;
+pub mod trusted_file;
 mod unauthenticated;
-pub mod words;

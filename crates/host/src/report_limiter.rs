@@ -1,7 +1,7 @@
 //! Complaints that are made once in a while: whoever is turned away tries again, and the log is for people.
 //!
 //! A complaint is known by whom it is about and by its kind, never by words that the other side chose. What is said of this node's own
-//! peers has room of its own: strangers cannot use that up, whatever addresses they have.
+//! peers has room of its own: unauthenticated peers cannot use that up, whatever addresses they have.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub const REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// So many different ones about one machine in that time.
 const OF_ONE_MAX: usize = 16;
-/// And about all strangers together: addresses cost a stranger nothing.
+/// And about all unauthenticated peers together: addresses cost them nothing.
 const OF_ALL_MAX: usize = 64;
 
 /// Whom a complaint is about.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_use_up_no_room_of_a_peer() {
+    fn unauthenticated_peers_use_up_no_room_of_a_peer() {
         let report_limiter = ReportLimiter::new(REPEAT_AFTER);
         (0..1000).for_each(|number| _ = report_limiter.is_news(Unauthenticated(&format!("host {number}")), "no"));
         assert!(report_limiter.is_news(Peer("beta"), "its certificate expired"));

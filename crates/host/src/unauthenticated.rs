@@ -1,4 +1,4 @@
-//! Places for connections that have not proven who they are: few, short-lived, and pushed out by their own kind.
+//! Connections that have not proven who they are: few, short-lived, and evicted by their own kind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// Networks from which somebody has come in that are remembered: more than a configuration has nodes.
 const KNOWN_MAX: usize = 256;
 
-/// The places behind one kind of door.
+/// Those of one kind of listener.
 pub(crate) struct UnauthenticatedPeers {
     most: usize,
     counter: Cell<u64>,
@@ -25,7 +25,7 @@ struct UnauthenticatedPeer {
     evict: Rc<Notify>,
 }
 
-/// A stranger's place, given back on drop.
+/// An unauthenticated peer's slot, given back on drop.
 pub(crate) struct UnauthenticatedSlot {
     unauthenticated: Rc<UnauthenticatedPeers>,
     number: u64,
@@ -35,7 +35,7 @@ pub(crate) struct UnauthenticatedSlot {
 
 impl UnauthenticatedPeers {
     /// # Panics
-    /// If there are no places.
+    /// If there are no slots.
     pub fn new(most: usize) -> Rc<UnauthenticatedPeers> {
         assert!(most > 0, "somebody has to come in");
         Rc::new(UnauthenticatedPeers {
@@ -51,7 +51,7 @@ impl UnauthenticatedPeers {
     }
 
     /// Room for one more. When all is taken, the oldest of the network that holds most has to go: whoever floods us from there
-    /// pushes out its own. One connection of a network from which somebody has come in before stays: a flood from everywhere does
+    /// evicts its own. One connection of a network from which somebody has come in before stays: a flood from everywhere does
     /// not push out a peer that comes back.
     pub fn admit(self: &Rc<Self>, from: IpAddr) -> UnauthenticatedSlot {
         let (number, network) = (self.counter.get() + 1, network(from));
@@ -80,12 +80,12 @@ impl UnauthenticatedPeers {
 }
 
 impl UnauthenticatedSlot {
-    /// Resolves when the place is needed for others.
+    /// Resolves when the slot is needed for others.
     pub async fn evicted(&self) {
         self.evict.notified().await;
     }
 
-    /// Whoever sat here has proven who it is, and needs the place no longer.
+    /// The peer has proven who it is, and needs the slot no longer.
     pub fn authenticated(self) {
         let mut known = self.unauthenticated.known.borrow_mut();
         known.retain(|network| *network != self.network);
@@ -102,8 +102,7 @@ impl Drop for UnauthenticatedSlot {
     }
 }
 
-/// Who holds an address holds its neighbours: of IPv6 a customer has 2^64 at the least.
-/// What counts as one place to come from.
+/// What counts as one origin. Who holds an address holds its neighbours: of IPv6 a customer has 2^64 at the least.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -119,9 +118,9 @@ mod tests {
 
     use super::*;
 
-    fn waits(seat: &UnauthenticatedSlot) -> bool {
-        let waiting = seat.unauthenticated.waiting.borrow().iter().any(|peer| peer.number == seat.number);
-        let is_evicted = pin!(seat.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    fn waits(slot: &UnauthenticatedSlot) -> bool {
+        let waiting = slot.unauthenticated.waiting.borrow().iter().any(|peer| peer.number == slot.number);
+        let is_evicted = pin!(slot.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
         assert_eq!(waiting, !is_evicted, "whoever has to go hears of it");
         waiting
     }
@@ -160,7 +159,7 @@ mod tests {
         let known = from(2);
         let flood: Vec<UnauthenticatedSlot> = (10..40).map(from).collect();
         assert!(!waits(&unknown) && waits(&known) && waits(&flood[29]));
-        // As one of several it is a flood as any other, and nobody has two places for ever.
+        // As one of several it is a flood as any other, and nobody has two slots for ever.
         let again = from(2);
         assert!(!waits(&known) && waits(&again));
     }

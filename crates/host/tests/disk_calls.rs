@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// The files' bytes are what a power loss may have left.
-    fn judge(&mut self, at: impl Fn(&str) -> PathBuf, case: &str) {
+    fn check(&mut self, at: impl Fn(&str) -> PathBuf, case: &str) {
         for ((name, page), expected) in &mut self.0 {
             let bytes = std::fs::read(at(name)).unwrap_or_else(|error| panic!("{case}: {name}: {error}"));
             let found = &bytes[(page * PAGE) as usize..][..PAGE as usize];
@@ -114,7 +114,7 @@ const STATE: &str = "superblock";
 const UNDO: &str = "undo";
 const VOLUME: &str = "volume";
 
-fn place(directory: &Path, name: &str) -> PathBuf {
+fn path_of(directory: &Path, name: &str) -> PathBuf {
     if name == VOLUME { directory.join(name) } else { directory.join("state/group").join(name) }
 }
 
@@ -135,7 +135,7 @@ fn open(directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Result
     make(&directory.join("state/group"))?;
     let mut files = BTreeMap::new();
     for (name, make) in [(STATE, create_or_open_meta as fn(&Path, u64) -> _), (UNDO, create_or_open_sparse)] {
-        let meta = make(&place(directory, name), SIZE).map_err(said)?;
+        let meta = make(&path_of(directory, name), SIZE).map_err(said)?;
         assert!(!meta.created || !ledger.has(name), "{name} was lost");
         // It may be there though its maker was told that it failed; then it is as whole.
         if !ledger.has(name) {
@@ -143,7 +143,7 @@ fn open(directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Result
         }
         files.insert(name, Arc::new(meta.file));
     }
-    files.insert(VOLUME, Arc::new(open_volume(&place(directory, VOLUME), options).map_err(said)?));
+    files.insert(VOLUME, Arc::new(open_volume(&path_of(directory, VOLUME), options).map_err(said)?));
     Ok(Files { _state: state, files })
 }
 
@@ -153,7 +153,7 @@ async fn live(rig: &mut Rig, directory: &Path, options: VolumeOptions, ledger: &
         Ok(files) => files.files,
         Err(said) => return vec![said],
     };
-    let mut requests = Requests { rig, files, ledger, told: Vec::new() };
+    let mut requests = Requests { rig, files, ledger, errors: Vec::new() };
     requests.change(&[(STATE, 0, 2, true), (UNDO, 3, 2, false)]).await;
     requests.flush(UNDO).await;
     requests.change(&[(VOLUME, 0, 2, false)]).await;
@@ -167,14 +167,14 @@ async fn live(rig: &mut Rig, directory: &Path, options: VolumeOptions, ledger: &
     requests.change(&[(VOLUME, 4, 3, false), (VOLUME, 5, 3, true), (STATE, 0, 3, true), (STATE, 1, 3, true)]).await;
     requests.change(&[(VOLUME, 3, 4, false)]).await;
     requests.look().await;
-    requests.told
+    requests.errors
 }
 
 struct Requests<'a> {
     rig: &'a mut Rig,
     files: BTreeMap<&'static str, Arc<File>>,
     ledger: &'a mut Ledger,
-    told: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl Requests<'_> {
@@ -241,7 +241,7 @@ impl Requests<'_> {
         if let Err(error) = result {
             let kinds = [ErrorKind::Io, ErrorKind::NoSpace];
             assert!(kinds.contains(&error.kind) && error.path.ends_with(name), "{error:?}");
-            self.told.push(error.to_string());
+            self.errors.push(error.to_string());
         }
     }
 }
@@ -266,7 +266,7 @@ enum Before {
 
 fn prepare(directory: &Path, before: Before) {
     std::fs::create_dir(directory).unwrap();
-    let volume = place(directory, VOLUME);
+    let volume = path_of(directory, VOLUME);
     std::fs::write(&volume, vec![OLD; SIZE as usize]).unwrap();
     for path in [&volume, directory, directory.parent().unwrap()] {
         std::fs::File::open(path).unwrap().sync_all().unwrap();
@@ -294,13 +294,13 @@ async fn at_each_call(
         prepare(&directory, before);
         let mut ledger = Ledger::default();
         strike(calls);
-        let told = live(rig, &directory, options, &mut ledger).await;
-        let is_struck = struck(&told, &directory, &case);
+        let errors = live(rig, &directory, options, &mut ledger).await;
+        let is_struck = struck(&errors, &directory, &case);
         if store.has_power() {
             store.cut_power(Fate::AllLost);
         }
         store.restore_power();
-        ledger.judge(|name| place(&directory, name), &case);
+        ledger.check(|name| path_of(&directory, name), &case);
         let again = live(rig, &directory, options, &mut ledger).await;
         assert!(again.is_empty(), "{case}: the next start is told {again:?}");
         if !is_struck {
@@ -324,13 +324,17 @@ fn one_call_fails() {
                 continue;
             }
             let strike = |calls| store.fail_call_after(calls, errno);
-            let struck = |told: &[String], directory: &Path, case: &str| {
-                told.iter().for_each(|said| assert_is_sentence(said, directory, case));
+            let struck = |errors: &[String], directory: &Path, case: &str| {
+                errors.iter().for_each(|said| assert_is_sentence(said, directory, case));
                 let failed = store.fail_no_call();
                 // The one read that opens a file finds out how it may be read; what is in it nobody has asked for yet.
                 let may_be_silent = failed.is_none_or(|call| call == "read");
-                assert!(may_be_silent || !told.is_empty(), "{case}: a {} failed and nothing was told", failed.unwrap());
-                assert!(failed.is_some() || told.is_empty(), "{case}: nothing failed and {told:?} was told");
+                assert!(
+                    may_be_silent || !errors.is_empty(),
+                    "{case}: a {} failed and nothing was told",
+                    failed.unwrap()
+                );
+                assert!(failed.is_some() || errors.is_empty(), "{case}: nothing failed and {errors:?} was told");
                 failed.is_some()
             };
             at_each_call(rig, (store, root, options), (what, before), strike, struck).await;
@@ -379,8 +383,8 @@ fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
         assert!(other.sync_data().is_err(), "the end of the hole is written back");
         assert_eq!(store.fail_no_call(), Some("write"));
         let durable = Change { name: VOLUME, page: 3, byte: 3, is_durable: true };
-        let told = rig.run(&file, durable.write()).await;
+        let errors = rig.run(&file, durable.write()).await;
         let flushed = rig.run(&file, DiskOp::Flush).await;
-        assert!(flushed.is_err(), "the flush succeeds, and the write before was told {told:?}");
+        assert!(flushed.is_err(), "the flush succeeds, and the write before was told {errors:?}");
     });
 }

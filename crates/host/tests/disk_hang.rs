@@ -99,7 +99,7 @@ async fn is_served(rig: &mut Rig, file: &Arc<File>) {
 }
 
 /// Collects so many answers of the store.
-async fn settle(rig: &mut Rig, mut left: usize) {
+async fn drain(rig: &mut Rig, mut left: usize) {
     while left > 0 {
         for completion in rig.some_completions().await {
             completion.result.unwrap();
@@ -132,7 +132,7 @@ fn a_device_that_hangs_leaves_slots_and_workers_to_the_others() {
         is_served(rig, &file).await;
         assert_eq!(rig.engine.pending(), asked);
         store.answer_again();
-        settle(rig, asked).await;
+        drain(rig, asked).await;
         is_served(rig, &hung).await;
     });
 }
@@ -148,7 +148,7 @@ fn a_device_that_hangs_at_a_lone_request_holds_the_thread_for_a_moment() {
         let file = volume(&rig.directory.path().join("volume"));
         is_served(rig, &file).await;
         store.answer_again();
-        settle(rig, 3).await;
+        drain(rig, 3).await;
     });
 }
 
@@ -178,6 +178,6 @@ fn lone_reads_are_as_fast_beside_a_device_that_hangs() {
         // Ten times would be a machine that is busy; what hangs makes it seconds.
         assert!(medians[1] < medians[0] * 10 + Duration::from_millis(10), "{medians:?}");
         store.answer_again();
-        settle(rig, 600).await;
+        drain(rig, 600).await;
     });
 }

@@ -74,8 +74,8 @@ fn a_file_is_locked_against_others_in_both_ways_and_freed() {
     assert!(matches!(&locked, OpenError::Locked { .. }), "{locked}");
     let process = format!("process {}", std::process::id());
     assert!(locked.to_string().contains(&process), "{locked}");
-    let stranger = run("flock", &["--nonblock", path.to_str().unwrap(), "true"]);
-    assert!(stranger.is_err());
+    let other = run("flock", &["--nonblock", path.to_str().unwrap(), "true"]);
+    assert!(other.is_err());
     drop(held);
     run("flock", &["--nonblock", path.to_str().unwrap(), "true"]).unwrap();
     open(&path).unwrap();

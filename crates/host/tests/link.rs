@@ -16,7 +16,7 @@ use host::link::{Attempt, Compression, Doing, Flow, LinkConfig, LinkSender, Meth
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use link_support::{DEADLINE, Node, Told, config, nowhere, ours, pair, run};
+use link_support::{DEADLINE, Node, SeenEvents, config, nowhere, ours, pair, run};
 
 struct Rng(u64);
 
@@ -38,10 +38,10 @@ impl Rng {
 fn a_node_that_always_has_something_to_send_hears_its_peer() {
     run(async {
         let (west, east) = pair(|_| {}).await;
-        west.told.chatter.set(10_000);
-        [&east, &west].iter().for_each(|node| node.told.say());
-        west.told.until(|told| !told.frames.borrow().is_empty()).await;
-        assert!(west.told.chatter.get() > 9_990, "{:?}", west.told.chatter);
+        west.seen.chatter.set(10_000);
+        [&east, &west].iter().for_each(|node| node.seen.say());
+        west.seen.until(|seen| !seen.frames.borrow().is_empty()).await;
+        assert!(west.seen.chatter.get() > 9_990, "{:?}", west.seen.chatter);
     });
 }
 
@@ -98,7 +98,7 @@ fn arrived(payload: &FramePayload) -> Vec<u8> {
 }
 
 /// Pushes `count` frames in batches and checks that `to` gets each of them, in order; total bytes pushed.
-async fn stream_frames(from: &Told, to: &Told, seed: u64, count: u64) -> u64 {
+async fn stream_frames(from: &SeenEvents, to: &SeenEvents, seed: u64, count: u64) -> u64 {
     let session = from.up.borrow().last().unwrap().1;
     let (mut rng, mut checked, mut total) = (Rng(seed), 0, 0);
     let mut pushed: Vec<(Header, Vec<u8>)> = Vec::new();
@@ -163,12 +163,12 @@ async fn chop_one_way(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::n
 fn thousands_of_frames_of_all_kinds_both_ways() {
     run(async {
         let (west, east) = pair(|_| {}).await;
-        let (ours, theirs) = (east.told.up.borrow()[0].3.clone(), west.told.up.borrow()[0].3.clone());
+        let (ours, theirs) = (east.seen.up.borrow()[0].3.clone(), west.seen.up.borrow()[0].3.clone());
         assert_eq!((ours.key, ours.dialed, theirs.dialed), (theirs.key, true, false));
         assert_eq!((ours.name.as_str(), theirs.name.as_str()), ("west", "east"));
-        assert_eq!(east.told.up.borrow()[0].1, west.told.up.borrow()[0].1);
-        tokio::join!(stream_frames(&east.told, &west.told, 1, 4000), stream_frames(&west.told, &east.told, 2, 4000));
-        assert!(west.told.turns.get() < 8000, "frames of one read share a turn");
+        assert_eq!(east.seen.up.borrow()[0].1, west.seen.up.borrow()[0].1);
+        tokio::join!(stream_frames(&east.seen, &west.seen, 1, 4000), stream_frames(&west.seen, &east.seen, 2, 4000));
+        assert!(west.seen.turns.get() < 8000, "frames of one read share a turn");
     });
 }
 
@@ -178,8 +178,8 @@ fn any_chunking_on_the_way_changes_nothing() {
         let west = Node::west(|_| {});
         let east = Node::east(chop(west.address()).await, |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
-        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
-        assert!(west.told.heard.get() > 0, "parts of frames are heard");
+        tokio::join!(stream_frames(&east.seen, &west.seen, 3, 300), stream_frames(&west.seen, &east.seen, 4, 300));
+        assert!(west.seen.heard.get() > 0, "parts of frames are heard");
     });
 }
 
@@ -193,8 +193,8 @@ fn packed_frames_arrive_the_same_and_take_less_of_the_line() {
         let west = Node::west(packing(Compression::Always(Method::Zstd(1))));
         let east = Node::east(chop(west.address()).await, packing(Compression::Always(Method::Lz4)));
         tokio::join!(east.is_up(1), west.is_up(1));
-        tokio::join!(stream_frames(&east.told, &west.told, 3, 300), stream_frames(&west.told, &east.told, 4, 300));
-        let (ours, theirs) = (east.told.sender().carried(), west.told.sender().carried());
+        tokio::join!(stream_frames(&east.seen, &west.seen, 3, 300), stream_frames(&west.seen, &east.seen, 4, 300));
+        let (ours, theirs) = (east.seen.sender().carried(), west.seen.sender().carried());
         assert_eq!((ours.sent, theirs.sent), (theirs.received, ours.received), "both ends count alike");
         for (carried, method) in [(ours, Method::Lz4), (theirs, Method::Zstd(1))] {
             assert_eq!(carried.doing, Doing::Packing(method));
@@ -209,9 +209,9 @@ fn packing_begins_and_ends_while_the_link_is_up() {
         let (west, east) = pair(|_| {}).await;
         let ways = [Compression::Always(Method::Zstd(3)), Compression::Off, Compression::Auto];
         for compression in ways {
-            let session = east.told.up.borrow()[0].1;
+            let session = east.seen.up.borrow()[0].1;
             let mut rng = Rng(9);
-            east.told.call(|sender| {
+            east.seen.call(|sender| {
                 for n in 0..200 {
                     // In the middle of what waits.
                     if n == 100 {
@@ -224,12 +224,12 @@ fn packing_begins_and_ends_while_the_link_is_up() {
             });
             let mut seqs = Vec::new();
             while seqs.len() < 200 {
-                west.told.until(|told| !told.frames.borrow().is_empty()).await;
-                seqs.extend(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0));
+                west.seen.until(|seen| !seen.frames.borrow().is_empty()).await;
+                seqs.extend(west.seen.frames.take().into_iter().map(|(header, _)| header.seq.0));
             }
             assert!(seqs.into_iter().eq(0..200), "{compression}");
         }
-        assert_eq!((east.told.up.borrow().len(), east.told.down.borrow().len()), (1, 0), "the same link all along");
+        assert_eq!((east.seen.up.borrow().len(), east.seen.down.borrow().len()), (1, 0), "the same link all along");
     });
 }
 
@@ -237,26 +237,26 @@ fn packing_begins_and_ends_while_the_link_is_up() {
 fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
     run(async {
         let (west, east) = pair(|config| config.flow.rate = Some(1)).await;
-        let session = east.told.up.borrow()[0].1;
+        let session = east.seen.up.borrow()[0].1;
         let void = |n| Header { seq: Seq(n), ..Header::new(Kind::Void, session, GroupId(1)) };
-        east.told.call(|sender| {
+        east.seen.call(|sender| {
             (0..100).for_each(|n| sender.push(void(n), SendPayload::None));
             sender.flush();
         });
-        east.told.until(|told| told.sent.get() > 0).await;
+        east.seen.until(|seen| seen.sent.get() > 0).await;
         // At a byte a second the next one is a minute and a half away.
-        east.told.call(|sender| {
+        east.seen.call(|sender| {
             assert!(sender.carried().is_held);
             sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![1; 8]));
             sender.flush();
         });
-        west.told.until(|told| told.frames.borrow().len() >= 2).await;
-        let kinds: Vec<Kind> = west.told.frames.take().into_iter().map(|(header, _)| header.kind).collect();
+        west.seen.until(|seen| seen.frames.borrow().len() >= 2).await;
+        let kinds: Vec<Kind> = west.seen.frames.take().into_iter().map(|(header, _)| header.kind).collect();
         assert_eq!(kinds, [Kind::Void, Kind::Heartbeat]);
         east.links.set_flow(Flow::default());
-        west.told.until(|told| told.frames.borrow().len() == 99).await;
-        assert!(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0).eq(1..100));
-        assert!(!east.told.sender().carried().is_held);
+        west.seen.until(|seen| seen.frames.borrow().len() == 99).await;
+        assert!(west.seen.frames.take().into_iter().map(|(header, _)| header.seq.0).eq(1..100));
+        assert!(!east.seen.sender().carried().is_held);
     });
 }
 
@@ -264,15 +264,15 @@ fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
 fn a_closed_link_says_its_goodbye_past_the_rate() {
     run(async {
         let (west, east) = pair(|config| config.flow.rate = Some(1)).await;
-        let session = east.told.up.borrow()[0].1;
-        east.told.call(|sender| {
+        let session = east.seen.up.borrow()[0].1;
+        east.seen.call(|sender| {
             (0..50).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
             sender.push(Header::new(Kind::Goodbye, session, GroupId(0)), SendPayload::Control(b"bye".to_vec()));
             sender.flush();
             sender.close("until tomorrow");
         });
-        west.told.until(|told| told.frames.borrow().len() == 51).await;
-        assert_eq!(west.told.frames.take().last().map(|(header, _)| header.kind), Some(Kind::Goodbye));
+        west.seen.until(|seen| seen.frames.borrow().len() == 51).await;
+        assert_eq!(west.seen.frames.take().last().map(|(header, _)| header.kind), Some(Kind::Goodbye));
     });
 }
 
@@ -280,9 +280,9 @@ fn a_closed_link_says_its_goodbye_past_the_rate() {
 fn many_frames_pushed_before_one_flush_all_arrive() {
     run(async {
         let (west, east) = pair(|_| {}).await;
-        let session = east.told.up.borrow()[0].1;
+        let session = east.seen.up.borrow()[0].1;
         let mut rng = Rng(5);
-        east.told.call(|sender| {
+        east.seen.call(|sender| {
             (0..2000).for_each(|n| {
                 let (header, payload) = make(&mut rng, session, n);
                 sender.push(header, payload);
@@ -291,8 +291,8 @@ fn many_frames_pushed_before_one_flush_all_arrive() {
         });
         let mut seqs = Vec::new();
         while seqs.len() < 2000 {
-            west.told.until(|told| !told.frames.borrow().is_empty()).await;
-            seqs.extend(west.told.frames.take().into_iter().map(|(header, _)| header.seq.0));
+            west.seen.until(|seen| !seen.frames.borrow().is_empty()).await;
+            seqs.extend(west.seen.frames.take().into_iter().map(|(header, _)| header.seq.0));
         }
         assert!(seqs.into_iter().eq(0..2000));
     });
@@ -304,15 +304,15 @@ fn small_frames_without_end_leave_others_their_turns() {
     const FRAMES: usize = 2000;
     run(async {
         let (west, east) = pair(|_| {}).await;
-        let session = east.told.up.borrow()[0].1;
-        west.told.labour.set(Duration::from_micros(100));
-        let turns = west.told.turns.get();
-        east.told.call(|sender| {
+        let session = east.seen.up.borrow()[0].1;
+        west.seen.labour.set(Duration::from_micros(100));
+        let turns = west.seen.turns.get();
+        east.seen.call(|sender| {
             (0..FRAMES).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
             sender.flush();
         });
-        west.told.until(|told| told.frames.borrow().len() == FRAMES).await;
-        let turns = west.told.turns.get() - turns;
+        west.seen.until(|seen| seen.frames.borrow().len() == FRAMES).await;
+        let turns = west.seen.turns.get() - turns;
         // 200 ms of work, of which a turn may take one or a little more.
         assert!(turns >= 80, "{FRAMES} frames in {turns} turns");
     });
@@ -324,24 +324,24 @@ fn without_buffers_reading_stops_and_nothing_is_lost() {
         let west = Node::start(config("west", "east", nowhere()), 256 << 10);
         let east = Node::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
-        let session = east.told.up.borrow()[0].1;
+        let session = east.seen.up.borrow()[0].1;
         for n in 0..200u64 {
             let mut buffer = Buffer::detached(64 << 10);
             buffer.fill(n as u8);
             let slice = Slice { buf: Buf::new(Arc::new(buffer)), start: 0, length: 64 << 10 };
             let header = Header { seq: Seq(n), length: 64 << 10, ..Header::new(Kind::Data, session, GroupId(0)) };
-            east.told.call(|sender| sender.push(header, SendPayload::Data(slice)));
+            east.seen.call(|sender| sender.push(header, SendPayload::Data(slice)));
         }
-        east.told.call(LinkSender::flush);
+        east.seen.call(LinkSender::flush);
         // All buffers are out, the peer is silent through no fault of its own, and is said to be heard.
-        west.told.until(|told| told.frames.borrow().len() == 4 && told.heard.get() > 0).await;
-        let heard = west.told.heard.get();
-        west.told.until(|told| told.heard.get() > heard).await;
-        assert_eq!(west.told.frames.borrow().len(), 4);
+        west.seen.until(|seen| seen.frames.borrow().len() == 4 && seen.heard.get() > 0).await;
+        let heard = west.seen.heard.get();
+        west.seen.until(|seen| seen.heard.get() > heard).await;
+        assert_eq!(west.seen.frames.borrow().len(), 4);
         let mut seen = 0;
         while seen < 200 {
-            west.told.until(|told| !told.frames.borrow().is_empty()).await;
-            for (header, payload) in west.told.frames.take() {
+            west.seen.until(|seen| !seen.frames.borrow().is_empty()).await;
+            for (header, payload) in west.seen.frames.take() {
                 assert_eq!(header.seq.0, seen);
                 assert!(arrived(&payload).iter().all(|byte| *byte == seen as u8));
                 seen += 1;
@@ -357,18 +357,18 @@ fn a_closed_link_is_down_once_with_its_goodbye_delivered_and_comes_back() {
         let east = Node::east(west.address(), |_| {});
         for round in 1..4 {
             tokio::join!(east.is_up(round), west.is_up(round));
-            let goodbye = Header::new(Kind::Goodbye, west.told.up.borrow()[round - 1].1, GroupId(0));
-            west.told.call(|sender| {
+            let goodbye = Header::new(Kind::Goodbye, west.seen.up.borrow()[round - 1].1, GroupId(0));
+            west.seen.call(|sender| {
                 sender.push(goodbye, SendPayload::Control(b"until tomorrow".to_vec()));
                 sender.close("the operator said so");
                 sender.push(goodbye, SendPayload::None);
                 sender.flush();
             });
-            west.told.until(|told| told.down.borrow().len() == round).await;
-            east.told.until(|told| told.down.borrow().len() == round).await;
-            assert_eq!(west.told.down.borrow()[round - 1].1, "the operator said so");
-            assert_eq!(east.told.down.borrow()[round - 1].1, "the peer closed the connection");
-            let frames = east.told.frames.take();
+            west.seen.until(|seen| seen.down.borrow().len() == round).await;
+            east.seen.until(|seen| seen.down.borrow().len() == round).await;
+            assert_eq!(west.seen.down.borrow()[round - 1].1, "the operator said so");
+            assert_eq!(east.seen.down.borrow()[round - 1].1, "the peer closed the connection");
+            let frames = east.seen.frames.take();
             assert_eq!(frames.len(), 1);
             assert_eq!(arrived(&frames[0].1), b"until tomorrow");
         }
@@ -383,7 +383,7 @@ fn a_dialer_finds_an_acceptor_that_starts_later() {
             held.local_addr().unwrap()
         };
         let east = Node::east(address, |_| {});
-        east.told.refused_with("cannot connect").await;
+        east.seen.refused_with("cannot connect").await;
         let west = Node::west(|config| config.listen = vec![address]);
         tokio::join!(east.is_up(1), west.is_up(1));
     });
@@ -398,9 +398,9 @@ fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
             held.local_addr().unwrap()
         };
         let east = Node::east(address, |config| config.bounds.repeat_after = DEADLINE);
-        east.told.until(|told| told.not_reached.borrow().len() == 3).await;
-        assert_eq!(east.told.refused.borrow().len(), 1);
-        for (peer, why) in &*east.told.not_reached.borrow() {
+        east.seen.until(|seen| seen.not_reached.borrow().len() == 3).await;
+        assert_eq!(east.seen.refused.borrow().len(), 1);
+        for (peer, why) in &*east.seen.not_reached.borrow() {
             let named = why.starts_with("node west at ") && why.contains("cannot connect");
             assert!(*peer == NodeId(1) && named, "{peer:?}: {why}");
         }
@@ -412,8 +412,8 @@ fn another_secret_is_refused_on_both_sides() {
     run(async {
         let west = Node::west(|_| {});
         let east = Node::east(west.address(), |config| config.ours.secret = Secret::new(b"guess"));
-        tokio::join!(west.told.refused_with("does not fit"), east.told.refused_with("refused this node"));
-        assert!(west.told.up.borrow().is_empty() && east.told.up.borrow().is_empty());
+        tokio::join!(west.seen.refused_with("does not fit"), east.seen.refused_with("refused this node"));
+        assert!(west.seen.up.borrow().is_empty() && east.seen.up.borrow().is_empty());
     });
 }
 
@@ -422,11 +422,11 @@ fn other_definitions_are_shown_to_both_sides() {
     run(async {
         let west = Node::west(|_| {});
         let east = Node::east(west.address(), |config| config.ours.definitions = "group b\n".repeat(50_000));
-        west.told.until(|told| !told.differ.borrow().is_empty()).await;
-        east.told.until(|told| !told.differ.borrow().is_empty()).await;
-        assert_eq!(east.told.differ.borrow()[0], (NodeId(1), "group a".into()));
-        assert_eq!(west.told.differ.borrow()[0], (NodeId(0), "group b\n".repeat(50_000)));
-        assert!(west.told.up.borrow().is_empty() && east.told.up.borrow().is_empty());
+        west.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
+        east.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
+        assert_eq!(east.seen.differ.borrow()[0], (NodeId(1), "group a".into()));
+        assert_eq!(west.seen.differ.borrow()[0], (NodeId(0), "group b\n".repeat(50_000)));
+        assert!(west.seen.up.borrow().is_empty() && east.seen.up.borrow().is_empty());
     });
 }
 
@@ -462,15 +462,15 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
         west.is_up(1).await;
         let (mut third, peer) = shake_by_hand(west.address(), at(3)).await.unwrap();
         west.is_up(2).await;
-        assert!(west.told.down.borrow()[0].1.contains("newer connection"), "{:?}", west.told.down.borrow());
+        assert!(west.seen.down.borrow()[0].1.contains("newer connection"), "{:?}", west.seen.down.borrow());
         assert!(matches!(first.read(&mut [0; 1]).await, Ok(0) | Err(_)), "the older connection is closed");
         let (mut second, _) = shake_by_hand(west.address(), at(2)).await.unwrap();
-        west.told.refused_with("dialed before").await;
+        west.seen.refused_with("dialed before").await;
         assert!(matches!(second.read(&mut [0; 1]).await, Ok(0) | Err(_)), "the late one is closed");
         // The one that is up still works.
         let frame = Header::new(Kind::Tick, peer.session, GroupId(7)).sealed(b"").encode();
         third.write_all(&frame).await.unwrap();
-        west.told.until(|told| told.frames.borrow().len() == 1).await;
+        west.seen.until(|seen| seen.frames.borrow().len() == 1).await;
         // The same peer started anew: its numbers begin again, and it wins by coming later.
         let (_fourth, _) = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
         west.is_up(3).await;
@@ -501,14 +501,14 @@ fn peers_that_tell_other_definitions_are_few_at_a_time() {
             }
             telling.push(stream);
         }
-        west.told.refused_with("telling other definitions").await;
+        west.seen.refused_with("telling other definitions").await;
         // Whoever means the same has nothing to tell.
         let _peer = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
         west.is_up(1).await;
         // And their places are free again when they have gone.
         drop(telling);
         let east = Node::east(west.address(), |config| config.ours.definitions = "group c".into());
-        east.told.until(|told| !told.differ.borrow().is_empty()).await;
+        east.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
     });
 }
 
@@ -520,7 +520,7 @@ fn a_peer_that_goes_on_after_the_end_has_little_of_the_threads_time() {
         let west = Node::west(|_| {});
         let (mut stream, _) = shake_by_hand(west.address(), Attempt { run: 1, number: 1 }).await.unwrap();
         west.is_up(1).await;
-        west.told.call(|sender| sender.close("the test ends it"));
+        west.seen.call(|sender| sender.close("the test ends it"));
         let (more, mut taken) = (vec![0; 256 << 10], 0);
         while let Ok(count @ 1..) = stream.write(&more).await {
             taken += count;
@@ -576,11 +576,11 @@ fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
             west.is_up(number as usize).await;
             stream.write_all(&make(peer.session)).await.unwrap();
             stream.shutdown().await.unwrap();
-            west.told.until(|told| told.down.borrow().len() == number as usize).await;
-            let reason = west.told.down.borrow()[number as usize - 1].1.clone();
+            west.seen.until(|seen| seen.down.borrow().len() == number as usize).await;
+            let reason = west.seen.down.borrow()[number as usize - 1].1.clone();
             assert!(reason.contains(words), "{reason:?} does not say {words:?}");
         }
-        assert!(west.told.frames.borrow().is_empty());
+        assert!(west.seen.frames.borrow().is_empty());
     });
 }
 
@@ -604,9 +604,9 @@ fn strangers_bytes_at_every_stage_are_refused_and_named() {
             let _ = stream.read_to_end(&mut answer).await;
             assert!(answer.len() <= 1024, "{} bytes said to a stranger", answer.len());
         }
-        west.told.until(|told| told.refused.borrow().len() == count).await;
-        assert!(west.told.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
-        assert!(west.told.up.borrow().is_empty());
+        west.seen.until(|seen| seen.refused.borrow().len() == count).await;
+        assert!(west.seen.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
+        assert!(west.seen.up.borrow().is_empty());
         let east = Node::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
     });
@@ -623,9 +623,9 @@ fn silent_strangers_are_few_and_soon_gone() {
         for _ in 0..12 {
             silent.push(TcpStream::connect(west.address()).await.unwrap());
         }
-        west.told.refused_with("more than 3 connections").await;
-        west.told.refused_with("did not prove who it is within 300ms").await;
-        west.told.until(|told| told.refused.borrow().len() == silent.len()).await;
+        west.seen.refused_with("more than 3 connections").await;
+        west.seen.refused_with("did not prove who it is within 300ms").await;
+        west.seen.until(|seen| seen.refused.borrow().len() == silent.len()).await;
         for stream in &mut silent {
             assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)));
         }
@@ -643,7 +643,7 @@ fn silent_strangers_are_few_and_soon_gone() {
             }
             panic!("two seconds of dripping were put up with");
         });
-        west.told.until(|told| told.refused.borrow().len() == silent.len() + 1).await;
+        west.seen.until(|seen| seen.refused.borrow().len() == silent.len() + 1).await;
         drip.await.expect("the dripping connection was cut");
         let east = Node::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
@@ -660,9 +660,9 @@ fn a_flood_from_one_address_does_not_crowd_out_another() {
         let mut flood = Vec::new();
         for pushed_out in 0..20 {
             flood.push(TcpStream::connect(west.address()).await.unwrap());
-            west.told.until(|told| told.refused.borrow().len() + 2 >= pushed_out).await;
+            west.seen.until(|seen| seen.refused.borrow().len() + 2 >= pushed_out).await;
         }
-        assert!(west.told.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
+        assert!(west.seen.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
         shake_on(patient, Attempt { run: 1, number: 1 }).await.unwrap();
         west.is_up(1).await;
     });
@@ -685,7 +685,7 @@ fn a_repeated_complaint_is_made_once() {
             stream.shutdown().await.ok();
         }
         drop(TcpStream::connect(west.address()).await.unwrap());
-        west.told.refused_with("closed the connection").await;
-        assert_eq!(west.told.refused.borrow().len(), 2);
+        west.seen.refused_with("closed the connection").await;
+        assert_eq!(west.seen.refused.borrow().len(), 2);
     });
 }

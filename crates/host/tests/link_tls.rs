@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a node was told.
 #[derive(Default)]
-struct Told {
+struct SeenEvents {
     up: RefCell<Vec<(Rc<LinkSender>, SessionId, PeerInfo)>>,
     down: RefCell<Vec<String>>,
     frames: RefCell<Vec<(Header, FramePayload)>>,
@@ -37,7 +37,7 @@ struct Told {
     changed: Notify,
 }
 
-impl LinkEvents for Told {
+impl LinkEvents for SeenEvents {
     fn up(&self, _peer: NodeId, _link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         self.up.borrow_mut().push((sender, session, info));
         self.changed.notify_waiters();
@@ -72,8 +72,8 @@ impl LinkEvents for Told {
     }
 }
 
-impl Told {
-    async fn until(&self, what: &str, mut holds: impl FnMut(&Told) -> bool) {
+impl SeenEvents {
+    async fn until(&self, what: &str, mut holds: impl FnMut(&SeenEvents) -> bool) {
         let wait = async {
             loop {
                 let changed = self.changed.notified();
@@ -89,7 +89,7 @@ impl Told {
 
     /// Waits for a refusal that says this, and sees that it names the address.
     async fn refused_with(&self, words: &str) {
-        self.until(words, |told| told.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
+        self.until(words, |seen| seen.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
         let refused = self.refused.borrow();
         let (who, why) = refused.iter().find(|(_, why)| why.contains(words)).unwrap();
         assert!(who.contains("127.0.0.1"), "{who} names no address");
@@ -102,7 +102,7 @@ impl Told {
 }
 
 struct Node {
-    told: Rc<Told>,
+    seen: Rc<SeenEvents>,
     links: Links,
 }
 
@@ -147,9 +147,9 @@ impl Node {
                 ..LinkBounds::default()
             },
         };
-        let told = Rc::new(Told::default());
-        let links = Links::start(config, Pool::new(64 << 20), told.clone()).expect("loopback can be bound");
-        Node { told, links }
+        let seen = Rc::new(SeenEvents::default());
+        let links = Links::start(config, Pool::new(64 << 20), seen.clone()).expect("loopback can be bound");
+        Node { seen, links }
     }
 
     /// Listens; nobody is where it would dial.
@@ -167,7 +167,7 @@ impl Node {
     }
 
     async fn is_up(&self, times: usize) {
-        self.told.until("a link", |told| told.up.borrow().len() >= times).await;
+        self.seen.until("a link", |seen| seen.up.borrow().len() >= times).await;
     }
 }
 
@@ -248,30 +248,30 @@ fn data(session: SessionId, number: u64, length: usize) -> (Header, SendPayload)
 
 /// Sends frames of many sizes and sees each arrive whole and in order.
 async fn exchange(from: &Node, to: &Node, count: u64) {
-    let session = from.told.up.borrow().last().unwrap().1;
-    let before = to.told.frames.borrow().len();
+    let session = from.seen.up.borrow().last().unwrap().1;
+    let before = to.seen.frames.borrow().len();
     let length = |number: u64| [1, 96, 4096, 16_384, 65_537, 1 << 20][number as usize % 6];
     for number in 0..count {
         let (header, payload) = data(session, number, length(number));
-        let sender = from.told.sender();
+        let sender = from.seen.sender();
         sender.push(header, payload);
         if number % 3 == 0 {
             sender.flush();
         }
         if number % 12 == 11 {
             sender.flush();
-            to.told.until("frames", |told| (told.frames.borrow().len() - before) as u64 > number - 6).await;
+            to.seen.until("frames", |seen| (seen.frames.borrow().len() - before) as u64 > number - 6).await;
         }
     }
-    from.told.sender().flush();
-    to.told.until("all frames", |told| (told.frames.borrow().len() - before) as u64 == count).await;
-    for (number, (header, payload)) in to.told.frames.borrow()[before..].iter().enumerate() {
+    from.seen.sender().flush();
+    to.seen.until("all frames", |seen| (seen.frames.borrow().len() - before) as u64 == count).await;
+    for (number, (header, payload)) in to.seen.frames.borrow()[before..].iter().enumerate() {
         let FramePayload::Data(buffer) = payload else { panic!("data is data") };
         let buffer = buffer.get::<Buffer>().unwrap();
         assert_eq!((header.seq.0 as usize, buffer.len()), (number, length(number as u64)));
         assert!(buffer.iter().enumerate().all(|(at, byte)| *byte == (at * 31 + number) as u8), "frame {number}");
     }
-    from.told.until("all is sent", |_| from.told.sender().queued_bytes() == 0).await;
+    from.seen.until("all is sent", |_| from.seen.sender().queued_bytes() == 0).await;
 }
 
 /// Two nodes whose papers are in order, with a cable between them.
@@ -298,18 +298,18 @@ fn frames_travel_encrypted_and_whole_both_ways() {
         exchange(&east, &west, 60).await;
         exchange(&west, &east, 60).await;
         let marker = b"nobody on the way reads this, nor this, nor this";
-        let session = east.told.up.borrow()[0].1;
-        let sender = east.told.sender();
+        let session = east.seen.up.borrow()[0].1;
+        let sender = east.seen.sender();
         sender.push(Header::new(Kind::Ack, session, GroupId(1)), SendPayload::Control(marker.to_vec()));
         sender.flush();
-        west.told.until("the marker", |told| told.frames.borrow().len() == 61).await;
+        west.seen.until("the marker", |seen| seen.frames.borrow().len() == 61).await;
         let said = cable.said.borrow();
         assert!(said.len() > 10 << 20, "{} bytes went over the cable", said.len());
         assert!(!said.windows(16).any(|window| window == &marker[..16]), "it could be read on the way");
-        let info = &west.told.up.borrow()[0].2;
+        let info = &west.seen.up.borrow()[0].2;
         let certificate = info.certificate.as_ref().expect("it showed one");
         assert_eq!(certificate.identity, Some(Identity::node(CLUSTER, "east")));
-        assert_eq!((info.key, info.name.as_str()), (east.told.up.borrow()[0].2.key, "east"));
+        assert_eq!((info.key, info.name.as_str()), (east.seen.up.borrow()[0].2.key, "east"));
     });
 }
 
@@ -317,8 +317,8 @@ fn frames_travel_encrypted_and_whole_both_ways() {
 async fn refused(east: Store, west: Store, by_east: &str, by_west: &str) {
     let west = Node::west(Some(west));
     let east = Node::east(west.address(), Some(east));
-    west.told.refused_with(by_west).await;
-    east.told.refused_with(by_east).await;
+    west.seen.refused_with(by_west).await;
+    east.seen.refused_with(by_east).await;
 }
 
 #[test]
@@ -340,9 +340,9 @@ fn another_nodes_certificate_is_refused_on_either_side() {
         let certificates = TestCertificates::new();
         let store = |name: &str, peer: &str| certificates.node(name, peer, Dates::Now);
         let wrong = "certificate is that of node \"north\", expected was";
-        let told = "not the one it expects";
-        refused(store("north", "west"), store("west", "east"), told, wrong).await;
-        refused(store("east", "west"), store("north", "east"), wrong, told).await;
+        let seen = "not the one it expects";
+        refused(store("north", "west"), store("west", "east"), seen, wrong).await;
+        refused(store("east", "west"), store("north", "east"), wrong, seen).await;
     });
 }
 
@@ -356,7 +356,7 @@ fn a_node_that_speaks_for_another_is_refused() {
         let west = Node::west(Some(Store::new(loaded.unwrap())));
         // It is let in as beta, and then says that it is east.
         let _east = Node::east(west.address(), Some(certificates.node("beta", "west", Dates::Now)));
-        west.told.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
+        west.seen.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
     });
 }
 
@@ -373,10 +373,10 @@ fn nothing_that_is_said_for_another_node_is_believed() {
         let who = ("east", "west", west.address());
         let impostor = Node::meaning("group b", Duration::ZERO, who, Some(beta));
         let words = "says that it is node \"east\", and its certificate is that of node \"beta\"";
-        west.told.refused_with(words).await;
-        impostor.told.until("it was refused", |told| told.refused.borrow().len() > 3).await;
-        assert!(west.told.differ.borrow().is_empty(), "{:?}", west.told.differ);
-        assert!(impostor.told.differ.borrow().is_empty(), "it was not told what this node means");
+        west.seen.refused_with(words).await;
+        impostor.seen.until("it was refused", |seen| seen.refused.borrow().len() > 3).await;
+        assert!(west.seen.differ.borrow().is_empty(), "{:?}", west.seen.differ);
+        assert!(impostor.seen.differ.borrow().is_empty(), "it was not told what this node means");
     });
 }
 
@@ -392,18 +392,18 @@ fn a_peer_that_says_something_else_each_time_fills_no_log() {
             let theirs = certificates.node("east", "west", Dates::Now);
             let who = ("east", "west", west.address());
             let east = Node::meaning(&format!("group b{number}"), Duration::ZERO, who, Some(theirs));
-            east.told.until("the difference", |told| !told.differ.borrow().is_empty()).await;
+            east.seen.until("the difference", |seen| !seen.differ.borrow().is_empty()).await;
         }
-        assert_eq!(west.told.differ.borrow().len(), 1);
+        assert_eq!(west.seen.differ.borrow().len(), 1);
         let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), None);
         for number in 0..5 {
             let who = ("east", "west", west.address());
             let east = Node::of_cluster(&format!("cluster{number}"), "group a", Duration::ZERO, who, None);
-            east.told.refused_with(&format!("this node to \"cluster{number}\"")).await;
+            east.seen.refused_with(&format!("this node to \"cluster{number}\"")).await;
         }
-        let refused = west.told.refused.borrow();
-        let told: Vec<_> = refused.iter().filter(|(_, why)| why.contains("belongs to cluster")).collect();
-        assert!(told.len() == 1 && told[0].1.contains("cluster0"), "{refused:?}");
+        let refused = west.seen.refused.borrow();
+        let seen: Vec<_> = refused.iter().filter(|(_, why)| why.contains("belongs to cluster")).collect();
+        assert!(seen.len() == 1 && seen[0].1.contains("cluster0"), "{refused:?}");
     });
 }
 
@@ -414,9 +414,9 @@ fn certificates_out_of_their_time_are_refused_on_either_side() {
             let certificates = TestCertificates::new();
             let east = |dates| certificates.node("east", "west", dates);
             let west = |dates| certificates.node("west", "east", dates);
-            let told = "this node's certificate has expired, or is not valid yet";
-            refused(east(dates), west(Dates::Now), told, said).await;
-            refused(east(Dates::Now), west(dates), said, told).await;
+            let seen = "this node's certificate has expired, or is not valid yet";
+            refused(east(dates), west(Dates::Now), seen, said).await;
+            refused(east(Dates::Now), west(dates), said, seen).await;
         }
     });
 }
@@ -427,11 +427,11 @@ fn plain_and_encrypted_ends_tell_each_other_apart() {
         let certificates = TestCertificates::new();
         let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let _plain = Node::east(west.address(), None);
-        west.told.refused_with("does not speak TLS here").await;
+        west.seen.refused_with("does not speak TLS here").await;
         let west = Node::west(None);
         let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
-        west.told.refused_with("it speaks TLS, and this node does not").await;
-        east.told.refused_with("does not speak TLS here").await;
+        west.seen.refused_with("it speaks TLS, and this node does not").await;
+        east.seen.refused_with("does not speak TLS here").await;
     });
 }
 
@@ -466,7 +466,7 @@ fn an_older_tls_is_refused() {
         let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let answer = say(west.address(), &hello_of_tls_1_2()).await;
         assert_eq!(answer[..1], [21], "an alert and nothing else: {answer:?}");
-        west.told.refused_with("it cannot speak TLS 1.3").await;
+        west.seen.refused_with("it cannot speak TLS 1.3").await;
     });
 }
 
@@ -476,7 +476,7 @@ fn a_client_without_a_certificate_is_refused() {
         let certificates = TestCertificates::new();
         let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         visit(west.address(), tls_client(&certificates, None)).await;
-        west.told.refused_with("it presented no certificate").await;
+        west.seen.refused_with("it presented no certificate").await;
     });
 }
 
@@ -507,7 +507,7 @@ fn a_replayed_handshake_is_refused() {
         drop(east);
         let again = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         say(again.address(), &heard).await;
-        again.told.refused_with("does not decrypt").await;
+        again.seen.refused_with("does not decrypt").await;
         drop(west);
     });
 }
@@ -520,13 +520,13 @@ fn changed_bytes_end_the_link_and_the_next_one_works() {
         {
             let (east, west, cable) = linked(&certificates).await;
             cable.mischief.set(mischief);
-            let (header, payload) = data(east.told.up.borrow()[0].1, 0, 4096);
-            east.told.sender().push(header, payload);
-            east.told.sender().flush();
-            west.told.until("the end", |told| !told.down.borrow().is_empty()).await;
-            let reason = west.told.down.borrow()[0].clone();
+            let (header, payload) = data(east.seen.up.borrow()[0].1, 0, 4096);
+            east.seen.sender().push(header, payload);
+            east.seen.sender().flush();
+            west.seen.until("the end", |seen| !seen.down.borrow().is_empty()).await;
+            let reason = west.seen.down.borrow()[0].clone();
             assert!(reason.contains(words), "{reason}");
-            assert!(west.told.frames.borrow().is_empty(), "nothing of it got in");
+            assert!(west.seen.frames.borrow().is_empty(), "nothing of it got in");
             west.is_up(2).await;
             east.is_up(2).await;
             exchange(&east, &west, 12).await;
@@ -539,16 +539,16 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
     run(async {
         let certificates = TestCertificates::new();
         let (east, _west, cable) = linked(&certificates).await;
-        let session = east.told.up.borrow()[0].1;
+        let session = east.seen.up.borrow()[0].1;
         cable.mischief.set(Mischief::Stop);
         for number in 0..32 {
             let (header, payload) = data(session, number, 1 << 20);
-            east.told.sender().push(header, payload);
-            east.told.sender().flush();
+            east.seen.sender().push(header, payload);
+            east.seen.sender().flush();
         }
-        assert!(east.told.sender().queued_bytes() > 16 << 20, "the rest waits on this side");
-        east.told.sender().close("the test ends it");
-        east.told.until("the end", |told| told.down.borrow().len() == 1).await;
+        assert!(east.seen.sender().queued_bytes() > 16 << 20, "the rest waits on this side");
+        east.seen.sender().close("the test ends it");
+        east.seen.until("the end", |seen| seen.down.borrow().len() == 1).await;
     });
 }
 
@@ -564,7 +564,7 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
             stream.write_all(&[22, 3, 1, 0x3f, 0xff, 1]).await.unwrap();
             streams.push(stream);
         }
-        west.told.refused_with("connections were waiting to prove who they are").await;
+        west.seen.refused_with("connections were waiting to prove who they are").await;
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         let dribble = async {
             loop {
@@ -576,7 +576,7 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
         };
         tokio::select! {
             () = dribble => unreachable!("it goes on for ever"),
-            () = west.told.refused_with("it did not prove who it is within 2s") => {}
+            () = west.seen.refused_with("it did not prove who it is within 2s") => {}
         }
         // A greeting of 60 KiB, whole and quick.
         let mut endless = vec![1, 0, 0xea, 0x60];
@@ -586,7 +586,7 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
             .flat_map(|chunk| [&[22, 3, 1][..], &(chunk.len() as u16).to_be_bytes(), chunk].concat())
             .collect();
         say(west.address(), &records).await;
-        west.told.refused_with("without finishing the TLS handshake").await;
+        west.seen.refused_with("without finishing the TLS handshake").await;
         // A friend still gets in.
         let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         east.is_up(1).await;
@@ -600,7 +600,7 @@ fn an_nbd_clients_certificate_opens_no_link() {
         let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
         let own = certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
         visit(west.address(), tls_client(&certificates, Some(&own))).await;
-        west.told.refused_with("that of the client \"backup\"").await;
+        west.seen.refused_with("that of the client \"backup\"").await;
     });
 }
 
@@ -612,7 +612,7 @@ fn a_connection_meant_for_something_else_is_no_link() {
         // Papers of the right node, and no word of a link.
         let own = certificates.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now);
         visit(west.address(), tls_client(&certificates, Some(&own))).await;
-        west.told.refused_with("it is no end of a link").await;
+        west.seen.refused_with("it is no end of a link").await;
     });
 }
 
@@ -639,12 +639,12 @@ fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {
             let again = Credentials::load(&own, &us, &[revoked.to_owned()], &Clients::Certified).unwrap();
             let (judging, store) = if judge == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
             store.replace(again);
-            judging.told.until("the end", |told| !told.down.borrow().is_empty()).await;
-            let reason = judging.told.down.borrow()[0].clone();
+            judging.seen.until("the end", |seen| !seen.down.borrow().is_empty()).await;
+            let reason = judging.seen.down.borrow()[0].clone();
             assert!(reason.contains("believed no more") && reason.contains("revoked"), "{reason}");
-            let refused = |told: &Told| told.refused.borrow().iter().any(|(_, why)| why.contains("was revoked"));
-            judging.told.until("a refusal", refused).await;
-            assert_eq!(judging.told.up.borrow().len(), 1);
+            let refused = |seen: &SeenEvents| seen.refused.borrow().iter().any(|(_, why)| why.contains("was revoked"));
+            judging.seen.until("a refusal", refused).await;
+            assert_eq!(judging.seen.up.borrow().len(), 1);
         }
     });
 }
@@ -666,11 +666,11 @@ fn new_credentials_serve_the_next_connection() {
             Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &["east".into()], &Clients::Certified);
         store.replace(renewed.unwrap());
         exchange(&east, &west, 6).await;
-        west.told.sender().close("the certificates were replaced");
+        west.seen.sender().close("the certificates were replaced");
         east.is_up(2).await;
         west.is_up(2).await;
         exchange(&east, &west, 12).await;
-        let shown = |at: usize| east.told.up.borrow()[at].2.certificate.clone().unwrap().fingerprint;
+        let shown = |at: usize| east.seen.up.borrow()[at].2.certificate.clone().unwrap().fingerprint;
         assert_ne!(shown(0), shown(1));
         assert_eq!(shown(1), store.current().own.fingerprint);
     });
@@ -679,8 +679,8 @@ fn new_credentials_serve_the_next_connection() {
 /// Nothing has happened to the link since it came up.
 fn assert_untouched(nodes: [&Node; 2]) {
     for node in nodes {
-        assert_eq!(node.told.up.borrow().len(), 1);
-        assert!(node.told.down.borrow().is_empty(), "{:?}", node.told.down);
+        assert_eq!(node.seen.up.borrow().len(), 1);
+        assert!(node.seen.down.borrow().is_empty(), "{:?}", node.seen.down);
     }
 }
 
@@ -697,10 +697,10 @@ fn a_session_that_is_played_back_opens_nothing_and_disturbs_nobody() {
             exchange(&east, &west, 6).await;
             let said = cable.said.borrow().clone();
             for length in [said.len(), said.len() / 2, 4096] {
-                let before = west.told.refused.borrow().len();
+                let before = west.seen.refused.borrow().len();
                 tokio::join!(say(west.address(), &said[..length]), exchange(&east, &west, 6));
-                west.told.until("a refusal", |told| told.refused.borrow().len() > before).await;
-                let (who, why) = west.told.refused.borrow()[before].clone();
+                west.seen.until("a refusal", |seen| seen.refused.borrow().len() > before).await;
+                let (who, why) = west.seen.refused.borrow()[before].clone();
                 assert!(who.contains("127.0.0.1") && why.contains(sentence), "{who}: {why}");
             }
             exchange(&west, &east, 6).await;
@@ -741,14 +741,14 @@ fn renewals_and_strangers_do_not_touch_a_link_under_load() {
         };
         tokio::join!(exchange(&east, &west, 48), knocking, renewing);
         assert_untouched([&east, &west]);
-        west.told.until("refusals", |told| told.refused.borrow().len() >= 2 * RENEWALS).await;
+        west.seen.until("refusals", |seen| seen.refused.borrow().len() >= 2 * RENEWALS).await;
         for words in ["authority", "expired", "\"north\"", "the client \"backup\""] {
-            assert!(west.told.refused.borrow().iter().any(|(_, why)| why.contains(words)), "{words}");
+            assert!(west.seen.refused.borrow().iter().any(|(_, why)| why.contains(words)), "{words}");
         }
         // The next connection shows what was issued last.
-        west.told.sender().close("to connect anew");
+        west.seen.sender().close("to connect anew");
         east.is_up(2).await;
-        let shown = east.told.up.borrow()[1].2.certificate.clone().unwrap().fingerprint;
+        let shown = east.seen.up.borrow()[1].2.certificate.clone().unwrap().fingerprint;
         assert_eq!(shown, stores[0].current().own.fingerprint);
     });
 }

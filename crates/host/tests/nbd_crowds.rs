@@ -69,8 +69,8 @@ fn one_client_does_not_take_all_places() {
         }
     });
     assert_eq!(held.len(), 1024);
-    let told = "this node serves 1280 connections at once, 1024 of them are this client's; close some";
-    assert!(refused.contains(told), "{refused}");
+    let sentence = "this node serves 1280 connections at once, 1024 of them are this client's; close some";
+    assert!(refused.contains(sentence), "{refused}");
     assert_eq!(server.counters().connections_refused, 1);
     let said =
         "was refused g/v: 1024 of 1280 places for clients are taken; 127.0.0.1 holds most, 1024, and all were used";
@@ -138,20 +138,20 @@ fn a_strangers_questions_cost_no_look_at_the_exports() {
     let mut client = server.enter_export("g/v0");
     read_once(&mut client);
     let looked = server.ask(|world| world.gateway.exports_seen.get());
-    let strangers: Vec<_> = (0..STRANGERS)
+    let clients: Vec<_> = (0..STRANGERS)
         .map(|_| {
             let address = server.tcp;
             std::thread::spawn(move || pester(address, 24, &[7; 65536]))
         })
         .collect();
     let (mut reads, mut longest) = (0, Duration::ZERO);
-    while reads < 100 || strangers.iter().any(|stranger| !stranger.is_finished()) {
+    while reads < 100 || clients.iter().any(|client| !client.is_finished()) {
         let start = Instant::now();
         read_once(&mut client);
         longest = longest.max(start.elapsed());
         reads += 1;
     }
-    let answers: Vec<usize> = strangers.into_iter().map(|stranger| stranger.join().expect("it ends")).collect();
+    let answers: Vec<usize> = clients.into_iter().map(|client| client.join().expect("it ends")).collect();
     let seen = server.ask(|world| world.gateway.exports_seen.get()) - looked;
     println!(
         "{STRANGERS} strangers got {} answers, {seen} exports were looked at; another client read {reads} times, {longest:?} at \

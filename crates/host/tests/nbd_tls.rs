@@ -96,8 +96,8 @@ fn nbdcopy_brings_back_what_it_took_over_tls() {
 fn clients_without_sound_papers_are_kept_out() {
     let certificates = TestCertificates::new();
     let server = guarded(&certificates, Clients::Certified, true);
-    let strangers = TestCertificates::of("another");
-    let foreign = strangers.client("foreign", Dates::Now);
+    let others = TestCertificates::of("another");
+    let foreign = others.client("foreign", Dates::Now);
     // It believes this server, and shows a certificate of somebody else.
     std::fs::copy(certificates.path("ca.crt"), foreign.join("ca-cert.pem")).unwrap();
     let nothing = certificates.path("nothing");
@@ -169,12 +169,12 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
     let db1 = certificates.without_identity("db1", vec![SanType::DnsName("db1.example.com".try_into().unwrap())]);
     assert_eq!((names(&backup), names(&db1)), (vec!["g/v".to_owned()], vec!["g/v".to_owned(), "g/w".to_owned()]));
     // What is not granted answers as what is not there; an empty name is the only one that it sees.
-    let told = |own: &Path, export: &str| {
+    let answer = |own: &Path, export: &str| {
         let (code, said) = run_any("nbdinfo", &[&at(own, export)]);
         (code, said.replace(export, "NAME"))
     };
     for (own, denied) in [(&backup, "g/w"), (&backup, "h/v"), (&db1, "h/v")] {
-        let (refused, missing) = (told(own, denied), told(own, "none"));
+        let (refused, missing) = (answer(own, denied), answer(own, "none"));
         assert_eq!((refused.0, &refused.1), (Some(1), &missing.1), "{denied}");
     }
     let readable = [at(&backup, "g/v"), at(&backup, ""), at(&db1, "g/w")];
@@ -196,7 +196,7 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
     works("nbdsh", &["-c", &entering(&readable[0]), "-c", script]);
     // Nobody in the list.
     let other = certificates.client("other", Dates::Now);
-    assert_eq!(told(&other, "g/v").0, Some(1));
+    assert_eq!(answer(&other, "g/v").0, Some(1));
     server.stop();
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::link::Secret;
-use host::link::solo::Papers;
+use host::link::single::LineCredentials;
 use host::tls::{Paths, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -303,17 +303,19 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
 }
 
 /// Who this is, what it shows, and what it asks of its connections.
-fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, LinkSettings), Failure> {
+fn credentials(args: &Credentials) -> Result<(Config, NodeName, LineCredentials, LinkSettings), Failure> {
     super::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {
         Proof::Certificates(credentials) => {
-            Papers { cluster: config.cluster.to_string(), tls: Some(Store::new(*credentials)), secret: None }
+            LineCredentials { cluster: config.cluster.to_string(), tls: Some(Store::new(*credentials)), secret: None }
         }
-        Proof::Secret(secret) => {
-            Papers { cluster: config.cluster.to_string(), tls: None, secret: Some(Secret::new(secret.bytes())) }
-        }
+        Proof::Secret(secret) => LineCredentials {
+            cluster: config.cluster.to_string(),
+            tls: None,
+            secret: Some(Secret::new(secret.bytes())),
+        },
     };
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let overrides = LinkOverrides::load(&here.link_overrides_file())?;

@@ -7,8 +7,8 @@ use std::path::Path;
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{self, OpenError};
-use host::owned::not_ours;
 use host::tls::{Credentials, facts};
+use host::trusted_file::not_ours;
 
 use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, Silent, secret, suggest};
 

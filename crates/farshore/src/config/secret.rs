@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use host::owned::{self, Content, Refusal};
+use host::trusted_file::{self, FileContent, FileRefusal};
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
@@ -35,15 +35,15 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
         format!("make one with: (umask 077; head -c 32 /dev/urandom | base64 > {name}) and copy it to the other node");
     let too_long = || format!("the secret file {name} holds more than {SECRET_BYTES_MAX} bytes; is it the right file?");
     // Its line ending does not count.
-    let read = owned::read(file, "secret file", Content::Secret, SECRET_BYTES_MAX as u64 + 2);
+    let read = trusted_file::read(file, "secret file", FileContent::Secret, SECRET_BYTES_MAX as u64 + 2);
     let mut bytes = read.map_err(|refusal| match refusal {
-        Refusal::Missing => format!("the secret file {name} does not exist; {make}"),
-        Refusal::Failed(error) => format!("the secret file {name} cannot be read: {error}"),
-        Refusal::Unsafe(sentence) => sentence,
-        Refusal::NotPlain => {
+        FileRefusal::Missing => format!("the secret file {name} does not exist; {make}"),
+        FileRefusal::Failed(error) => format!("the secret file {name} cannot be read: {error}"),
+        FileRefusal::Unsafe(sentence) => sentence,
+        FileRefusal::NotPlain => {
             format!("the secret file {name} is not a plain file; name one that holds 32 or more random bytes")
         }
-        Refusal::TooLong => too_long(),
+        FileRefusal::TooLong => too_long(),
     })?;
     for ending in [b'\n', b'\r'] {
         if bytes.last() == Some(&ending) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, GroupSnapshot, Notes, entropy};
+use host::driver::{Control, Gone, GroupSnapshot, RecordedRequests, entropy};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -146,7 +146,7 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        let Notes { notes, lost, opened } = self.control.notes(id).await?;
+        let RecordedRequests { notes, lost, opened } = self.control.notes(id).await?;
         let trace = recording::trace(&notes);
         Ok(Reply::Recorded(Box::new(Recorded { began: opened, lost, bytes: trace.len(), trace })))
     }

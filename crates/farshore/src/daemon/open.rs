@@ -12,7 +12,9 @@ use host::disk::meta::make_own_directory;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
-use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
+use host::driver::{
+    DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag,
+};
 use host::link::Peer;
 use units::size::show_exact;
 
@@ -53,7 +55,7 @@ struct OpenGroup {
     /// `begins_as` is what the operator said of these devices.
     is_told: bool,
     volumes: Vec<OpenVolume>,
-    refused: Option<Refused>,
+    refused: Option<RefusedGroup>,
     stores: Option<Stores>,
 }
 
@@ -181,7 +183,7 @@ impl Opening<'_> {
 
     fn closed(&self, id: GroupId, group: &Group, Closed { why, sizes, recorded }: Closed) -> OpenGroup {
         let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
-        let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(Refused { why, recorded }));
+        let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(RefusedGroup { why, recorded }));
         let begins_as = self.starts_as(group);
         OpenGroup { id, config: group.clone(), begins_as, is_told: false, volumes, refused, stores: None }
     }
@@ -272,9 +274,9 @@ pub(super) fn setup(
     config: &Config,
     node: &NodeName,
     (overrides, link_overrides): (&Overrides, &LinkOverrides),
-    proof: Proof,
+    proof: NodeProof,
     Opened { groups, seals, .. }: Opened,
-) -> (Setup, Seals) {
+) -> (DriverSetup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
     let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
@@ -287,7 +289,7 @@ pub(super) fn setup(
     }
     let link = link_setup(config, here, link_overrides, proof);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
-    let setup = Setup {
+    let setup = DriverSetup {
         node: NodeConfig {
             node: node_id(config, node),
             groups: engine_groups,
@@ -352,7 +354,7 @@ pub(super) fn node_id(config: &Config, name: &NodeName) -> NodeId {
     NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
 }
 
-fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: Proof) -> LinkSetup {
+fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: NodeProof) -> LinkSetup {
     let peer = |other: &Node| Peer {
         id: node_id(config, &other.name),
         name: other.name.to_string(),

@@ -177,7 +177,7 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
 
 /// The engine knows neither the group's name nor those of its volumes.
 pub(super) fn with_names(group: &Group, text: &str) -> String {
-    host::words::with_names(text, group.name.as_str(), group.volumes.iter().map(|volume| volume.name.as_str()))
+    host::engine_text::with_names(text, group.name.as_str(), group.volumes.iter().map(|volume| volume.name.as_str()))
 }
 
 fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {

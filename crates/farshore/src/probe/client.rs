@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use host::link::solo::{self, Papers, Wish};
+use host::link::single::{self, DialRequest, LineCredentials};
 use host::link::{Flow, SocketOptions};
 use serde_json::Value as Json;
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ pub struct Target {
     pub address: String,
     /// The nodes that may be there, by their certificates.
     pub peers: Vec<String>,
-    pub papers: Papers,
+    pub papers: LineCredentials,
     /// What this node asks of its sockets when the terms leave it open.
     pub ours: SocketOptions,
     /// Likewise what it does with frames: the configuration's `compression`.
@@ -101,14 +101,14 @@ async fn connect(
     flow: Flow,
     timeout: Duration,
 ) -> Result<(Rc<Wire>, Option<String>), Trouble> {
-    let wish = Wish { address: &target.address, peers: &target.peers, socket, flow, timeout };
-    let solo = solo::dial(&target.papers, &wish).await.map_err(|refusal| {
+    let wish = DialRequest { address: &target.address, peers: &target.peers, socket, flow, timeout };
+    let solo = single::dial(&target.papers, &wish).await.map_err(|refusal| {
         let trouble = match refusal {
-            solo::Refusal::Unreachable(why) => {
+            single::DialRefusal::Unreachable(why) => {
                 Trouble::failed(format!("{why}; is 'farshore link serve' running there, and the way to its port open?"))
             }
-            solo::Refusal::Silent(why) => Trouble::Silent(why),
-            solo::Refusal::NotOurs(why) => Trouble::Failed(why),
+            single::DialRefusal::Silent(why) => Trouble::Silent(why),
+            single::DialRefusal::NotOurs(why) => Trouble::Failed(why),
         };
         trouble.of_test_with(&target.address)
     })?;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use host::complaints::{About, Complaints, REPEAT_AFTER};
 use host::link::SocketOptions;
-use host::link::solo::{Door, Papers, Solo, Tuner};
+use host::link::single::{LineCredentials, LineListener, ListenerTuner, SingleConnection};
+use host::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
 use tokio::sync::Notify;
 use units::quantities::{Seconds, show_time};
 
@@ -32,7 +32,7 @@ const GREETING_TIMEOUTS: u32 = 6;
 const GREETINGS_MAX: usize = 64;
 
 pub struct Serving {
-    pub papers: Papers,
+    pub papers: LineCredentials,
     pub listen: SocketAddr,
     /// What this node asks of its sockets when the terms leave it open.
     pub ours: SocketOptions,
@@ -56,8 +56,8 @@ pub trait Events {
 struct Server {
     serving: Serving,
     events: Rc<dyn Events>,
-    complaints: Complaints,
-    tuner: Tuner,
+    complaints: ReportLimiter,
+    tuner: ListenerTuner,
     /// No further test begins.
     stopping: Cell<bool>,
     /// The test that runs.
@@ -87,7 +87,7 @@ struct Session {
 /// The address cannot be listened on.
 pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> Result<(), Trouble> {
     let address = serving.listen;
-    let mut door = Door::bind(serving.papers.clone(), address, serving.timeout).map_err(|error| {
+    let mut door = LineListener::bind(serving.papers.clone(), address, serving.timeout).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::PermissionDenied => "ports below net.ipv4.ip_unprivileged_port_start are root's",
             _ => "is it in use, or not this host's?",
@@ -98,7 +98,7 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
     let server = Rc::new(Server {
         serving,
         events,
-        complaints: Complaints::new(REPEAT_AFTER),
+        complaints: ReportLimiter::new(REPEAT_AFTER),
         tuner: door.tuner(),
         stopping: false.into(),
         session: RefCell::default(),
@@ -154,13 +154,13 @@ impl Server {
 
     /// Whoever tries again and again comes from another port each time: the machine is what makes it news.
     fn refused(&self, from: SocketAddr, why: &str) {
-        if self.complaints.is_news(About::Stranger(&from.ip().to_string()), why) {
+        if self.complaints.is_news(ReportSubject::Unauthenticated(&from.ip().to_string()), why) {
             self.events.refused(from, why);
         }
     }
 
     /// A connection that has proven who it is says what it wants.
-    async fn greet(self: Rc<Self>, from: SocketAddr, solo: Solo) {
+    async fn greet(self: Rc<Self>, from: SocketAddr, solo: SingleConnection) {
         let greeting = self.greeting.clone();
         let name = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
         let wire = Wire::start(solo, ASKED_BYTES_MAX);

@@ -13,7 +13,7 @@ use engine::wire::{Ack, Header, Kind, flags};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice, limits};
 use host::buffers::Pool;
 use host::link::info::TcpInfo;
-use host::link::solo::Solo;
+use host::link::single::SingleConnection;
 use host::link::{LinkEvents, LinkSender, PeerInfo};
 use host::timer::Pauser;
 use tokio::sync::Notify;
@@ -148,7 +148,7 @@ pub struct Wire {
 
 impl Wire {
     /// Runs the connection from now on, as a task of its own. No word of the other end is longer than `word_bytes_max`.
-    pub fn start(solo: Solo, word_bytes_max: usize) -> Rc<Wire> {
+    pub fn start(solo: SingleConnection, word_bytes_max: usize) -> Rc<Wire> {
         let wire = Rc::new(Wire {
             sender: solo.sender.clone(),
             session: solo.session,
@@ -655,18 +655,18 @@ impl LinkEvents for Wire {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use host::link::solo::{self, Door, Papers, Wish};
+    use host::link::single::{self, DialRequest, LineCredentials, LineListener};
     use host::link::{Flow, Secret, SocketOptions};
     use tokio::task::LocalSet;
 
     /// Both ends of a connection on loopback, which do not run yet.
-    async fn pair() -> (Solo, Solo) {
-        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+    async fn pair() -> (SingleConnection, SingleConnection) {
+        let papers = LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
         let (loopback, timeout) = (([127, 0, 0, 1], 0).into(), Duration::from_secs(60));
-        let mut door = Door::bind(papers.clone(), loopback, timeout).expect("a port");
+        let mut door = LineListener::bind(papers.clone(), loopback, timeout).expect("a port");
         let (address, socket) = (door.address().expect("bound").to_string(), SocketOptions::default());
-        let wish = Wish { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout };
-        let (dialed, (_, arrived)) = tokio::join!(solo::dial(&papers, &wish), door.next());
+        let wish = DialRequest { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout };
+        let (dialed, (_, arrived)) = tokio::join!(single::dial(&papers, &wish), door.next());
         (dialed.expect("let in"), arrived.expect("it came"))
     }
 

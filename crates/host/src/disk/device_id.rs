@@ -153,8 +153,8 @@ impl DeviceId {
             self.add(prefix, "offset", &text(&whole.join("loop/offset")).unwrap_or_default());
             return self.add_below(prefix, &PathBuf::from(backing), depth);
         }
-        for (name, places) in NAMES {
-            let found = places.iter().find_map(|place| text(&whole.join(place)));
+        for (name, paths) in NAMES {
+            let found = paths.iter().find_map(|place| text(&whole.join(place)));
             self.add(prefix, name, &found.unwrap_or_default());
         }
         if self.facts.contains_key(&format!("{prefix}dm-uuid")) {
@@ -369,8 +369,8 @@ mod tests {
 
     #[track_caller]
     fn other(recorded: &str, found: &str, sentence: &str) {
-        let told = compare(&id(recorded), &id(found)).expect_err("another one").to_string();
-        assert_eq!(told, sentence);
+        let why = compare(&id(recorded), &id(found)).expect_err("another one").to_string();
+        assert_eq!(why, sentence);
     }
 
     #[test]
@@ -396,8 +396,8 @@ mod tests {
         other(disk, "size 512\nkind device\nwwid naa.5\nserial B", "its serial number was A and is B");
         other(disk, "size 512\nkind device\ncid 9", "its WWN was naa.5, and it has none");
         other(disk, "size 512\nkind device", "its WWN was naa.5, and it has none");
-        let told = "it had neither WWN nor serial number, and its serial number is A";
-        other("size 512\nkind device", "size 512\nkind device\nserial A", told);
+        let why = "it had neither WWN nor serial number, and its serial number is A";
+        other("size 512\nkind device", "size 512\nkind device\nserial A", why);
     }
 
     #[test]
@@ -422,8 +422,8 @@ mod tests {
         same(disk, disk);
         let moved = "size 512\nkind device\nplugged pci0000:00/0000:00:05.0";
         other(disk, moved, "its place was pci0000:00/0000:00:04.0 and is pci0000:00/0000:00:05.0");
-        let told = "it has neither WWN nor serial number, and had 512 B where it has 1 KiB";
-        other(disk, "size 1024\nkind device\nplugged pci0000:00/0000:00:04.0", told);
+        let why = "it has neither WWN nor serial number, and had 512 B where it has 1 KiB";
+        other(disk, "size 1024\nkind device\nplugged pci0000:00/0000:00:04.0", why);
     }
 
     #[test]
@@ -432,8 +432,8 @@ mod tests {
         same(device, device);
         other(device, "size 512\nkind loop\noffset 0\non.kind file\non.inode 8", "its inode was 7 and is 8");
         other(device, "size 512\nkind loop\noffset 512\non.kind file\non.inode 7", "its first byte was 0 and is 512");
-        let told = "it was a file and is a block device";
-        other(device, "size 512\nkind loop\noffset 0\non.kind device\non.serial A", told);
+        let why = "it was a file and is a block device";
+        other(device, "size 512\nkind loop\noffset 0\non.kind device\non.serial A", why);
         other(device, "size 512\nkind file\ninode 7", "it was a loop device and is a file");
         let words = id(device).words(|seconds| format!("<{seconds}>"));
         assert_eq!(words, "a loop device upon a file (inode 7, made <1>), 512 B");

@@ -1,11 +1,11 @@
-//! Places that several devices share, and a line before them for each device.
+//! Slots that several devices share, and a queue before them for each device.
 //!
-//! A ferry with a bounded deck: whoever's turn it is may drive on only while they hold fewer places than are free. So one
-//! device takes half of all places at most, and one that never answers keeps what it has and no more. And each has a few
-//! places to itself, which are added when nothing else is left: many that hang, one after the other, leave those.
+//! A device whose turn it is gets a slot only while it holds fewer slots than are free. So one
+//! device takes half of all slots at most, and one that never answers keeps what it has and no more. And each has a few
+//! slots to itself, which are added when nothing else is left: many that hang, one after the other, leave those.
 //!
 //! What must hold:
-//! * nobody is given a place while they hold as many as are free, save for those each has to itself;
+//! * no device is given a slot while it holds as many as are free, save for those that each has to itself;
 //! * requests of one device start in the order in which they came, and devices take turns.
 
 use std::collections::VecDeque;
@@ -36,12 +36,12 @@ impl<T> DeviceQueues<T> {
         self.queue_to_join(device).waiting.push_back(request);
     }
 
-    /// For one that had its place and needs it once more.
+    /// For one that had its slot and needs it once more.
     pub fn push_first(&mut self, device: usize, request: T) {
         self.queue_to_join(device).waiting.push_front(request);
     }
 
-    /// Gives the next one its place.
+    /// Gives the next one its slot.
     pub fn next(&mut self) -> Option<T> {
         let may_have = self.slots.saturating_sub(self.taken).max(self.own);
         for _ in 0..self.order.len() {
@@ -61,7 +61,7 @@ impl<T> DeviceQueues<T> {
         None
     }
 
-    /// A place of this device is free again.
+    /// A slot of this device is free again.
     pub fn leave(&mut self, device: usize) {
         let queue = &mut self.queues[device];
         assert!(queue.taken > 0, "who leaves had a place");
@@ -69,7 +69,7 @@ impl<T> DeviceQueues<T> {
         self.taken -= 1;
     }
 
-    /// Places that are taken.
+    /// Slots that are taken.
     pub fn taken(&self) -> usize {
         self.taken
     }
@@ -97,7 +97,7 @@ impl<T> DeviceQueues<T> {
 mod tests {
     use super::*;
 
-    /// What of so many requests of each device gets a place, by device.
+    /// What of so many requests of each device gets a slot, by device.
     fn taken(slots: usize, asked: &[usize]) -> Vec<usize> {
         let mut queues = DeviceQueues::new(slots, 1);
         for (device, count) in asked.iter().enumerate() {

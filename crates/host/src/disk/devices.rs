@@ -1,5 +1,5 @@
 //! Which devices owe an answer, and for how long. Files that lie on one device share its fate, so they share its number
-//! here and its place in every line.
+//! here and its place in every queue.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ struct WatchedDevice {
     in_flight: usize,
     /// When it answered last, or was first asked since.
     moved: Instant,
-    /// How long it had been silent when that was told last; zero: it was not.
+    /// How long it had been silent when that was reported last; zero: it was not.
     reported: Duration,
 }
 

@@ -3,7 +3,7 @@
 //! A seal on a door, not a guard: ordinary use (a mount, a restore, `dd`) breaks it, a deliberate or very small change
 //! of a device need not. For files the file system's own times tell of every write. For a device there are its identity
 //! and size, within one boot the kernel's count of written sectors, and across boots a hash over the first and last MiB
-//! and 1 024 blocks at places that the stored seed draws.
+//! and 1 024 blocks at offsets that the stored seed draws.
 //!
 //! The stored form, little-endian, version 1:
 //!
@@ -144,7 +144,7 @@ impl Fingerprint {
         Ok(Fingerprint { seed, size_bytes, facts })
     }
 
-    /// What drew the sampled places.
+    /// What drew the sampled offsets.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -349,7 +349,7 @@ pub(super) fn sample_offsets(size_bytes: u64, seed: u64) -> Vec<u64> {
     offsets
 }
 
-/// A well spread number for each place in the series of a seed (splitmix64). Part of the stored format.
+/// A well spread number for each position in the series of a seed (splitmix64). Part of the stored format.
 fn mix(seed: u64, number: u64) -> u64 {
     let mut word = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -377,8 +377,8 @@ pub(super) fn read_exactly(file: &File, buffer: &mut [u8], offset: u64) -> Resul
 /// The kernel's name for this boot of the machine. `FARSHORE_BOOT_ID` overrides it for tests that take the power from a
 /// store while the machine goes on.
 pub(crate) fn boot() -> u128 {
-    let told = std::env::var("FARSHORE_BOOT_ID").ok().and_then(|text| text.parse().ok());
-    told.unwrap_or_else(boot_of_kernel)
+    let given = std::env::var("FARSHORE_BOOT_ID").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(boot_of_kernel)
 }
 
 fn boot_of_kernel() -> u128 {

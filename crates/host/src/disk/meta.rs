@@ -15,7 +15,7 @@ use super::identity::{FileIdentity, identity_from};
 use super::open_error::OpenError;
 use super::volume::{FILE_BLOCK_BYTES, VolumeOptions, finish};
 use crate::buffers::Buffer;
-use crate::owned::wrong_directory;
+use crate::trusted_file::wrong_directory;
 
 /// Appended to a file's name until it is complete.
 const UNFINISHED_SUFFIX: &str = ".creating";

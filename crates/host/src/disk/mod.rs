@@ -97,9 +97,9 @@ pub struct FileEngine {
     signals: Rc<Signals>,
     /// Submitted since the last kick.
     gathered: Vec<DiskWork>,
-    /// Done, not yet told.
+    /// Done, not yet reported.
     finished: Vec<Completion>,
-    /// Done, but not to be told before the key's time.
+    /// Done, but not to be reported before the key's time.
     delayed: BTreeMap<(Instant, u64), Completion>,
     delayed_count: u64,
     at_ring: usize,
@@ -148,7 +148,7 @@ impl FileEngine {
         if self.ring.is_some() { EngineKind::Uring } else { EngineKind::Pool }
     }
 
-    /// Requests submitted and not yet told as completed.
+    /// Requests submitted and not yet reported as completed.
     pub fn pending(&self) -> usize {
         self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
     }
@@ -160,12 +160,12 @@ impl FileEngine {
     }
 
     /// Which devices owe answers and have given none for at least so long.
-    pub fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
+    pub(crate) fn owing(&self, at_least: Duration) -> Vec<OwedAnswers> {
         self.devices.owing(at_least, Instant::now())
     }
 
     /// Which devices have fallen silent since this was asked last, and which answer again.
-    pub fn silence_news(&mut self) -> Vec<SilenceNews> {
+    pub(crate) fn silence_news(&mut self) -> Vec<SilenceNews> {
         self.devices.news(Instant::now())
     }
 
@@ -218,7 +218,7 @@ impl FileEngine {
         }
     }
 
-    /// Moves all completions that may be told now to `out`, in no particular order.
+    /// Moves all completions that may be reported now to `out`, in no particular order.
     pub fn completions(&mut self, out: &mut Vec<Completion>) {
         let mut collected = std::mem::take(&mut self.collected);
         self.reap_ring(&mut collected);

@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn links_lead_to_one_file_and_neighbours_do_not() {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = |name: &str| directory.path().join(name);
-        fs::write(place("one"), "1").expect("written");
-        fs::write(place("other"), "2").expect("written");
-        fs::hard_link(place("one"), place("hard")).expect("a link");
-        std::os::unix::fs::symlink(place("one"), place("soft")).expect("a link");
-        let of = |name: &str| Footprint::of(&place(name)).expect("there");
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("one"), "1").expect("written");
+        fs::write(path("other"), "2").expect("written");
+        fs::hard_link(path("one"), path("hard")).expect("a link");
+        std::os::unix::fs::symlink(path("one"), path("soft")).expect("a link");
+        let of = |name: &str| Footprint::of(&path(name)).expect("there");
         assert!(of("one").overlaps(&of("hard")) && of("one").overlaps(&of("soft")));
         assert!(!of("one").overlaps(&of("other")), "two files of one file system");
-        assert!(Footprint::of(&place("none")).is_err());
+        assert!(Footprint::of(&path("none")).is_err());
     }
 }

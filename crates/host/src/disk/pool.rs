@@ -1,7 +1,7 @@
 //! Worker threads for what must not run on the data thread and cannot run in a ring.
 //!
 //! Threads start on demand up to a bound and leave when idle. No device has all of them ([`DeviceQueues`]). A long job (zeroing)
-//! goes back to the end of its device's line after each piece, so that it never keeps short ones waiting behind it.
+//! goes back to the end of its device's queue after each piece, so that it never keeps short ones waiting behind it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -34,9 +34,9 @@ struct WorkerPoolShared {
 }
 
 struct WorkerPoolState {
-    /// A place for each thread there may be: who has one needs a thread, and the bound on places is that on threads.
+    /// A slot for each thread there may be: who has one needs a thread, and the bound on slots is that on threads.
     queues: DeviceQueues<DiskWork>,
-    /// Has its place, and waits for a thread only for as long as that takes to wake.
+    /// Has its slot, and waits for a thread only for as long as that takes to wake.
     assigned: VecDeque<DiskWork>,
     done: Vec<FinishedWork>,
     handles: Vec<JoinHandle<()>>,
@@ -106,7 +106,7 @@ impl WorkerPoolShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives places to those whose turn it is, and wakes a thread for each but the `here` that the caller serves itself.
+    /// Gives slots to those whose turn it is, and wakes a thread for each but the `here` that the caller serves itself.
     fn assign(&self, state: &mut WorkerPoolState, here: usize) {
         while let Some(work) = state.queues.next() {
             state.assigned.push_back(work);

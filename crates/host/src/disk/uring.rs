@@ -1,7 +1,7 @@
 //! The ring: batches of transfers handed to the kernel in one system call.
 //!
 //! Every request sits in a slot from submission to completion; the slot owns all memory that the kernel may touch. The
-//! ring's depth bounds the slots, the rest waits here in its device's line, so that no device has all slots ([`DeviceQueues`]).
+//! ring's depth bounds the slots, the rest waits here in its device's queue, so that no device has all slots ([`DeviceQueues`]).
 //! There are twice as many completions as that: room also for the slots that devices have to themselves.
 //!
 //! What a file cannot do without waiting (a flush, space for a hole) the kernel hands to workers of its own, and where it
@@ -35,7 +35,7 @@ pub(super) struct IoRing {
     ring: IoUring,
     slots: Vec<RingSlot>,
     free: Vec<u32>,
-    /// A place for each slot.
+    /// What waits for a slot.
     queues: DeviceQueues<DiskWork>,
     /// The kernel has a worker of its own for each slot that needs one.
     has_workers: bool,

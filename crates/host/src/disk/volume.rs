@@ -19,7 +19,7 @@ pub use super::open_error::OpenError;
 use crate::buffers::{ALIGNMENT, Buffer};
 
 /// The unit of files: what every client can address.
-pub const FILE_BLOCK_BYTES: u32 = 512;
+pub(crate) const FILE_BLOCK_BYTES: u32 = 512;
 /// What a file's medium is taken to write at once: a page, whatever lies below it.
 const FILE_PHYSICAL_BYTES: u32 = 4096;
 /// How to open a volume.

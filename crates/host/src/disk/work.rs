@@ -119,7 +119,7 @@ impl DiskWork {
         matches!(self.task, DiskTask::Flush) || self.file.holds_submitters()
     }
 
-    /// The earliest moment its completion may be told.
+    /// The earliest moment its completion may be reported.
     pub fn due(&self) -> Option<Instant> {
         let delayed = matches!(self.task, DiskTask::Write { .. } | DiskTask::Flush | DiskTask::Zero { .. });
         let latency = self.file.modelled_latency();

@@ -3,7 +3,7 @@
 use engine::{Command, CommandResult, GroupId, NodeId};
 use tokio::sync::{mpsc, oneshot};
 
-use super::request_recorder::Notes;
+use super::request_recorder::RecordedRequests;
 use super::snapshot::Snapshot;
 use crate::frontend::ClientInfo;
 use crate::link::meter::Minute;
@@ -22,7 +22,7 @@ pub(super) enum ControlQuestion {
     Snapshot(oneshot::Sender<Snapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<Used> },
-    Notes { group: GroupId, answer: oneshot::Sender<Notes> },
+    Notes { group: GroupId, answer: oneshot::Sender<RecordedRequests> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
     Flow(Flow),
@@ -65,7 +65,7 @@ impl Control {
         wait.await.map_err(|_| Gone)
     }
 
-    /// The same, unless clients are attached to the group: then nothing is done, and they are told. Nobody attaches between the look
+    /// The same, unless clients are attached to the group: then nothing is done, and they are returned. Nobody attaches between the look
     /// and the command.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Control {
     ///
     /// # Errors
     /// The data thread has ended.
-    pub async fn notes(&self, group: GroupId) -> Result<Notes, Gone> {
+    pub async fn notes(&self, group: GroupId) -> Result<RecordedRequests, Gone> {
         let (answer, wait) = oneshot::channel();
         self.0.send(ControlQuestion::Notes { group, answer }).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)

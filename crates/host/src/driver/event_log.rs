@@ -6,7 +6,7 @@ use engine::identity::Decision;
 use engine::state::State;
 
 use super::volume::LocalVolume;
-use crate::words::with_names;
+use crate::engine_text::with_names;
 use units::size::show_size;
 
 /// The decision that was logged last, as long as nothing else has happened.

@@ -8,8 +8,8 @@ use engine::{Event, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId}
 
 use super::clock::NodeClock;
 use super::event_log::{self, LastDecision};
-use super::request_recorder::{Notes, RequestRecorder};
-use super::setup::{GroupSetup, Refused, Stores, VolumeSetup};
+use super::request_recorder::{RecordedRequests, RequestRecorder};
+use super::setup::{GroupSetup, RefusedGroup, Stores, VolumeSetup};
 use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
 use super::volume::LocalVolume;
 use crate::disk::{DiskError, File, FileEngine};
@@ -42,7 +42,7 @@ pub(super) struct LocalGroups {
 
 impl LocalGroups {
     /// Also returns the groups that are refused.
-    pub fn new(node: &NodeConfig, setups: Vec<GroupSetup>) -> (LocalGroups, Vec<(GroupId, Refused)>) {
+    pub fn new(node: &NodeConfig, setups: Vec<GroupSetup>) -> (LocalGroups, Vec<(GroupId, RefusedGroup)>) {
         assert_eq!(node.groups.len(), setups.len(), "every group has its stores");
         assert!(node.groups.is_sorted_by_key(|group| group.id), "groups come in the order of their ids");
         let (mut groups, mut volumes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ impl LocalGroups {
         self.group_mut(id).recorder.record(clock, volume.0, request);
     }
 
-    pub fn take_recorded(&mut self, id: GroupId, now: Mono) -> Notes {
+    pub fn take_recorded(&mut self, id: GroupId, now: Mono) -> RecordedRequests {
         self.group_mut(id).recorder.take(now)
     }
 }

@@ -19,7 +19,7 @@ use super::clock::NodeClock;
 use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
 use super::peers::Peers;
-use super::setup::{GroupSetup, Refused};
+use super::setup::{GroupSetup, RefusedGroup};
 use super::slab::Slab;
 use crate::buffers::Pool;
 use crate::disk::{Completion, FileEngine, OwedAnswers};
@@ -63,7 +63,7 @@ impl Plane {
         let (groups, refused) = LocalGroups::new(&config, groups);
         let clock = NodeClock::new();
         let mut node = Node::new(config);
-        refused.into_iter().for_each(|(id, Refused { why, recorded })| node.refuse(id, why, recorded));
+        refused.into_iter().for_each(|(id, RefusedGroup { why, recorded })| node.refuse(id, why, recorded));
         let core = Core {
             node,
             clock,

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a noted request wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoteKind {
+pub enum RecordedKind {
     Write {
         fua: bool,
     },
@@ -27,20 +27,20 @@ pub enum NoteKind {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct RecordedRequest {
     /// Nanoseconds since the data thread started.
     pub time_ns: u64,
     /// The volume's number in its group.
     pub volume: u16,
-    pub kind: NoteKind,
+    pub kind: RecordedKind,
     pub offset: u64,
     pub length: u64,
 }
 
 /// What was noted since the last question.
 #[derive(Clone, Debug, Default)]
-pub struct Notes {
-    pub notes: Vec<Note>,
+pub struct RecordedRequests {
+    pub notes: Vec<RecordedRequest>,
     /// Requests that did not fit.
     pub lost: u64,
     /// Recording began with this question: nothing before it was noted.
@@ -52,7 +52,7 @@ pub struct Notes {
 pub(super) struct RequestRecorder(Option<Recording>);
 
 struct Recording {
-    notes: Vec<Note>,
+    notes: Vec<RecordedRequest>,
     lost: u64,
     /// The last question.
     asked: Mono,
@@ -72,19 +72,19 @@ impl RequestRecorder {
             return;
         }
         let (kind, offset, length) = match *request {
-            Request::Write { offset, length, fua, .. } => (NoteKind::Write { fua }, offset, length),
-            Request::Zero { offset, length, .. } => (NoteKind::Zero, offset, length),
-            Request::Flush => (NoteKind::Flush, 0, 0),
+            Request::Write { offset, length, fua, .. } => (RecordedKind::Write { fua }, offset, length),
+            Request::Zero { offset, length, .. } => (RecordedKind::Zero, offset, length),
+            Request::Flush => (RecordedKind::Flush, 0, 0),
         };
-        recording.notes.push(Note { time_ns: now.0, volume, kind, offset, length });
+        recording.notes.push(RecordedRequest { time_ns: now.0, volume, kind, offset, length });
     }
 
     /// What was noted since the last question; begins to record.
-    pub fn take(&mut self, now: Mono) -> Notes {
+    pub fn take(&mut self, now: Mono) -> RecordedRequests {
         let before = self.0.replace(Recording { notes: Vec::new(), lost: 0, asked: now });
         before.map_or_else(
-            || Notes { opened: true, ..Notes::default() },
-            |recording| Notes { notes: recording.notes, lost: recording.lost, opened: false },
+            || RecordedRequests { opened: true, ..RecordedRequests::default() },
+            |recording| RecordedRequests { notes: recording.notes, lost: recording.lost, opened: false },
         )
     }
 }

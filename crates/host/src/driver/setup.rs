@@ -19,7 +19,7 @@ pub struct VolumeSetup {
 }
 
 /// Why a group is not taken up in this run: none of its files is open, and nobody is served or sent anything.
-pub struct Refused {
+pub struct RefusedGroup {
     /// For operators.
     pub why: String,
     /// Who the node was at last, as far as that is known.
@@ -30,7 +30,7 @@ pub struct Refused {
 pub struct GroupSetup {
     pub name: String,
     pub volumes: Vec<VolumeSetup>,
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusedGroup>,
     /// `None` in a group that is refused, and there alone.
     pub stores: Option<Stores>,
 }
@@ -51,7 +51,7 @@ pub struct Stores {
 }
 
 /// By what nodes prove to each other who they are.
-pub enum Proof {
+pub enum NodeProof {
     /// Bytes that all of them share; nothing is encrypted.
     Secret(Vec<u8>),
     /// Certificates; all links are encrypted.
@@ -62,7 +62,7 @@ pub enum Proof {
 pub struct LinkSetup {
     pub cluster: String,
     pub node: String,
-    pub proof: Proof,
+    pub proof: NodeProof,
     /// All groups' definitions as text, the same bytes on every node that means the same.
     pub definitions: String,
     /// Shows two differing texts side by side, ours first.
@@ -85,7 +85,7 @@ pub enum Listen {
 }
 
 /// Everything a data thread needs, opened and checked.
-pub struct Setup {
+pub struct DriverSetup {
     pub node: NodeConfig,
     pub groups: Vec<GroupSetup>,
     pub link: LinkSetup,

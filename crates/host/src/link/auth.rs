@@ -18,7 +18,7 @@
 //! * both proofs cover every byte of both opening messages, so role, names, nonces, versions, cluster and the digests of
 //!   both group definitions; each role has its own label, so a reflected message never verifies;
 //! * until a peer has proven the secret it gets at most [`BEFORE_PROOF_BYTES_MAX`] bytes of attention, and a dialer
-//!   learns a nonce, a version range and a keyed digest of this node; why it was refused is told to this node's log only.
+//!   learns a nonce, a version range and a keyed digest of this node; why it was refused is in this node's log only.
 //!   A peer that *has* proven the secret is told the reason in an authenticated verdict, for the operator who misspelt a
 //!   name;
 //! * whoever answers at a dialed address learns the names in the greeting and can test guesses of the secret at leisure,
@@ -208,7 +208,7 @@ impl Handshake {
     }
 
     /// The same, with the shortest retransmission pause this node would like, in microseconds.
-    pub fn dial_announcing(
+    pub(crate) fn dial_announcing(
         ours: Rc<Ourselves>,
         expected: &str,
         nonce: [u8; NONCE_BYTES],
@@ -241,11 +241,11 @@ impl Handshake {
     }
 
     /// As an acceptor: the shortest retransmission pause this node would like, told to a dialer that tells its own.
-    pub fn announcing(self, rto_min_us: u32) -> Handshake {
+    pub(crate) fn announcing(self, rto_min_us: u32) -> Handshake {
         Handshake { rto_min_us, ..self }
     }
 
-    /// The peer has proven the secret: it is no stranger any more, whatever comes of the definitions.
+    /// The peer has proven the secret: it is authenticated, whatever comes of the definitions.
     pub fn peer_is_proven(&self) -> bool {
         matches!(self.stage, HandshakeStage::Comparing { .. })
     }
@@ -293,7 +293,7 @@ impl Handshake {
         step.unwrap_or_else(|error| HandshakeStep::end(refusal, Err(error)))
     }
 
-    /// Acceptor: a hello came; challenge its sender, whatever it says, and judge once it has proven the secret.
+    /// Acceptor: a hello came; challenge its sender, whatever it says, and give a verdict once it has proven the secret.
     fn greeted(&mut self, nonce: [u8; NONCE_BYTES], prefix: &[u8], body: &[u8]) -> Result<HandshakeStep, AuthError> {
         let hello = Hello::decode(body).ok_or(AuthError::Malformed)?;
         let (ours, theirs) = (self.ours.versions, hello.versions);

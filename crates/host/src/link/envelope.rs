@@ -14,7 +14,7 @@ use engine::wire::HEADER_BYTES;
 
 pub const ENVELOPE_BYTES: usize = 20;
 /// What may come out of one envelope: the largest frame.
-pub const PLAIN_BYTES_MAX: usize = limits::PART_BYTES_MAX as usize + HEADER_BYTES;
+pub(crate) const PLAIN_BYTES_MAX: usize = limits::PART_BYTES_MAX as usize + HEADER_BYTES;
 /// How an envelope begins, where a frame may begin.
 pub const MAGIC: [u8; 4] = *b"FSHZ";
 

@@ -1,7 +1,7 @@
 //! How a link did, minute by minute, for four weeks: a ring on disk (docs/format.md, "Link history").
 //!
-//! A visitors' book with a fixed number of lines: when the last line is full, the next visitor writes over the first. Each
-//! line carries its number and its own checksum, so a line that rotted is told apart and left out; only a book whose cover
+//! A ring of a fixed number of records: when the last one is written, the next goes over the first. Each
+//! record carries its number and its own checksum, so one that rotted is noticed and left out; only a file whose head
 //! cannot be read is put aside and begun anew. Nothing rests on it, so a write here may fail without harm.
 
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 4096;
 /// A power of two, so that no record lies across two sectors: one is old or new, never both.
 pub const RECORD_BYTES: usize = 128;
 /// Four weeks of minutes, and 5 MiB.
-pub const RECORDS_MAX: u64 = 28 * 24 * 60;
+pub(crate) const RECORDS_MAX: u64 = 28 * 24 * 60;
 /// Files put aside at most.
 const ASIDE_MAX: u64 = 5;
 
@@ -99,8 +99,8 @@ impl Record {
         bytes.try_into().expect("a record has its length")
     }
 
-    /// `None`: not whole, or of another place.
-    fn decode(bytes: &[u8; RECORD_BYTES], place: u64) -> Option<Record> {
+    /// `None`: not whole, or of another position.
+    fn decode(bytes: &[u8; RECORD_BYTES], position: u64) -> Option<Record> {
         let (content, sum) = bytes.split_last_chunk::<4>().expect("a record is longer than its checksum");
         let wide = |at: usize| u64::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
         let narrow = |at: usize| u32::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
@@ -122,11 +122,11 @@ impl Record {
             buffer_limited_ms: narrow(80),
         };
         let is_whole = u32::from_le_bytes(*sum) == crc32c::crc32c(content);
-        (is_whole && record.number > 0 && place_of(record.number) == place).then_some(record)
+        (is_whole && record.number > 0 && position_of(record.number) == position).then_some(record)
     }
 }
 
-fn place_of(number: u64) -> u64 {
+fn position_of(number: u64) -> u64 {
     (number - 1) % RECORDS_MAX
 }
 
@@ -135,7 +135,7 @@ fn place_of(number: u64) -> u64 {
 pub struct Records {
     /// In the order of their numbers.
     pub list: Vec<Record>,
-    /// Places that hold something that is no record.
+    /// Positions that hold something that is no record.
     pub damaged: u64,
 }
 
@@ -171,8 +171,8 @@ impl History {
         let why = match read {
             Ok((records, file)) => {
                 let next = records.list.last().map_or(1, |last| last.number.saturating_add(1));
-                let told = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
-                return Ok((History { file, next }, told));
+                let note = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
+                return Ok((History { file, next }, note));
             }
             Err(HistoryError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok((History { file: make(path, tag)?, next: 1 }, None));
@@ -182,22 +182,22 @@ impl History {
         };
         let aside = free_aside(path);
         std::fs::rename(path, &aside)?;
-        let told = format!(
+        let note = format!(
             "the link history {} cannot be used ({why}); it was put aside as {} and a new one begins",
             path.display(),
             aside.display()
         );
-        Ok((History { file: make(path, tag)?, next: 1 }, Some(told)))
+        Ok((History { file: make(path, tag)?, next: 1 }, Some(note)))
     }
 
     /// Writes the next line, durably.
     ///
     /// # Errors
-    /// The disk refuses; the next call tries the same place again.
+    /// The disk refuses; the next call tries the same position again.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let record = Record { number: self.next, ..*record };
-        let place = HEAD_BYTES as u64 + place_of(self.next) * RECORD_BYTES as u64;
-        self.file.write_all_at(&record.encode(), place)?;
+        let position = HEAD_BYTES as u64 + position_of(self.next) * RECORD_BYTES as u64;
+        self.file.write_all_at(&record.encode(), position)?;
         self.file.sync_data()?;
         self.next += 1;
         Ok(())
@@ -215,8 +215,8 @@ pub fn read(path: &Path, tag: u64) -> Result<Records, HistoryError> {
 /// A file's bytes with these records: for tests and fuzzing.
 pub fn example(tag: u64, records: &[Record]) -> Vec<u8> {
     let mut bytes = head(tag).to_vec();
-    for (place, record) in records.iter().enumerate() {
-        bytes.extend(Record { number: place as u64 + 1, ..*record }.encode());
+    for (position, record) in records.iter().enumerate() {
+        bytes.extend(Record { number: position as u64 + 1, ..*record }.encode());
     }
     bytes
 }
@@ -262,10 +262,10 @@ pub fn parse(bytes: &[u8], tag: Option<u64>) -> Result<Records, HistoryError> {
     check_head(head, tag)?;
     let mut records = Records::default();
     // What a cut-off file lacks was never written, or is lost: either way there is nothing to be said of it.
-    let (places, _) = content.as_chunks::<RECORD_BYTES>();
-    let written = places.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
-    for (place, bytes) in written {
-        match Record::decode(bytes, place as u64) {
+    let (positions, _) = content.as_chunks::<RECORD_BYTES>();
+    let written = positions.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+    for (position, bytes) in written {
+        match Record::decode(bytes, position as u64) {
             Some(record) => records.list.push(record),
             None => records.damaged += 1,
         }
@@ -358,14 +358,14 @@ mod tests {
     #[test]
     fn lines_are_kept_and_go_round() {
         let (_directory, path) = file();
-        let (mut history, told) = open(&path);
-        assert_eq!(told, None);
+        let (mut history, note) = open(&path);
+        assert_eq!(note, None);
         for minute in 1..=3 {
             history.append(&record(minute)).expect("written");
         }
         drop(history);
-        let (mut history, told) = open(&path);
-        assert_eq!((told, history.next), (None, 4));
+        let (mut history, note) = open(&path);
+        assert_eq!((note, history.next), (None, 4));
         // As if four weeks had passed.
         history.next = RECORDS_MAX + 1;
         history.append(&record(99)).expect("written");
@@ -427,9 +427,9 @@ mod tests {
         history.file.write_all_at(&[0xff], (HEAD_BYTES + RECORD_BYTES + 24) as u64).expect("damaged");
         let records = read(&path, TAG).expect("a history");
         assert_eq!((records.list.len(), records.damaged), (2, 1));
-        let (history, told) = open(&path);
+        let (history, note) = open(&path);
         assert_eq!(history.next, 4);
-        assert!(told.expect("told").contains("1 damaged records"));
+        assert!(note.expect("told").contains("1 damaged records"));
     }
 
     #[test]
@@ -462,9 +462,9 @@ mod tests {
             history.append(&record(1)).expect("written");
             damage(&history.file);
             assert!(read(&path, TAG).expect_err("unusable").to_string().contains(words));
-            let (history, told) = open(&path);
-            let told = told.expect("it is told");
-            assert!(told.contains(words) && told.contains("beta.damaged"), "{told}");
+            let (history, note) = open(&path);
+            let note = note.expect("it is told");
+            assert!(note.contains(words) && note.contains("beta.damaged"), "{note}");
             assert_eq!(history.next, 1);
             assert!(beside(&path, ".damaged").exists());
             assert_eq!(read(&path, TAG).expect("begun anew"), Records::default());

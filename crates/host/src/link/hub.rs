@@ -3,7 +3,7 @@
 //! What must hold:
 //! * a peer has at most one live link; a newer connection ends the older one before it is reported (rule 18), and one that
 //!   was dialed earlier but arrives later is turned away;
-//! * strangers are few, short-lived and cannot crowd out a peer from another address;
+//! * unauthenticated peers are few, short-lived and cannot crowd out a peer from another address;
 //! * no borrow is held across an event: the data path may push, flush or close from inside it.
 
 use std::cell::{Cell, RefCell};
@@ -265,7 +265,7 @@ impl LinkHub {
             shaken = timeout(bounds.auth_timeout, handshake) => shaken,
         };
         match shaken.map_err(|_| LinkFailure::TooSlow(bounds.auth_timeout))?? {
-            // Not proven, so the seat is kept to the end.
+            // Not proven, so the slot is kept to the end.
             (_, HandshakeProgress::Done(Err(error))) => Err(LinkFailure::Auth(error)),
             shaken => Ok(shaken),
         }
@@ -398,7 +398,7 @@ impl LinkHub {
         Err(failure)
     }
 
-    // --- Judging again ---
+    // --- Verifying again ---
 
     /// Ends the links of peers that are believed no more, whenever that changes.
     async fn verify_for_ever(self: Rc<LinkHub>, store: Store) {
@@ -471,7 +471,7 @@ impl LinkHub {
         Some(sender.last_look())
     }
 
-    // --- Complaining ---
+    // --- Reporting ---
 
     /// `who` is the full story, `about` what makes the complaint a new one.
     fn report_failure(&self, about: ReportSubject, who: String, failure: LinkFailure) {
@@ -508,7 +508,7 @@ impl LinkHub {
     }
 }
 
-/// A link that has ended already has nothing to be judged.
+/// A link that has ended already has nothing to be verified.
 fn verify(credentials: &Credentials, chain: Option<Vec<CertificateDer<'static>>>, dialed: bool) -> Result<(), String> {
     chain.map_or(Ok(()), |chain| credentials.verify_peer(&chain, dialed))
 }

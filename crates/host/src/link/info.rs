@@ -23,9 +23,9 @@ pub struct ControlName {
 
 impl ControlName {
     pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
-        let told = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        let name = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
         let mut bytes = [0; 16];
-        bytes.iter_mut().zip(told).for_each(|(byte, from)| *byte = from);
+        bytes.iter_mut().zip(name).for_each(|(byte, from)| *byte = from);
         ControlName { bytes }
     }
 }
@@ -154,7 +154,7 @@ pub struct HandshakeFacts {
 
 /// # Errors
 /// Not a TCP socket.
-pub fn handshake_facts(socket: BorrowedFd<'_>) -> io::Result<HandshakeFacts> {
+pub(crate) fn handshake_facts(socket: BorrowedFd<'_>) -> io::Result<HandshakeFacts> {
     let mut bytes = [0; BYTES_MAX];
     read_bytes(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
     let info = TcpInfo::parse(&bytes);

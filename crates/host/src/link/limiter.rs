@@ -1,4 +1,4 @@
-//! No more bytes a second than somebody allows. A purse: it fills at the rate, up to a twentieth of a second's worth;
+//! No more bytes a second than somebody allows. A token bucket: it fills at the rate, up to a twentieth of a second's worth;
 //! whoever finds anything in it takes what it needs and may leave a debt, and the next one waits until that is paid.
 
 use std::time::{Duration, Instant};

@@ -300,7 +300,7 @@ impl Meter {
     }
 
     /// From here on the settings are others.
-    pub fn retuned(&mut self, now: Instant) {
+    pub(crate) fn retuned(&mut self, now: Instant) {
         let before = std::mem::take(&mut self.since_change);
         // A change that had no time to show does not hide the one before.
         if before.sent_bytes >= TELLING_BYTES || self.before_change.is_none() {
@@ -332,7 +332,7 @@ impl Meter {
         Minute { covered: now.saturating_duration_since(self.minute_since), ..self.minute }
     }
 
-    pub fn take_minute(&mut self, now: Instant) -> Minute {
+    pub(crate) fn take_minute(&mut self, now: Instant) -> Minute {
         let minute = self.minute(now);
         (self.minute, self.minute_since) = (Minute::default(), now);
         minute

@@ -2,7 +2,7 @@
 //!
 //! There is one connection for each pair of nodes; the node whose name sorts first dials
 //! (docs/decisions/0004-connection-topology.md). [`Links`] listens, dials, authenticates, fences older connections and
-//! redials; what happens is told through [`LinkEvents`], what is to be sent goes through [`LinkSender`]. Nothing in here
+//! redials; what happens is reported through [`LinkEvents`], what is to be sent goes through [`LinkSender`]. Nothing in here
 //! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
 
 pub mod auth;
@@ -20,8 +20,8 @@ mod packer;
 mod path;
 mod send_queue;
 mod sender;
-pub mod solo;
-pub mod tcp;
+pub mod single;
+mod tcp;
 pub mod tuning;
 
 use std::net::SocketAddr;
@@ -34,7 +34,6 @@ use engine::{FramePayload, LinkId, NodeId, SessionId};
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
-
 pub use hub::Links;
 pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
@@ -42,7 +41,7 @@ pub use path::SMALL_SEGMENT_BYTES;
 pub use sender::{LinkSender, SocketCalls};
 pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
 
-/// What happens on the links, told to the data path. Called from the links' own tasks, never from inside
+/// What happens on the links, reported to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.
 pub trait LinkEvents {
     /// A peer is connected and authenticated. An older link of the same peer was reported down before.
@@ -127,7 +126,7 @@ pub struct LinkConfig {
     pub bounds: LinkBounds,
 }
 
-/// Times and counts that keep strangers and absent peers cheap.
+/// Times and counts that keep unauthenticated and absent peers cheap.
 #[derive(Clone, Debug)]
 pub struct LinkBounds {
     /// From connect to mutual proof: 2 round trips, 3 with TLS, so generous even over a satellite.

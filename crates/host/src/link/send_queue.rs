@@ -121,7 +121,7 @@ pub(super) struct SendQueue {
     queued_bytes: u64,
     /// Of these, what the line has encrypted and the kernel has not taken.
     sealed_bytes: u64,
-    /// Taken since the data path was last told.
+    /// Taken since the data path last heard of it.
     unreported_bytes: u64,
     sent: Amount,
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::tuning::{SocketDefaults, SocketOptions, SocketReport};
 
-/// Connections that may wait in the kernel to be accepted: every peer at once, and some strangers.
+/// Connections that may wait in the kernel to be accepted: every peer at once, and some unauthenticated peers.
 const BACKLOG: i32 = 128;
 
 /// Connects to one address.

@@ -116,7 +116,7 @@ impl SocketOptions {
     }
 
     /// What the greeting announces: the shortest pause wanted, in microseconds; 0 for none.
-    pub fn announced_rto_min_us(&self) -> u32 {
+    pub(crate) fn announced_rto_min_us(&self) -> u32 {
         self.rto_min.map_or(0, |pause| u32::try_from(pause.as_micros()).unwrap_or(u32::MAX))
     }
 }

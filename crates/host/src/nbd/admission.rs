@@ -1,6 +1,6 @@
-//! Places at exports: how many there are, and that no client, listener or export takes them all.
+//! Connections at exports: how many there may be, and that no client, listener or export takes them all.
 //!
-//! Most places go to whoever comes first: a host with a thousand volumes is one client. The last fifth is kept for clients that hold
+//! Most connections go to whoever comes first: a host with a thousand volumes is one client. The last fifth is kept for clients that hold
 //! few, and for exports that have none; of that the last quarter for listeners that hold few, however many clients come by another one.
 //! So a client of the socket file comes in whatever is held over TCP.
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::connection::ClientConnection;
 
-/// Of so many places a client, or a listener, has a share of the last ones while it holds fewer.
+/// Of so many connections a client, or a listener, has a share of the last ones while it holds fewer.
 const FEW: usize = 16;
 /// A client that asked for nothing for so long is named as idle: longer than any program pauses between two requests of its work.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// How many places are held, in all and by those that a newcomer belongs to.
+/// How many connections are held, in all and by those that a newcomer belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ConnectionCounts {
     all: usize,
@@ -32,7 +32,7 @@ impl ConnectionCounts {
     }
 }
 
-/// Why there is no place.
+/// Why there is no room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AdmissionRefusal {
     /// For the client: nothing of the others.
@@ -97,7 +97,7 @@ fn who_holds_most<'a>(connections: impl Iterator<Item = (&'a str, Duration)>) ->
 mod tests {
     use super::*;
 
-    /// Of 1 280 places.
+    /// Of 1 280 connections.
     #[test]
     fn the_last_places_are_for_those_who_hold_few() {
         let held = |all, by_client, by_listener, at_export| ConnectionCounts { all, by_client, by_listener, at_export };

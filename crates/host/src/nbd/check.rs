@@ -1,4 +1,4 @@
-//! The one gate for requests: refuse what is wrong here, with a number and a sentence; behind it nobody asks again.
+//! The one check of requests: what is wrong is refused here, with a number and a sentence; behind it nobody asks again.
 
 use super::proto::{Command, Errno, PAYLOAD_BYTES_MAX, Request, flag};
 use crate::frontend::ExportInfo;
@@ -47,7 +47,7 @@ pub struct RequestRefusal {
     pub reason: &'static str,
 }
 
-/// Judges a request, whatever its numbers are.
+/// Checks a request, whatever its numbers are.
 ///
 /// Zero length is success without effect, as qemu-nbd has it, save for block status, whose answer must hold an extent.
 /// Where several things are wrong, the one that lies with the client's program (`EINVAL`) is told before the one that

@@ -9,7 +9,7 @@ use super::proto::{Command, flag};
 pub struct Counters {
     /// Connections taken from a listener.
     pub connections_accepted: u64,
-    /// Turned away because there was no place, at the door or at an export.
+    /// Turned away because there was no room, at the listener or at an export.
     pub connections_refused: u64,
     /// Connections open now.
     pub connections_open: u64,

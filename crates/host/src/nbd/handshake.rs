@@ -35,7 +35,7 @@ pub(super) struct ListenerTls {
     pub store: Option<Store>,
 }
 
-/// Whether there is a place at an export; if not, a sentence for the client.
+/// Whether there is room at an export; if not, a sentence for the client.
 pub(super) type AdmitClient<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// What the server has to say while a client looks for its export.
@@ -43,9 +43,9 @@ pub(super) type AdmitClient<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 pub(super) struct HandshakeContext<'a> {
     pub tls: &'a ListenerTls,
     pub admit: AdmitClient<'a>,
-    /// Told of an export that is there, and that the client may not use.
+    /// Called with an export that is there, and that the client may not use.
     pub denied: &'a dyn Fn(&str),
-    /// Told of the certificate that the client has shown.
+    /// Called with the certificate that the client has shown.
     pub shown: &'a dyn Fn(&Facts),
 }
 
@@ -102,7 +102,7 @@ async fn converse(
                     return Ok(ClientSession::new(connection.clone(), gateway.clone(), client, terms, received));
                 }
                 Ok(None) => step = negotiation.turn_away(entry, &mut out),
-                Err(told) => step = negotiation.turn_away_full(entry, &told, &mut out),
+                Err(reason) => step = negotiation.turn_away_full(entry, &reason, &mut out),
             }
         }
         connection.say(&out);

@@ -145,7 +145,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn new_path() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nbd.sock");
         (directory, path)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_socket_is_private_and_goes_with_its_owner() {
-        let (_directory, path) = place();
+        let (_directory, path) = new_path();
         let (listener, file) = unix(&path).unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         drop((listener, file));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_second_server_is_refused_and_the_first_keeps_its_socket() {
-        let (_directory, path) = place();
+        let (_directory, path) = new_path();
         let first = unix(&path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
         UnixStream::connect(&path).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     /// A mode that is given after the bind leaves a moment in which others come in, and is a change that the kernel tells of.
     #[test]
     fn the_socket_comes_with_its_mode_and_keeps_it() {
-        let (directory, path) = place();
+        let (directory, path) = new_path();
         let changes = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
         inotify::add_watch(&changes, directory.path(), inotify::WatchFlags::ATTRIB).unwrap();
         let open = unix(&path).unwrap();
@@ -183,16 +183,16 @@ mod tests {
 
     #[test]
     fn a_stranger_that_answers_is_not_replaced() {
-        let (_directory, path) = place();
-        let stranger = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let (_directory, path) = new_path();
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
-        drop(stranger);
+        drop(other);
         assert!(unix(&path).is_ok(), "nobody answers any more: the file is stale");
     }
 
     #[test]
     fn other_files_are_left_alone() {
-        let (directory, path) = place();
+        let (directory, path) = new_path();
         fs::write(&path, "precious").unwrap();
         assert!(matches!(unix(&path), Err(ListenError::NotASocket { .. })));
         fs::remove_file(&path).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     /// A pipe there held the start up for ever, without a word.
     #[test]
     fn what_stands_in_the_locks_place_is_named() {
-        let (directory, path) = place();
+        let (directory, path) = new_path();
         let lock = directory.path().join("nbd.sock.lock");
         let refused = |what: &str| {
             let error = unix(&path).err().expect("refused").to_string();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_file_put_in_our_place_is_not_removed() {
-        let (_directory, path) = place();
+        let (_directory, path) = new_path();
         let (listener, file) = unix(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another's").unwrap();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let (directory, _) = place();
+        let (directory, _) = new_path();
         let path = directory.path().join("missing/nbd.sock");
         let error = unix(&path).err().unwrap().to_string();
         assert!(error.contains("missing/nbd.sock"), "{error}");

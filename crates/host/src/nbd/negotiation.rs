@@ -121,7 +121,7 @@ impl Negotiation {
         Ok(())
     }
 
-    /// Judges an option before its data is read.
+    /// Checks an option before its data is read.
     ///
     /// # Errors
     /// Too long, too many, or not for a client that speaks no fixed newstyle. What was said to it is in `out`.
@@ -283,7 +283,7 @@ impl Negotiation {
         unknown(out, option::GO)
     }
 
-    /// Others have all the places that it may have.
+    /// Others have all the connections that it may have.
     pub(super) fn turn_away_full(&self, entry: &ExportChoice, reason: &str, out: &mut Vec<u8>) -> NegotiationStep {
         if entry.plainly {
             return NegotiationStep::Close("no place was left for it");

@@ -9,14 +9,14 @@ use crate::frontend::RequestFailure;
 pub const MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`, which opens every option too.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
 /// Handshake flags, server's and client's: the same two bits in both directions.
-pub const FLAG_FIXED_NEWSTYLE: u16 = 1;
-pub const FLAG_NO_ZEROES: u16 = 1 << 1;
+pub(crate) const FLAG_FIXED_NEWSTYLE: u16 = 1;
+pub(crate) const FLAG_NO_ZEROES: u16 = 1 << 1;
 
 /// Bytes of a request header, an option header and its reply, a simple reply, a structured chunk's header.
 pub const REQUEST_BYTES: usize = 28;
@@ -25,7 +25,7 @@ pub const OPTION_REPLY_BYTES: usize = 20;
 pub const SIMPLE_REPLY_BYTES: usize = 16;
 pub const CHUNK_BYTES: usize = 20;
 /// Zeroes after an `EXPORT_NAME` answer, unless the client asked to be spared.
-pub const EXPORT_NAME_PADDING_BYTES: usize = 124;
+pub(crate) const EXPORT_NAME_PADDING_BYTES: usize = 124;
 
 /// The protocol's own limit for names and other strings, in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
@@ -102,8 +102,8 @@ pub mod chunk {
 /// The one metadata context offered, and the number that stands for it in block-status chunks.
 pub const ALLOCATION: &str = "base:allocation";
 pub const ALLOCATION_ID: u32 = 1;
-pub const STATE_HOLE: u32 = 1;
-pub const STATE_ZERO: u32 = 1 << 1;
+pub(crate) const STATE_HOLE: u32 = 1;
+pub(crate) const STATE_ZERO: u32 = 1 << 1;
 
 /// The commands of the transmission phase: a closed list, which is also the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ impl Command {
     }
 
     /// The number on the wire; `None` for [`Command::Unknown`], which has none of its own.
-    pub fn to_wire(self) -> Option<u16> {
+    pub(crate) fn to_wire(self) -> Option<u16> {
         (self != Command::Unknown).then_some(self as u16)
     }
 
@@ -179,7 +179,7 @@ impl Errno {
     }
 
     /// Anything the protocol does not list counts as invalid, as it asks of clients.
-    pub fn from_code(code: u32) -> Option<Errno> {
+    pub(crate) fn from_code(code: u32) -> Option<Errno> {
         Some(match code {
             0 => return None,
             1 => Errno::Permission,
@@ -360,7 +360,7 @@ fn parse_meta<'a>(cursor: &mut Cursor<'a>) -> Result<MetaQuery<'a>, MalformedMes
 }
 
 /// Appends an option's reply; `parts` are joined into its data.
-pub fn put_option_reply(out: &mut Vec<u8>, kind: u32, reply: u32, parts: &[&[u8]]) {
+pub(crate) fn put_option_reply(out: &mut Vec<u8>, kind: u32, reply: u32, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
     out.extend_from_slice(&kind.to_be_bytes());
@@ -397,7 +397,7 @@ pub fn parse_option_reply(bytes: &[u8; OPTION_REPLY_BYTES]) -> Result<OptionRepl
 }
 
 /// A simple reply; `None` is success.
-pub fn simple_reply(handle: u64, error: Option<Errno>) -> [u8; SIMPLE_REPLY_BYTES] {
+pub(crate) fn simple_reply(handle: u64, error: Option<Errno>) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut bytes = [0; SIMPLE_REPLY_BYTES];
     bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     bytes[4..8].copy_from_slice(&error.map_or(0, Errno::code).to_be_bytes());
@@ -419,7 +419,7 @@ pub fn parse_simple_reply(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Result<(u64, Opti
 }
 
 /// The header of the only chunk of a structured reply; `length` is its payload's, in bytes.
-pub fn last_chunk(kind: u16, handle: u64, length: u32) -> [u8; CHUNK_BYTES] {
+pub(crate) fn last_chunk(kind: u16, handle: u64, length: u32) -> [u8; CHUNK_BYTES] {
     let mut bytes = [0; CHUNK_BYTES];
     bytes[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
     bytes[4..6].copy_from_slice(&chunk::FLAG_DONE.to_be_bytes());

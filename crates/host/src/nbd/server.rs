@@ -1,4 +1,4 @@
-//! The server: listeners, how many clients may be inside, and each client's way from the door to the end.
+//! The server: listeners, how many clients may be inside, and each client's way from the listener to the end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -317,7 +317,7 @@ impl ServerState {
 }
 
 impl ServerState {
-    /// A place at an export, or what to tell the client.
+    /// Room at an export, or the answer to the client.
     fn admit_to(&self, connection: &ClientConnection, export: &str) -> Result<(), String> {
         let clients = self.clients.borrow();
         let all = clients.values().map(|client| &*client.connection);
@@ -338,7 +338,7 @@ impl ServerState {
         }
     }
 
-    /// Who comes again and again with the same certificate is told of once in a while.
+    /// Who comes again and again with the same certificate is logged once in a while.
     fn log_certificate(&self, origin: &ClientOrigin, Facts { subject, fingerprint, .. }: &Facts) {
         if self.certificates.is_news(origin.about(), fingerprint) {
             tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", origin.who);
@@ -353,7 +353,7 @@ impl ServerState {
     }
 }
 
-/// A client's place in the server, given up however its task ends.
+/// A client's slot in the server, given up however its task ends.
 struct ClientSlot {
     shared: Rc<ServerState>,
     number: u64,
@@ -362,7 +362,7 @@ struct ClientSlot {
 impl Drop for ClientSlot {
     fn drop(&mut self) {
         let client = self.shared.clients.borrow_mut().remove(&self.number);
-        client.expect("a client keeps its place to the end").connection.hang_up();
+        client.expect("a client keeps its slot to the end").connection.hang_up();
         self.shared.tally.note(|counters| counters.connections_open -= 1);
         self.shared.left.notify_one();
     }

@@ -242,7 +242,7 @@ impl ClientSession {
                 ClientOp::BlockStatus { offset, length, one_extent: flags & flag::REQ_ONE != 0 }
             }
             (command, _) => {
-                unreachable!("the gate lets no {} through to be served", command.name())
+                unreachable!("the check lets no {} through to be served", command.name())
             }
         };
         self.submit(cookie, op);

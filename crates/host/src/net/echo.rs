@@ -52,12 +52,12 @@ impl Echo {
         let domain = if is_v6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
         // "Don't fragment", and never mind what the kernel thinks of the path.
-        let place = if is_v6 {
+        let option = if is_v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
         } else {
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
         };
-        set_option(socket.as_fd(), (place.0, place.1), place.2 as u64)?;
+        set_option(socket.as_fd(), (option.0, option.1), option.2 as u64)?;
         socket.connect(&SocketAddr::new(address, 0).into())?;
         let identifier = std::process::id() as u16;
         Ok(Echo { socket, is_v6, identifier, sequence: 0, timeout })

@@ -6,7 +6,7 @@
 //!
 //! What must hold:
 //! * what [`Channel::send`] accepted stays in here until the kernel took it: [`Channel::is_pending`] tells;
-//! * a stranger is read [`HANDSHAKE_BYTES_MAX`] bytes at most;
+//! * an unauthenticated peer is read [`HANDSHAKE_BYTES_MAX`] bytes at most;
 //! * after an error only the peer's last words (an alert of ours) may still go out.
 
 use std::fmt;
@@ -22,7 +22,7 @@ use super::refusal::sentence;
 
 /// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
 pub(super) const LINK_PROTOCOL: &[u8] = b"farshore-link";
-/// What is on the table during the handshake: a stranger is not worth a larger one.
+/// The buffer during the handshake: an unauthenticated peer is not worth a larger one.
 const HANDSHAKE_BUFFER_BYTES: usize = 4096;
 /// What is read during the handshake: two certificates of the largest keys in use fit several times.
 const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
@@ -39,7 +39,7 @@ pub(crate) trait Raw {
 #[derive(Debug)]
 pub(crate) enum ChannelError {
     Io(io::Error),
-    /// The other side's papers or bytes are not accepted, or ours were not.
+    /// The other side's certificate or bytes are not accepted, or ours were not.
     Tls(rustls::Error),
     TooLong,
 }

@@ -25,7 +25,7 @@ use super::refusal::sentence;
 use super::revoked::Revoked;
 use super::trust::Trust;
 use super::verify::{AcceptorVerifier, ExpectedClients, ExpectedNodes, NamedVerifier};
-use crate::owned::{self, Content, Refusal};
+use crate::trusted_file::{self, FileContent, FileRefusal};
 
 /// Ciphertext read at once. Of a link: as much as a plain one reads. Of NBD clients, of which there may be a thousand: four
 /// records.
@@ -36,7 +36,7 @@ pub const WARN_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Files of certificates and keys are smaller by far; a larger one is something else.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Where a node's papers lie.
+/// Where a node's certificate, key and authority lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// Certificates of the authority; several while it is being replaced.
@@ -46,7 +46,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The places `farshore cert` uses below `directory`.
+    /// The paths `farshore cert` uses below `directory`.
     pub fn of_node(directory: &Path, node: &str) -> Paths {
         let nodes = directory.join("nodes");
         Paths {
@@ -62,14 +62,14 @@ impl Paths {
     }
 }
 
-/// Papers, read and found to belong together.
+/// Certificate, key and authorities, read and found to belong together.
 #[derive(Debug)]
 pub struct Credentials {
     provider: Arc<CryptoProvider>,
     trust: Arc<Trust>,
     shown: Arc<CertifiedKey>,
     cluster: String,
-    guests: ExpectedClients,
+    expected_clients: ExpectedClients,
     link_server: Arc<ServerConfig>,
     nbd_server: Arc<ServerConfig>,
     pub own: Facts,
@@ -77,7 +77,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the papers of the node `us`, which is linked with `peers`.
+    /// Reads the credentials of the node `us`, which is linked with `peers`.
     ///
     /// # Errors
     /// A sentence for everything that is wrong: missing, another user's, open to others, damaged, not belonging together, another's.
@@ -135,12 +135,13 @@ impl Credentials {
             shown: Arc::new(shown),
             cluster: &us.cluster,
         };
-        let guests = ExpectedClients { cluster: us.cluster.clone(), clients: clients.clone() };
-        let [link_server, nbd_server] = credentials.servers(peers, &guests).map_err(|error| error.to_string())?;
+        let expected_clients = ExpectedClients { cluster: us.cluster.clone(), clients: clients.clone() };
+        let [link_server, nbd_server] =
+            credentials.servers(peers, &expected_clients).map_err(|error| error.to_string())?;
         let CredentialParts { provider, trust, shown, .. } = credentials;
         let cluster = us.cluster.clone();
         let authorities = authority_facts;
-        Ok(Credentials { provider, trust, shown, cluster, guests, link_server, nbd_server, own, authorities })
+        Ok(Credentials { provider, trust, shown, cluster, expected_clients, link_server, nbd_server, own, authorities })
     }
 
     /// The dialer's end of a connection with one of these nodes.
@@ -177,7 +178,7 @@ impl Credentials {
     /// # Errors
     /// A sentence: it may not come in.
     pub(crate) fn rights_of(&self, facts: Option<&Facts>) -> Result<Rights, String> {
-        match (facts, &self.guests.clients) {
+        match (facts, &self.expected_clients.clients) {
             (_, Clients::Any) => Ok(Rights::All),
             (Some(facts), clients) => clients.admit(&self.cluster, facts),
             (None, _) => Err(sentence(&Error::NoCertificatesPresented)),
@@ -189,7 +190,7 @@ impl Credentials {
     /// # Errors
     /// A sentence: it would not be let in any more.
     pub(crate) fn verify_client(&self, chain: &[CertificateDer<'_>]) -> Result<Rights, String> {
-        if self.guests.clients == Clients::Any {
+        if self.expected_clients.clients == Clients::Any {
             return Ok(Rights::All);
         }
         let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
@@ -203,11 +204,11 @@ impl Credentials {
     /// A sentence: it is not.
     pub(crate) fn verify_peer(&self, chain: &[CertificateDer<'_>], dialed: bool) -> Result<(), String> {
         let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
-        let judged = match dialed {
+        let verified = match dialed {
             true => self.trust.verify_server(end, between, UnixTime::now()),
             false => self.trust.verify_client_cert(end, between, UnixTime::now()).map(drop),
         };
-        judged.map_err(|error| sentence(&error))
+        verified.map_err(|error| sentence(&error))
     }
 
     /// Read from files of the same content.
@@ -248,13 +249,19 @@ struct CredentialParts<'a> {
 
 impl CredentialParts<'_> {
     /// For links, and for NBD clients.
-    fn servers(&mut self, peers: &[String], guests: &ExpectedClients) -> Result<[Arc<ServerConfig>; 2], Error> {
+    fn servers(
+        &mut self,
+        peers: &[String],
+        expected_clients: &ExpectedClients,
+    ) -> Result<[Arc<ServerConfig>; 2], Error> {
         let inner = self.trust.clone();
         let expected = ExpectedNodes { cluster: self.cluster.to_owned(), names: peers.to_vec() };
         let mut link = self.server(Arc::new(NamedVerifier { names: expected, inner: inner.clone() }))?;
         link.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
-        let clients: Arc<dyn ClientCertVerifier> = match guests.clients {
-            Clients::Certified | Clients::Listed(_) => Arc::new(NamedVerifier { names: guests.clone(), inner }),
+        let clients: Arc<dyn ClientCertVerifier> = match expected_clients.clients {
+            Clients::Certified | Clients::Listed(_) => {
+                Arc::new(NamedVerifier { names: expected_clients.clone(), inner })
+            }
             Clients::Any => Arc::new(NoClientAuth),
         };
         Ok([Arc::new(link), Arc::new(self.server(clients)?)])
@@ -315,7 +322,7 @@ pub fn warning(whose: &str, remedy: &str, facts: &Facts, now: i64) -> Option<Str
 /// # Errors
 /// A sentence; `make` says how the file comes to be.
 fn read_certificates(path: &Path, make: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = read_file(path, "certificate", Content::Public, make)?;
+    let text = read_file(path, "certificate", FileContent::Public, make)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(list) if !list.is_empty() => Ok(list),
@@ -331,30 +338,32 @@ fn read_revoked(path: &Path) -> Result<Revoked, String> {
         return Ok(Revoked::default());
     }
     let advice = "remove it if nothing is revoked";
-    let text = read_file(path, "list of revoked certificates", Content::Public, advice)?;
+    let text = read_file(path, "list of revoked certificates", FileContent::Public, advice)?;
     let text = String::from_utf8(text).map_err(|_| format!("the list of revoked certificates {name} is no text"))?;
     Revoked::parse(&text).map_err(|why| format!("the list of revoked certificates {name}: {why}"))
 }
 
 fn read_key(path: &Path, make: &str) -> Result<PrivateKeyDer<'static>, String> {
-    let text = read_file(path, "key", Content::Secret, make)?;
+    let text = read_file(path, "key", FileContent::Secret, make)?;
     let name = path.display();
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| format!("{name} holds no key in PEM form: {error}; {make}"))
 }
 
 /// A file's content, if it can be believed.
-fn read_file(path: &Path, what: &str, content: Content, make: &str) -> Result<Vec<u8>, String> {
+fn read_file(path: &Path, what: &str, content: FileContent, make: &str) -> Result<Vec<u8>, String> {
     let name = path.display();
-    owned::read(path, what, content, FILE_BYTES_MAX).map_err(|refusal| match refusal {
-        Refusal::Missing => format!("the {what} {name} does not exist; {make}"),
-        Refusal::Failed(error) => format!("the {what} {name} cannot be read: {error}"),
-        Refusal::Unsafe(sentence) => sentence,
-        Refusal::NotPlain => format!("the {what} {name} is not a plain file; {make}"),
-        Refusal::TooLong => format!("the {what} {name} is larger than {FILE_BYTES_MAX} bytes; is it the right file?"),
+    trusted_file::read(path, what, content, FILE_BYTES_MAX).map_err(|refusal| match refusal {
+        FileRefusal::Missing => format!("the {what} {name} does not exist; {make}"),
+        FileRefusal::Failed(error) => format!("the {what} {name} cannot be read: {error}"),
+        FileRefusal::Unsafe(sentence) => sentence,
+        FileRefusal::NotPlain => format!("the {what} {name} is not a plain file; {make}"),
+        FileRefusal::TooLong => {
+            format!("the {what} {name} is larger than {FILE_BYTES_MAX} bytes; is it the right file?")
+        }
     })
 }
 
-/// The credentials in use. New connections take what is there; whoever reads new files puts them in; whoever let somebody in judges
+/// The credentials in use. New connections take what is there; whoever reads new files puts them in; whoever let somebody in verifies
 /// them again by what comes.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<watch::Sender<Arc<Credentials>>>);

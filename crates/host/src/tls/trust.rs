@@ -1,7 +1,7 @@
 //! The authorities that a node believes, each with the length of chain that it allows.
 //!
 //! The library takes name and key of an authority from its certificate, and forgets how many others may stand between it and whoever
-//! they sign. So what is shown is judged once more with as many of those as the authority allows.
+//! they sign. So what is shown is verified once more with as many of those as the authority allows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const BETWEEN_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// Authorities that allow the same length are judged together.
+    /// Authorities that allow the same length are verified together.
     groups: Vec<AuthorityGroup>,
     names: Vec<DistinguishedName>,
     /// Signed by them and believed no more.
@@ -102,13 +102,13 @@ impl Trust {
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(end)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        self.judge(between, |group, between| {
+        self.verify_with(between, |group, between| {
             verify_server_cert_signed_by_trust_anchor(&parsed, &group.roots, between, now, algorithms)
         })?;
         self.is_in_force(end, between)
     }
 
-    fn judge(
+    fn verify_with(
         &self,
         between: &[CertificateDer<'_>],
         verify: impl Fn(&AuthorityGroup, &[CertificateDer<'_>]) -> Result<(), Error>,
@@ -172,7 +172,7 @@ impl ClientCertVerifier for Trust {
         let verify = |group: &AuthorityGroup, between: &[CertificateDer<'_>]| {
             group.clients.verify_client_cert(end_entity, between, now).map(drop)
         };
-        self.judge(intermediates, verify)?;
+        self.verify_with(intermediates, verify)?;
         self.is_in_force(end_entity, intermediates)?;
         Ok(ClientCertVerified::assertion())
     }

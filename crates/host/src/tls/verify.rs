@@ -1,4 +1,4 @@
-//! Is this the node it should be? Chain, dates and purpose are the library's to judge, names are ours.
+//! Is this the node it should be? Chain, dates and purpose are the library's to verify, names are ours.
 
 use std::fmt;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl ServerCertVerifier for AcceptorVerifier {
     }
 }
 
-/// The acceptor's view of whoever dials: the library's judgement, then the name.
+/// The acceptor's view of whoever dials: the library's verification, then the name.
 #[derive(Debug)]
 pub(super) struct NamedVerifier<N> {
     pub names: N,

@@ -23,7 +23,7 @@ pub type Up = (LinkId, SessionId, Rc<LinkSender>, PeerInfo);
 
 /// Everything a node was told.
 #[derive(Default)]
-pub struct Told {
+pub struct SeenEvents {
     pub up: RefCell<Vec<Up>>,
     pub down: RefCell<Vec<(LinkId, String)>>,
     pub frames: RefCell<Vec<(Header, FramePayload)>>,
@@ -42,7 +42,7 @@ pub struct Told {
     pub changed: Notify,
 }
 
-impl Told {
+impl SeenEvents {
     pub fn note(&self) {
         assert!(!self.calling.get(), "an event came from inside a call");
         self.changed.notify_waiters();
@@ -65,7 +65,7 @@ impl Told {
         sender.flush();
     }
 
-    pub async fn until(&self, mut holds: impl FnMut(&Told) -> bool) {
+    pub async fn until(&self, mut holds: impl FnMut(&SeenEvents) -> bool) {
         loop {
             let changed = self.changed.notified();
             if holds(self) {
@@ -76,14 +76,14 @@ impl Told {
     }
 
     pub async fn refused_with(&self, words: &str) {
-        self.until(|told| told.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
+        self.until(|seen| seen.refused.borrow().iter().any(|(_, why)| why.contains(words))).await;
         let refused = self.refused.borrow();
         let (who, _) = refused.iter().find(|(_, why)| why.contains(words)).unwrap();
         assert!(who.contains("127.0.0.1"), "{who} names no address");
     }
 }
 
-impl LinkEvents for Told {
+impl LinkEvents for SeenEvents {
     fn up(&self, _peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         let open = self.up.borrow().len() - self.down.borrow().len();
         assert_eq!(open, 0, "the older link is reported down before the newer one is up");
@@ -186,15 +186,15 @@ pub fn nowhere() -> SocketAddr {
 }
 
 pub struct Node {
-    pub told: Rc<Told>,
+    pub seen: Rc<SeenEvents>,
     pub links: Links,
 }
 
 impl Node {
     pub fn start(config: LinkConfig, pool_bytes: usize) -> Node {
-        let told = Rc::new(Told::default());
-        let links = Links::start(config, Pool::new(pool_bytes), told.clone()).expect("loopback can be bound");
-        Node { told, links }
+        let seen = Rc::new(SeenEvents::default());
+        let links = Links::start(config, Pool::new(pool_bytes), seen.clone()).expect("loopback can be bound");
+        Node { seen, links }
     }
 
     pub fn west(change: impl FnOnce(&mut LinkConfig)) -> Node {
@@ -214,7 +214,7 @@ impl Node {
     }
 
     pub async fn is_up(&self, times: usize) {
-        self.told.until(|told| told.up.borrow().len() >= times).await;
+        self.seen.until(|seen| seen.up.borrow().len() >= times).await;
     }
 }
 

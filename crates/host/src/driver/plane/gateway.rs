@@ -1,4 +1,4 @@
-//! The door for front ends: which volumes are open, who is attached, and their requests.
+//! What front ends may do: which volumes are open, who is attached, and their requests.
 
 use std::pin::Pin;
 use std::rc::Rc;

@@ -43,7 +43,7 @@ impl Plane {
 
     fn snapshot(&self, server: &nbd::Server) -> Snapshot {
         let core = &mut *self.core.borrow_mut();
-        // Ages are told by the engine's clock, and that of a node at rest stands still.
+        // Ages are counted by the engine's clock, and that of a node at rest stands still.
         core.input(Input::Tick);
         let now = core.clock.mono();
         let groups = core.node.status().into_iter().map(|status| core.group_snapshot(status, now)).collect();

@@ -126,7 +126,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// Whether `self`, arriving after `other`, was nevertheless dialed before it.
-    pub fn is_older_than(self, other: Attempt) -> bool {
+    pub(crate) fn is_older_than(self, other: Attempt) -> bool {
         self.run == other.run && self.number < other.number
     }
 }

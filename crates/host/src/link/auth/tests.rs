@@ -188,13 +188,13 @@ fn a_replayed_handshake_is_refused() {
 }
 
 #[test]
-fn a_stranger_learns_only_that_it_was_refused() {
+fn an_unauthenticated_peer_learns_only_that_it_was_refused() {
     let wrong_secret = Ourselves { secret: Secret::new(b"guess"), ..east() };
     let wrong_everything = Ourselves { cluster: "elsewhere".into(), ..node("north", "south") };
     let wrong_everything = Ourselves { secret: Secret::new(b"guess"), ..wrong_everything };
-    for stranger in [wrong_secret, wrong_everything] {
+    for peer in [wrong_secret, wrong_everything] {
         let (mut sent, mut last) = (0, Vec::new());
-        let (ours, theirs) = meet(stranger, "west", west(), |n, wire| {
+        let (ours, theirs) = meet(peer, "west", west(), |n, wire| {
             if n % 2 == 1 {
                 sent += wire.len();
                 last.clone_from(wire);
@@ -259,8 +259,8 @@ fn differing_definitions_are_exchanged_and_signed() {
                 *wire.last_mut().unwrap() ^= 1;
             }
         });
-        let judged = if message == 3 { ours } else { theirs };
-        assert_eq!(judged, Some(Err(AuthError::WrongSecret)));
+        let outcome = if message == 3 { ours } else { theirs };
+        assert_eq!(outcome, Some(Err(AuthError::WrongSecret)));
     }
 }
 

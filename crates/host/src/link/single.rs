@@ -1,7 +1,7 @@
 //! Single connections outside the hub, for tools that measure the line between two nodes.
 //!
 //! Everything down to the frames is a link's own: sockets and their options, TLS and authentication, packing, sending and
-//! receiving. Only what the frames mean is the tool's. Whoever waits at a [`Door`] introduces itself by a name that no node
+//! receiving. Only what the frames mean is the tool's. A [`LineListener`] introduces itself by a name that no node
 //! can have, so that a daemon that was dialed by mistake, or dials here, is told so after both have proven who they are.
 
 use std::fmt;
@@ -30,13 +30,13 @@ use crate::tls::{ChannelError, Facts, Store};
 /// Spaces keep them apart from names of nodes; the dialer's sorts first.
 const DIALER: &str = "line test, dialing";
 const ACCEPTOR: &str = "line test, serving";
-/// Strangers that prove themselves at once; more wait in the kernel.
-const STRANGERS_MAX: usize = 16;
+/// Connections that prove themselves at once; more wait in the kernel.
+const UNAUTHENTICATED_MAX: usize = 16;
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// What both ends prove who they are with: the nodes' own.
 #[derive(Clone)]
-pub struct Papers {
+pub struct LineCredentials {
     pub cluster: String,
     /// With credentials every connection is encrypted, and they take the place of the shared secret.
     pub tls: Option<Store>,
@@ -44,7 +44,7 @@ pub struct Papers {
     pub secret: Option<Secret>,
 }
 
-impl Papers {
+impl LineCredentials {
     fn ours(&self, node: &str, peer: &str) -> io::Result<Rc<Ourselves>> {
         // An encrypted line brings its own: this one is never used then.
         let secret = match &self.secret {
@@ -64,7 +64,7 @@ impl Papers {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum DialRefusal {
     /// Nobody answers there, or the name leads nowhere.
     Unreachable(String),
     /// Somebody is there, and does not answer in time.
@@ -73,19 +73,19 @@ pub enum Refusal {
     NotOurs(String),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DialRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Refusal::Unreachable(why) | Refusal::Silent(why) | Refusal::NotOurs(why)) = self;
+        let (DialRefusal::Unreachable(why) | DialRefusal::Silent(why) | DialRefusal::NotOurs(why)) = self;
         f.write_str(why)
     }
 }
 
-impl From<LinkFailure> for Refusal {
-    fn from(failure: LinkFailure) -> Refusal {
+impl From<LinkFailure> for DialRefusal {
+    fn from(failure: LinkFailure) -> DialRefusal {
         if let LinkFailure::TooSlow(_) = failure {
-            return Refusal::Silent(failure.to_string());
+            return DialRefusal::Silent(failure.to_string());
         }
-        Refusal::NotOurs(match failure {
+        DialRefusal::NotOurs(match failure {
             LinkFailure::Auth(AuthError::NotTheExpected { answered, .. }) if answered != ACCEPTOR => {
                 format!("node {answered:?} answers there with its daemon: run 'farshore link serve' and name its port")
             }
@@ -103,7 +103,7 @@ impl From<LinkFailure> for Refusal {
 }
 
 /// One authenticated connection that does not run yet.
-pub struct Solo {
+pub struct SingleConnection {
     pub sender: Rc<LinkSender>,
     pub session: SessionId,
     pub address: SocketAddr,
@@ -113,7 +113,7 @@ pub struct Solo {
     frames: FrameReader,
 }
 
-impl Solo {
+impl SingleConnection {
     /// Runs the connection until it ends, and reports the end.
     pub async fn run(self, pool: &Pool, events: &dyn LinkEvents) {
         serve::serve(self.sender, self.frames, pool, events).await;
@@ -122,7 +122,7 @@ impl Solo {
 
 /// What a dialer wants of its connection.
 #[derive(Clone)]
-pub struct Wish<'a> {
+pub struct DialRequest<'a> {
     /// `HOST:PORT`.
     pub address: &'a str,
     /// With certificates: the nodes that may be there.
@@ -133,43 +133,44 @@ pub struct Wish<'a> {
     pub timeout: Duration,
 }
 
-/// Connects to a [`Door`], trying all addresses of the name in the resolver's order.
+/// Connects to a [`LineListener`], trying all addresses of the name in the resolver's order.
 ///
 /// # Errors
 /// Why not, as a sentence about the other side ("it ...") or the address.
-pub async fn dial(papers: &Papers, wish: &Wish<'_>) -> Result<Solo, Refusal> {
-    let unresolved = |why: &dyn fmt::Display| Refusal::Unreachable(format!("cannot resolve {:?}: {why}", wish.address));
-    let addresses = timeout(wish.timeout, lookup_host(wish.address))
+pub async fn dial(credentials: &LineCredentials, request: &DialRequest<'_>) -> Result<SingleConnection, DialRefusal> {
+    let unresolved =
+        |why: &dyn fmt::Display| DialRefusal::Unreachable(format!("cannot resolve {:?}: {why}", request.address));
+    let addresses = timeout(request.timeout, lookup_host(request.address))
         .await
         .map_err(|_| unresolved(&"no answer"))?
         .map_err(|error| unresolved(&error))?;
     let mut refusal = unresolved(&"it has no address");
     for address in addresses {
-        match tcp::connect(address, wish.socket, wish.timeout).await {
+        match tcp::connect(address, request.socket, request.timeout).await {
             Ok((stream, report)) => {
-                let channel = papers.tls.as_ref().map(|tls| tls.current().dial(wish.peers)).transpose();
+                let channel = credentials.tls.as_ref().map(|tls| tls.current().dial(request.peers)).transpose();
                 let line =
                     LinkStream::new(stream, channel.map_err(|error| LinkFailure::from(ChannelError::from(error)))?);
-                let proving = prove(papers, line, address, report, (wish.flow, wish.socket), true);
-                let proven = timeout(wish.timeout, proving).await;
-                return Ok(proven.map_err(|_| LinkFailure::TooSlow(wish.timeout))??);
+                let proving = prove(credentials, line, address, report, (request.flow, request.socket), true);
+                let proven = timeout(request.timeout, proving).await;
+                return Ok(proven.map_err(|_| LinkFailure::TooSlow(request.timeout))??);
             }
-            Err(error) => refusal = Refusal::Unreachable(format!("cannot connect to {address}: {error}")),
+            Err(error) => refusal = DialRefusal::Unreachable(format!("cannot connect to {address}: {error}")),
         }
     }
     Err(refusal)
 }
 
 async fn prove(
-    papers: &Papers,
+    credentials: &LineCredentials,
     line: LinkStream,
     address: SocketAddr,
     mut socket: SocketReport,
     (flow, options): (Flow, &SocketOptions),
     dials: bool,
-) -> Result<Solo, LinkFailure> {
+) -> Result<SingleConnection, LinkFailure> {
     let announced = options.announced_rto_min_us();
-    let peer = match authenticate(papers, &line, announced, dials).await {
+    let peer = match authenticate(credentials, &line, announced, dials).await {
         Ok(peer) => peer,
         Err(failure) => {
             // So that the last words are read before the connection is reset.
@@ -183,17 +184,17 @@ async fn prove(
     socket.agree(line.stream().as_fd(), announced, peer.rto_min_us);
     let sender = LinkSender::new(LinkId(1), line, AdaptiveOptions::by(options), flow);
     let frames = FrameReader::new(peer.session);
-    Ok(Solo { sender, session: peer.session, address, socket, certificate, frames })
+    Ok(SingleConnection { sender, session: peer.session, address, socket, certificate, frames })
 }
 
 async fn authenticate(
-    papers: &Papers,
+    credentials: &LineCredentials,
     line: &LinkStream,
     announced: u32,
     dials: bool,
 ) -> Result<Authenticated, LinkFailure> {
     let (us, them) = if dials { (DIALER, ACCEPTOR) } else { (ACCEPTOR, DIALER) };
-    let ours = ours_on(&papers.ours(us, them)?, line).await?;
+    let ours = ours_on(&credentials.ours(us, them)?, line).await?;
     let (mut handshake, hello) = if dials {
         let attempt = Attempt { run: u64::from_le_bytes(random()?), number: 1 };
         Handshake::dial_announcing(ours, them, random()?, attempt, announced)
@@ -207,30 +208,30 @@ async fn authenticate(
     }
 }
 
-/// Where tests are served: strangers are few, short-lived, and get a handshake's attention.
-pub struct Door {
-    papers: Papers,
+/// Where tests are served: unauthenticated peers are few, short-lived, and get a handshake's attention.
+pub struct LineListener {
+    credentials: LineCredentials,
     listener: Rc<Listener>,
     timeout: Duration,
-    shaking: JoinSet<(SocketAddr, Result<Solo, Refusal>)>,
+    shaking: JoinSet<(SocketAddr, Result<SingleConnection, DialRefusal>)>,
 }
 
-/// Changes what the next connections accepted at a door ask of their sockets.
+/// Changes what the next connections accepted by a listener ask of their sockets.
 #[derive(Clone)]
-pub struct Tuner(Rc<Listener>);
+pub struct ListenerTuner(Rc<Listener>);
 
-impl Tuner {
+impl ListenerTuner {
     pub fn retune(&self, options: &SocketOptions) {
         self.0.retune(options);
     }
 }
 
-impl Door {
+impl LineListener {
     /// # Errors
     /// The address cannot be listened on.
-    pub fn bind(papers: Papers, address: SocketAddr, timeout: Duration) -> io::Result<Door> {
+    pub fn bind(credentials: LineCredentials, address: SocketAddr, timeout: Duration) -> io::Result<LineListener> {
         let listener = Rc::new(Listener::bind(address, &SocketOptions::default())?);
-        Ok(Door { papers, listener, timeout, shaking: JoinSet::new() })
+        Ok(LineListener { credentials, listener, timeout, shaking: JoinSet::new() })
     }
 
     /// # Errors
@@ -239,18 +240,18 @@ impl Door {
         self.listener.address()
     }
 
-    pub fn tuner(&self) -> Tuner {
-        Tuner(self.listener.clone())
+    pub fn tuner(&self) -> ListenerTuner {
+        ListenerTuner(self.listener.clone())
     }
 
     /// The next connection that has proven who it is, or that came to nothing. To be called inside a `LocalSet`; nothing is
     /// lost when the call is given up.
-    pub async fn next(&mut self) -> (SocketAddr, Result<Solo, Refusal>) {
+    pub async fn next(&mut self) -> (SocketAddr, Result<SingleConnection, DialRefusal>) {
         loop {
             tokio::select! {
                 biased;
                 Some(Ok(done)) = self.shaking.join_next(), if !self.shaking.is_empty() => return done,
-                accepted = self.listener.accept(), if self.shaking.len() < STRANGERS_MAX => {
+                accepted = self.listener.accept(), if self.shaking.len() < UNAUTHENTICATED_MAX => {
                     let Ok((stream, from, report)) = accepted else {
                         // Out of descriptors, most likely: those that end give some back.
                         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -263,16 +264,17 @@ impl Door {
     }
 
     fn shake(&mut self, stream: tokio::net::TcpStream, from: SocketAddr, report: SocketReport) {
-        let (papers, limit, options) = (self.papers.clone(), self.timeout, self.listener.options());
+        let (credentials, limit, options) = (self.credentials.clone(), self.timeout, self.listener.options());
         self.shaking.spawn_local(async move {
-            let channel = papers.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
+            let channel = credentials.tls.as_ref().map(|tls| tls.current().accept_link()).transpose();
             let line = match channel {
                 Ok(channel) => LinkStream::new(stream, channel),
                 Err(error) => return (from, Err(LinkFailure::from(ChannelError::from(error)).into())),
             };
-            let proven = timeout(limit, prove(&papers, line, from, report, (Flow::default(), &options), false)).await;
+            let proven =
+                timeout(limit, prove(&credentials, line, from, report, (Flow::default(), &options), false)).await;
             let proven = proven.map_err(|_| LinkFailure::TooSlow(limit)).and_then(|proven| proven);
-            (from, proven.map_err(Refusal::from))
+            (from, proven.map_err(DialRefusal::from))
         });
     }
 }
@@ -283,18 +285,21 @@ mod tests {
 
     #[test]
     fn both_ends_agree_on_the_shortest_pause_as_a_link_does() {
-        let papers = Papers { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let credentials =
+            LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
         let limit = Duration::from_secs(60);
         let shortest = SocketOptions { rto_min: Some(Duration::from_millis(40)), ..SocketOptions::default() };
         let longer = SocketOptions::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
-            let mut door = Door::bind(papers.clone(), ([127, 0, 0, 1], 0).into(), limit).expect("a port");
-            let address = door.address().expect("bound").to_string();
-            let wish = Wish { address: &address, peers: &[], socket: &shortest, flow: Flow::default(), timeout: limit };
+            let mut listener =
+                LineListener::bind(credentials.clone(), ([127, 0, 0, 1], 0).into(), limit).expect("a port");
+            let address = listener.address().expect("bound").to_string();
+            let request =
+                DialRequest { address: &address, peers: &[], socket: &shortest, flow: Flow::default(), timeout: limit };
             for is_there_too in [false, true] {
-                door.tuner().retune(if is_there_too { &shortest } else { &longer });
-                let (dialed, (_, arrived)) = tokio::join!(dial(&papers, &wish), door.next());
+                listener.tuner().retune(if is_there_too { &shortest } else { &longer });
+                let (dialed, (_, arrived)) = tokio::join!(dial(&credentials, &request), listener.next());
                 let (dialed, arrived) = (dialed.expect("let in").socket, arrived.expect("it came").socket);
                 // Kernels before 6.15 have no such option, and are told of with a warning.
                 let asked = |report: &SocketReport| report.to_string().contains("TCP_RTO_MIN_US");

@@ -4,8 +4,8 @@
 pub fn with_names<'a>(text: &str, group: &str, volumes: impl IntoIterator<Item = &'a str>) -> String {
     let text = text.replace(" GROUP'", &format!(" {group}'")).replace(" GROUP ", &format!(" {group} "));
     volumes.into_iter().enumerate().fold(text, |text, (index, volume)| {
-        let place = format!("volume {} of the group (in the order of names)", index + 1);
-        text.replace(&place, &format!("volume {volume}"))
+        let position = format!("volume {} of the group (in the order of names)", index + 1);
+        text.replace(&position, &format!("volume {volume}"))
     })
 }
 

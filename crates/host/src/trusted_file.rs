@@ -18,7 +18,7 @@ const OTHERS_USE: u32 = 0o077;
 
 /// Who may see a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum FileContent {
     /// Its owner alone.
     Secret,
     /// Anybody.
@@ -27,7 +27,7 @@ pub enum Content {
 
 /// Why a file was not read.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum FileRefusal {
     /// There is none.
     Missing,
     /// Opening or reading it failed.
@@ -44,63 +44,63 @@ pub enum Refusal {
 ///
 /// # Errors
 /// It is not there, cannot be read, or others could have changed it (or seen it, if it is secret).
-pub fn read(path: &Path, what: &str, content: Content, most: u64) -> Result<Vec<u8>, Refusal> {
-    let failed = |errno: Errno| Refusal::Failed(errno.into());
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Err(Refusal::NotPlain) };
+pub fn read(path: &Path, what: &str, content: FileContent, most: u64) -> Result<Vec<u8>, FileRefusal> {
+    let failed = |errno: Errno| FileRefusal::Failed(errno.into());
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Err(FileRefusal::NotPlain) };
     let directory = open_directory(if above.as_os_str().is_empty() { Path::new(".") } else { above })?;
     // A pipe would be waited for.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let shown = path.display();
     let file = rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => Refusal::Missing,
-        Errno::LOOP => Refusal::Unsafe(format!("the {what} {shown} is a symbolic link; put the file itself there")),
-        Errno::NXIO => Refusal::NotPlain,
+        Errno::NOENT => FileRefusal::Missing,
+        Errno::LOOP => FileRefusal::Unsafe(format!("the {what} {shown} is a symbolic link; put the file itself there")),
+        Errno::NXIO => FileRefusal::NotPlain,
         other => failed(other),
     })?;
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Refusal::NotPlain);
+        return Err(FileRefusal::NotPlain);
     }
     if let Some(why) = not_ours(&stat) {
-        return Err(Refusal::Unsafe(format!("the {what} {shown} {why}; run: chown root {shown}")));
+        return Err(FileRefusal::Unsafe(format!("the {what} {shown} {why}; run: chown root {shown}")));
     }
     let mode = stat.st_mode & 0o7777;
     match content {
-        Content::Secret if mode & OTHERS_USE != 0 => {
+        FileContent::Secret if mode & OTHERS_USE != 0 => {
             let advice = format!("run: chmod 0600 {shown}");
-            return Err(Refusal::Unsafe(format!(
+            return Err(FileRefusal::Unsafe(format!(
                 "the {what} {shown} has mode {mode:04o}, so others can use it; {advice}"
             )));
         }
-        Content::Public if mode & OTHERS_WRITE != 0 => {
+        FileContent::Public if mode & OTHERS_WRITE != 0 => {
             let advice = format!("run: chmod go-w {shown}");
             let sentence = format!("the {what} {shown} has mode {mode:04o}, so others can change it; {advice}");
-            return Err(Refusal::Unsafe(sentence));
+            return Err(FileRefusal::Unsafe(sentence));
         }
         _ => {}
     }
     // The directory last: what is wrong with the file itself is the better reason.
     is_safe_directory(&directory, above)?;
     let mut bytes = Vec::new();
-    File::from(file).take(most + 1).read_to_end(&mut bytes).map_err(Refusal::Failed)?;
-    if bytes.len() as u64 > most { Err(Refusal::TooLong) } else { Ok(bytes) }
+    File::from(file).take(most + 1).read_to_end(&mut bytes).map_err(FileRefusal::Failed)?;
+    if bytes.len() as u64 > most { Err(FileRefusal::TooLong) } else { Ok(bytes) }
 }
 
-fn open_directory(path: &Path) -> Result<OwnedFd, Refusal> {
+fn open_directory(path: &Path) -> Result<OwnedFd, FileRefusal> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => Refusal::Missing,
-        other => Refusal::Failed(other.into()),
+        Errno::NOENT => FileRefusal::Missing,
+        other => FileRefusal::Failed(other.into()),
     })
 }
 
-fn is_safe_directory(directory: &OwnedFd, path: &Path) -> Result<(), Refusal> {
-    let stat = rustix::fs::fstat(directory).map_err(|errno| Refusal::Failed(errno.into()))?;
-    wrong_directory(&stat, path).map_or(Ok(()), |why| Err(Refusal::Unsafe(why)))
+fn is_safe_directory(directory: &OwnedFd, path: &Path) -> Result<(), FileRefusal> {
+    let stat = rustix::fs::fstat(directory).map_err(|errno| FileRefusal::Failed(errno.into()))?;
+    wrong_directory(&stat, path).map_or(Ok(()), |why| Err(FileRefusal::Unsafe(why)))
 }
 
 /// What is wrong with a directory of this kind, if anything: another's, or one that others may write to.
-pub fn wrong_directory(stat: &Stat, path: &Path) -> Option<String> {
+pub(crate) fn wrong_directory(stat: &Stat, path: &Path) -> Option<String> {
     let shown = if path.as_os_str().is_empty() { Path::new(".").display() } else { path.display() };
     let mode = stat.st_mode & 0o7777;
     match not_ours(stat) {
@@ -126,9 +126,9 @@ mod tests {
 
     use super::*;
 
-    fn told(path: &Path, content: Content) -> String {
+    fn refusal(path: &Path, content: FileContent) -> String {
         match read(path, "key", content, 16) {
-            Err(Refusal::Unsafe(sentence)) => sentence,
+            Err(FileRefusal::Unsafe(sentence)) => sentence,
             other => panic!("{other:?}"),
         }
     }
@@ -139,31 +139,34 @@ mod tests {
 
     #[test]
     fn only_what_nobody_else_could_have_written_is_read() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("file");
-        assert!(matches!(read(&file, "key", Content::Public, 16), Err(Refusal::Missing)));
-        assert!(matches!(read(&place.path().join("no/file"), "key", Content::Public, 16), Err(Refusal::Missing)));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        assert!(matches!(read(&file, "key", FileContent::Public, 16), Err(FileRefusal::Missing)));
+        assert!(matches!(
+            read(&directory.path().join("no/file"), "key", FileContent::Public, 16),
+            Err(FileRefusal::Missing)
+        ));
         fs::write(&file, "sixteen bytes ok").unwrap();
         set(&file, 0o644);
-        assert_eq!(read(&file, "key", Content::Public, 16).unwrap(), b"sixteen bytes ok");
-        assert!(matches!(read(&file, "key", Content::Public, 15), Err(Refusal::TooLong)));
-        assert!(told(&file, Content::Secret).ends_with(&format!("run: chmod 0600 {}", file.display())));
+        assert_eq!(read(&file, "key", FileContent::Public, 16).unwrap(), b"sixteen bytes ok");
+        assert!(matches!(read(&file, "key", FileContent::Public, 15), Err(FileRefusal::TooLong)));
+        assert!(refusal(&file, FileContent::Secret).ends_with(&format!("run: chmod 0600 {}", file.display())));
         for mode in [0o620, 0o602, 0o666] {
             set(&file, mode);
-            assert!(told(&file, Content::Public).contains("so others can change it; run: chmod go-w"));
+            assert!(refusal(&file, FileContent::Public).contains("so others can change it; run: chmod go-w"));
         }
         set(&file, 0o600);
-        set(place.path(), 0o777);
-        assert!(told(&file, Content::Secret).contains("has mode 0777, so others can put their own files there"));
-        set(place.path(), 0o755);
-        assert!(read(&file, "key", Content::Secret, 16).is_ok());
-        let link = place.path().join("link");
+        set(directory.path(), 0o777);
+        assert!(refusal(&file, FileContent::Secret).contains("has mode 0777, so others can put their own files there"));
+        set(directory.path(), 0o755);
+        assert!(read(&file, "key", FileContent::Secret, 16).is_ok());
+        let link = directory.path().join("link");
         symlink(&file, &link).unwrap();
-        assert!(told(&link, Content::Secret).contains("is a symbolic link; put the file itself there"));
-        assert!(matches!(read(place.path(), "key", Content::Public, 16), Err(Refusal::NotPlain)));
-        let pipe = place.path().join("pipe");
+        assert!(refusal(&link, FileContent::Secret).contains("is a symbolic link; put the file itself there"));
+        assert!(matches!(read(directory.path(), "key", FileContent::Public, 16), Err(FileRefusal::NotPlain)));
+        let pipe = directory.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert!(matches!(read(&pipe, "key", Content::Secret, 16), Err(Refusal::NotPlain)));
+        assert!(matches!(read(&pipe, "key", FileContent::Secret, 16), Err(FileRefusal::NotPlain)));
     }
 
     #[test]
@@ -172,16 +175,16 @@ mod tests {
             eprintln!("skipped: only root can give files away");
             return;
         }
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
         fs::write(&file, "content").unwrap();
         set(&file, 0o600);
         chown(&file, Some(4242), None).unwrap();
-        assert!(told(&file, Content::Secret).contains("belongs to user 4242, and only root may have made it"));
+        assert!(refusal(&file, FileContent::Secret).contains("belongs to user 4242, and only root may have made it"));
         chown(&file, Some(0), None).unwrap();
-        set(place.path(), 0o755);
-        chown(place.path(), Some(4242), None).unwrap();
-        assert!(told(&file, Content::Secret).starts_with("the directory "));
-        chown(place.path(), Some(0), None).unwrap();
+        set(directory.path(), 0o755);
+        chown(directory.path(), Some(4242), None).unwrap();
+        assert!(refusal(&file, FileContent::Secret).starts_with("the directory "));
+        chown(directory.path(), Some(0), None).unwrap();
     }
 }
