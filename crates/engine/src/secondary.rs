@@ -1,6 +1,7 @@
 //! The receiving half: receive, land, apply, answer, go back.
 
 pub mod apply;
+pub mod progress;
 pub mod receive;
 pub mod replay;
 pub mod roles;
@@ -23,6 +24,7 @@ use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
+use crate::secondary::progress::Progress;
 use crate::secondary::receive::*;
 use crate::secondary::replay::Replay;
 use crate::secondary::rollback::{Rollback, Scan};
@@ -46,19 +48,7 @@ pub(crate) struct CutPlace {
 /// The secondary's half of a group: what it received, how far that has come, what it owes its primary.
 #[derive(Debug)]
 pub(crate) struct Secondary {
-    generation: Generation,
-    incarnation: Incarnation,
-    /// The numbers below are a cut's, not the stream's.
-    cut: Option<CutPlace>,
-    received: Seq,
-    /// The primary's time of that record.
-    received_wall: Wall,
-    durable: Seq,
-    /// Written to the volumes up to here, not yet flushed.
-    written: Seq,
-    written_wall: Wall,
-    applied: Seq,
-    applied_wall: Wall,
+    progress: Progress,
     landing: VecDeque<Record>,
     batches: VecDeque<Batch>,
     to_apply: VecDeque<Record>,
@@ -108,16 +98,7 @@ pub(crate) struct Secondary {
 impl Secondary {
     pub fn new(config: &GroupConfig) -> Secondary {
         Secondary {
-            generation: Generation::BLANK,
-            incarnation: Incarnation(0),
-            cut: None,
-            received: Seq::NONE,
-            received_wall: Wall(0),
-            durable: Seq::NONE,
-            written: Seq::NONE,
-            written_wall: Wall(0),
-            applied: Seq::NONE,
-            applied_wall: Wall(0),
+            progress: Progress::default(),
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
@@ -153,19 +134,12 @@ impl Secondary {
 
     /// In a cut: the place it leads to. Its numbers are nobody's place in the write order.
     pub fn position(&self) -> Position {
-        if let Some(cut) = self.cut {
-            return cut.from;
-        }
-        Position { generation: self.generation, incarnation: self.incarnation, seq: self.received }
+        self.progress.position()
     }
 
     /// Everything up to `position` is applied and recorded.
     pub fn stand_at(&mut self, position: Position, wall: Wall) {
-        (self.generation, self.incarnation) = (position.generation, position.incarnation);
-        self.cut = None;
-        let seq = position.seq;
-        (self.received, self.durable, self.written, self.applied) = (seq, seq, seq, seq);
-        (self.received_wall, self.written_wall, self.applied_wall) = (wall, wall, wall);
+        self.progress.stand_at(position, wall);
     }
 
     /// Another stream begins: its primary has flushed what it sent before.
@@ -173,7 +147,7 @@ impl Secondary {
         self.stand_at(begin.from, wall);
         (self.kept, self.noted) = (KeptWrites::of_stream(begin.from.seq), begin.from.seq);
         if begin.cut > 0 {
-            self.expect_cut(begin);
+            self.progress.expect_cut(begin);
             self.kept = KeptWrites::of_cut();
         }
     }
@@ -188,9 +162,9 @@ impl Secondary {
 
     /// A start has read back all that the journal holds.
     pub fn kept_from_journal(&mut self, given_up: Seq) {
-        self.kept.read_back(self.applied, given_up);
+        self.kept.read_back(self.progress.applied(), given_up);
         if planted(Fault::KeptLostAtStart) {
-            _ = self.kept.give_up(self.applied);
+            _ = self.kept.give_up(self.progress.applied());
         }
         self.noted = self.kept.floor();
     }
@@ -236,7 +210,7 @@ impl Secondary {
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
     pub fn can_trim(&self) -> bool {
-        self.ring.has_before(self.applied.min(self.kept.floor()))
+        self.ring.has_before(self.progress.applied().min(self.kept.floor()))
     }
 
     pub fn is_idle(&self) -> bool {
@@ -250,7 +224,7 @@ impl Secondary {
             && self.saving.is_empty()
             && self.applying.is_empty()
             && self.cycle.is_none()
-            && self.applied == self.written
+            && self.progress.is_flushed()
     }
 
     /// The journal is full of what the primary may not have flushed: what was received lands when the primary says that it
@@ -263,8 +237,7 @@ impl Secondary {
     pub fn drop_unlanded(&mut self) -> usize {
         let dropped = self.landing.len();
         self.landing.drain(..).for_each(|record| self.window.release(record.cost));
-        // What has landed is applied.
-        (self.received, self.received_wall) = (self.durable, self.written_wall);
+        self.progress.forget_unlanded();
         // What was confirmed as received is not taken back: until the next stream nothing is.
         self.streaming = false;
         dropped
@@ -272,8 +245,7 @@ impl Secondary {
 
     /// Records read back from the journal, to be applied as they were going to be.
     pub fn replay(&mut self, records: Vec<Record>) {
-        let (last, wall) = records.last().map_or((self.durable, self.received_wall), |r| (r.seq, r.wall));
-        (self.received, self.durable, self.received_wall) = (last, last, wall);
+        self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.to_apply.extend(records);
     }
 
@@ -287,13 +259,9 @@ impl Secondary {
         self.sync_end.take().is_some()
     }
 
-    pub fn written_wall(&self) -> Wall {
-        self.written_wall
-    }
-
     /// The primary's time of all that was received; an idle primary's clock goes on.
     pub fn newest_wall(&self) -> Wall {
-        self.received_wall.max(self.applied_wall)
+        self.progress.newest_wall()
     }
 
     /// Forgets what was received and not applied; the ranges it was for.
@@ -348,7 +316,7 @@ impl Secondary {
     }
 
     pub fn applied_wall(&self) -> Wall {
-        self.applied_wall
+        self.progress.applied_wall()
     }
 
     /// The oldest write that is kept for a primary that may lose it.

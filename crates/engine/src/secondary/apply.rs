@@ -191,14 +191,13 @@ impl Secondary {
         let mut any = false;
         while self.applying.front().is_some_and(|a| a.done) {
             let Applying { record, .. } = self.applying.pop_front().expect("front was there");
-            self.written = record.seq;
-            self.written_wall = record.wall;
+            self.progress.write(record.seq, record.wall);
             self.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
                 self.sync_end = Some(record.seq);
             }
-            if cx.trace && self.cut.is_none() {
+            if cx.trace && self.progress.cut().is_none() {
                 cx.event(common.id(), Event::AppliedWrite { seq: record.seq });
             }
         }
@@ -223,8 +222,7 @@ impl Secondary {
     pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
         // A stopped one may have been stopped in the middle of its start.
         let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
-        if is_still || self.cycle.is_some() || (self.written == self.applied && !self.can_trim()) || common.has_failed()
-        {
+        if is_still || self.cycle.is_some() || (self.progress.is_flushed() && !self.can_trim()) || common.has_failed() {
             return;
         }
         let mut volumes = core::mem::take(&mut self.unflushed_volumes);
@@ -233,9 +231,15 @@ impl Secondary {
         }
         self.unflushed_bytes = 0;
         // The index of what the primary has not flushed stays (P1).
-        let done = self.written.min(self.kept.floor());
+        let done = self.progress.written().min(self.kept.floor());
         let head = self.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done });
-        let cycle = Cycle { upto: self.written, wall: self.written_wall, head, flushes: volumes.len(), failed: false };
+        let cycle = Cycle {
+            upto: self.progress.written(),
+            wall: self.progress.written_wall(),
+            head,
+            flushes: volumes.len(),
+            failed: false,
+        };
         self.cycle = Some(cycle);
         for volume in &volumes {
             let token = common.slots.start(Op::ReplicaFlush);
@@ -248,7 +252,7 @@ impl Secondary {
 
     pub fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(cycle) = self.cycle else { return };
-        if self.cut.is_none() {
+        if self.progress.cut().is_none() {
             common.sb.applied_through(cycle.upto);
         }
         if self.sync_end.is_some_and(|end| end <= cycle.upto) {
@@ -293,14 +297,14 @@ impl Secondary {
             cx.marks.hit(Mark::WindowGrew);
         }
         let ack = Ack {
-            received: self.received,
-            durable: self.durable,
-            applied: self.applied,
+            received: self.progress.received(),
+            durable: self.progress.durable(),
+            applied: self.progress.applied(),
             granted_bytes,
-            applied_wall: self.applied_wall,
+            applied_wall: self.progress.applied_wall(),
             paused: self.paused,
             noted: self.noted,
-            wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.written,
+            wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.progress.written(),
         };
         let recalls = self.window.recalls();
         common.memory.note(self.window.is_short(cx.allowance));
@@ -331,11 +335,10 @@ impl Secondary {
     pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> Option<bool> {
         let cycle = self.cycle.take()?;
         self.noted = self.ring.trim(cycle.head).unwrap_or(self.noted);
-        self.applied = upto;
-        self.applied_wall = wall;
+        self.progress.apply(upto, wall);
         self.ack_due = true;
         let tidy = core::mem::take(&mut self.bits_forgotten);
-        if let Some(cut) = self.cut
+        if let Some(cut) = self.progress.cut()
             && !common.sb.identity.inconsistent
         {
             cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
@@ -350,7 +353,7 @@ impl Secondary {
     /// What waited for space lands, and the next cycle is looked for.
     pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
         self.land(common, cx);
-        if self.written > self.applied || common.sb.counts_too_few(&common.undo) {
+        if self.progress.is_unflushed() || common.sb.counts_too_few(&common.undo) {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }

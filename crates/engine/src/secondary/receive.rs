@@ -19,8 +19,8 @@ use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
+use crate::secondary::Secondary;
 use crate::secondary::rollback::reserve_for_sync;
-use crate::secondary::{CutPlace, Secondary};
 use crate::shared::cost::cost;
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
@@ -121,13 +121,13 @@ impl Secondary {
         }
         // Durable is the unbroken run: a later batch that finished first waits.
         if let Some(batch) = self.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
-            self.durable = self.durable.max(batch.last);
+            self.progress.land(batch.last);
             self.ack_due = true;
         }
         while self.batches.front().is_some_and(|b| b.done) {
             let batch = self.batches.pop_front().expect("front was there");
-            self.durable = self.durable.max(batch.last);
-            if self.cut.is_none() {
+            self.progress.land(batch.last);
+            if self.progress.cut().is_none() {
                 // What had landed of a cut is not replayed: it is no damage when it is not there.
                 common.sb.batch_durable(batch.ordinal);
             }
@@ -155,8 +155,9 @@ impl Secondary {
             // Promoted while it was on its way; the peer was told.
             return;
         }
-        let expected = self.received.next();
-        let ours = header.incarnation == self.incarnation && header.generation_tag == self.generation.tag;
+        let expected = self.progress.received().next();
+        let ours = header.incarnation == self.progress.incarnation()
+            && header.generation_tag == self.progress.generation().tag;
         if !ours && self.beginning.is_none() {
             // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
             return;
@@ -194,7 +195,7 @@ impl Secondary {
         if !self.window.receive(record.cost) {
             return common.protocol_error(cx, "more than the window allows");
         }
-        (self.received, self.received_wall) = (header.seq, header.wall);
+        self.progress.receive(header.seq, header.wall);
         self.streaming = true;
         self.landing.push_back(record);
         self.kept.flushed_by_primary(header.flushed.min(header.seq));
@@ -255,7 +256,8 @@ impl Secondary {
         }
         self.batches.push_back(Batch { ordinal, last, records, done: false });
         if planted(Fault::AckBeforeJournal) {
-            (self.durable, self.ack_due) = (last, true);
+            self.progress.land(last);
+            self.ack_due = true;
         }
         let token = common.slots.start(Op::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
@@ -311,9 +313,9 @@ impl Secondary {
             ordinal,
             boot: identity.incarnation,
             origin: common.config.peer,
-            generation: self.generation,
-            incarnation: self.incarnation,
-            cut: self.cut.map_or(0, |cut| cut.name),
+            generation: self.progress.generation(),
+            incarnation: self.progress.incarnation(),
+            cut: self.progress.cut().map_or(0, |cut| cut.name),
             bytes,
             entries,
         };
@@ -345,7 +347,7 @@ impl Secondary {
         let journal = self.ring.head_after(Seq(u64::MAX));
         common.sb.sync_begins(&begin, journal);
         _ = self.ring.trim(journal);
-        let wall = self.applied_wall;
+        let wall = self.progress.applied_wall();
         self.begin_stream(&begin, wall);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
@@ -381,7 +383,7 @@ impl Secondary {
     /// Nothing that landed is kept for the primary any more, though it may have lost it: that goes on record with the next update,
     /// which is also the first to use the journal's space.
     pub fn give_up_kept(&mut self, common: &mut Common, given_up: Seq) {
-        if self.kept.give_up(self.durable) && !planted(Fault::GivenUpForgotten) {
+        if self.kept.give_up(self.progress.durable()) && !planted(Fault::GivenUpForgotten) {
             common.sb.give_up(given_up);
         }
     }
@@ -389,17 +391,17 @@ impl Secondary {
     /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
     pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
         if self.waits_for_primary() {
-            self.give_up_kept(common, self.durable);
+            self.give_up_kept(common, self.progress.durable());
         }
     }
 
     /// Everything received is applied, flushed and recorded.
     pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.land(common, cx);
-        if self.applied < self.written {
+        if self.progress.is_unflushed() {
             self.flush_replica(common, cx);
         }
-        self.is_idle() && self.saver.is_idle() && self.applied == self.received && !common.slots.saves()
+        self.is_idle() && self.saver.is_idle() && self.progress.is_in_step() && !common.slots.saves()
     }
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
@@ -412,8 +414,8 @@ impl Secondary {
         }
         let state = tick.state;
         self.hear_primary(common, cx, header, tick);
-        if header.incarnation == self.incarnation {
-            self.kept.flushed_by_primary(header.flushed.min(self.durable));
+        if header.incarnation == self.progress.incarnation() {
+            self.kept.flushed_by_primary(header.flushed.min(self.progress.durable()));
         }
         match state {
             // Nothing comes before a new stream begins.
@@ -421,14 +423,15 @@ impl Secondary {
             _ => self.window.seen(header.offset),
         }
         // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
-        let in_order = self.streaming && self.cut.is_none() && header.incarnation == self.incarnation;
-        if in_order && header.seq == self.applied && self.applied == self.received {
+        let in_order =
+            self.streaming && self.progress.cut().is_none() && header.incarnation == self.progress.incarnation();
+        if in_order && header.seq == self.progress.applied() && self.progress.is_in_step() {
             let recalls = self.window.recalls();
             self.window.recall();
             if self.window.recalls() > recalls {
                 cx.marks.hit(Mark::WindowTakenBack);
             }
-            self.applied_wall = self.applied_wall.max(header.wall);
+            self.progress.stands_still_until(header.wall);
             self.ack_due = true;
         }
         // After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
@@ -446,18 +449,6 @@ impl Secondary {
             _ => self.restore_waits_for_space(common),
         }
     }
-
-    /// A cut is to be received; its numbers begin at 1.
-    pub fn expect_cut(&mut self, begin: &SyncBegin) {
-        let wall = self.applied_wall;
-        self.stand_at(Position { seq: Seq::NONE, ..begin.from }, wall);
-        self.cut = Some(CutPlace { name: begin.cut, from: begin.from });
-    }
-
-    /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
-    pub fn recovered(&self) -> Seq {
-        self.cut.map_or(self.applied, |cut| cut.from.seq)
-    }
 }
 
 impl Secondary {
@@ -468,7 +459,7 @@ impl Secondary {
         }
         self.streaming = false;
         // Another stream begins only when its primary has flushed what it sent before.
-        self.kept.flushed_by_primary(self.received);
+        self.kept.flushed_by_primary(self.progress.received());
         self.begins += 1;
         self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
         self.ack_due = true;
@@ -477,11 +468,11 @@ impl Secondary {
 
     /// All that was received is applied and recorded.
     pub fn is_in_step(&self) -> bool {
-        self.applied == self.received
+        self.progress.is_in_step()
     }
 
     pub fn check_invariants(&self) {
-        self.kept.check_invariants(self.durable, self.noted);
+        self.kept.check_invariants(self.progress.durable(), self.noted);
     }
 }
 

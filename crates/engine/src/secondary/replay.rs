@@ -274,7 +274,7 @@ impl Secondary {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
         let position = Position { seq: last, ..common.sb.identity.position };
-        let wall = self.written_wall();
+        let wall = self.progress.written_wall();
         let sync_ended = self.take_sync_end();
         let damaged = next.ordinal < common.sb.confirmed_ordinal;
         if damaged {
@@ -313,10 +313,10 @@ impl Secondary {
     /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
     fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
         if damaged {
-            _ = self.kept.give_up(self.durable);
+            _ = self.kept.give_up(self.progress.durable());
             common.sb.give_up(Seq(u64::MAX));
         } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(common, self.durable);
+            self.give_up_kept(common, self.progress.durable());
         }
     }
 }

@@ -356,7 +356,7 @@ impl Secondary {
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
-            let point = common.sb.take_point(self.position(), self.applied_wall);
+            let point = common.sb.take_point(self.position(), self.progress.applied_wall());
             cx.marks.hit(Mark::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
@@ -447,7 +447,7 @@ impl Secondary {
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
         if planted(Fault::WayBackForgotten) {
-            _ = self.kept.give_up(self.durable);
+            _ = self.kept.give_up(self.progress.durable());
         } else {
             self.give_up_kept(common, Seq(u64::MAX));
         }

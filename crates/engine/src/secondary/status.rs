@@ -43,7 +43,7 @@ impl Secondary {
         // In the middle of a sync it can present what a promotion would give, and no more.
         let (place, wall) = match common.sb.identity.inconsistent {
             true => self.promotable(common).map(|(place, wall)| (place.seq, wall)).unzip(),
-            false => (Some(self.recovered()), Some(self.applied_wall)),
+            false => (Some(self.progress.recovered()), Some(self.progress.applied_wall())),
         };
         let known = wall.filter(|wall| *wall != Wall(0));
         let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));

@@ -41,8 +41,9 @@ impl Secondary {
     // ---- the secondary's half --------------------------------------------------------------------------------------
 
     pub fn hear_primary(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, tick: Tick) {
-        let follows = header.incarnation == self.incarnation && self.streaming && self.cut.is_none();
-        let applied = header.seq == self.applied && self.applied == self.received;
+        let follows =
+            header.incarnation == self.progress.incarnation() && self.streaming && self.progress.cut().is_none();
+        let applied = header.seq == self.progress.applied() && self.progress.is_in_step();
         let in_step = Some(header.seq).filter(|_| follows && applied);
         let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
         self.told = Some(told);
