@@ -11,9 +11,9 @@ pub mod sizes;
 pub mod start;
 pub mod status;
 pub mod told;
+pub mod way;
 pub mod window;
 
-use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -29,9 +29,9 @@ use crate::secondary::receive::*;
 use crate::secondary::replay::Replay;
 use crate::secondary::rollback::{Rollback, Scan};
 use crate::secondary::told::Told;
+use crate::secondary::way::{Record, Way};
 use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
-use crate::shared::slots::Ticket;
 use crate::shared::time::Wall;
 use crate::state::Pause;
 use crate::{GroupConfig, limits};
@@ -49,15 +49,9 @@ pub(crate) struct CutPlace {
 #[derive(Debug)]
 pub(crate) struct Secondary {
     progress: Progress,
-    landing: VecDeque<Record>,
-    batches: VecDeque<Batch>,
-    to_apply: VecDeque<Record>,
-    /// What they overwrite is being saved.
-    saving: VecDeque<(Record, Ticket)>,
+    way: Way,
     saver: Saver,
-    applying: VecDeque<Applying>,
     ring: Ring,
-    window: Window,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
     cycle: Option<Cycle>,
@@ -99,14 +93,9 @@ impl Secondary {
     pub fn new(config: &GroupConfig) -> Secondary {
         Secondary {
             progress: Progress::default(),
-            landing: VecDeque::new(),
-            batches: VecDeque::new(),
-            to_apply: VecDeque::new(),
-            saving: VecDeque::new(),
+            way: Way::new(Window::new(config.window_bytes, reserve(config.window_bytes))),
             saver: Saver::new(config),
-            applying: VecDeque::new(),
             ring: Ring::new(config.journal_bytes, JournalHead::default()),
-            window: Window::new(config.window_bytes, reserve(config.window_bytes)),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
@@ -180,7 +169,7 @@ impl Secondary {
     }
 
     pub fn new_session(&mut self) {
-        self.window.restart();
+        self.way.window.restart();
         self.streaming = false;
         self.beginning = None;
     }
@@ -190,7 +179,7 @@ impl Secondary {
         self.beginning = None;
         self.tail_asked = None;
         self.ack_due = false;
-        self.window.restart();
+        self.way.window.restart();
     }
 
     /// Nothing is applied before the next try.
@@ -200,7 +189,7 @@ impl Secondary {
 
     /// The journal is short of space that the primary's flush would free, or has freed.
     pub fn is_pressed(&self) -> bool {
-        !self.landing.is_empty() || self.wants_flush()
+        self.way.has_unlanded() || self.wants_flush()
     }
 
     /// Half of what it can keep for a primary that has not flushed is in use.
@@ -214,29 +203,23 @@ impl Secondary {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.landing.is_empty() && self.has_landed()
+        !self.way.has_unlanded() && self.has_landed()
     }
 
     /// What has landed is applied, flushed and recorded.
     fn has_landed(&self) -> bool {
-        self.batches.is_empty()
-            && self.to_apply.is_empty()
-            && self.saving.is_empty()
-            && self.applying.is_empty()
-            && self.cycle.is_none()
-            && self.progress.is_flushed()
+        self.way.is_through() && self.cycle.is_none() && self.progress.is_flushed()
     }
 
     /// The journal is full of what the primary may not have flushed: what was received lands when the primary says that it
     /// has, and not before.
     pub fn waits_for_primary(&self) -> bool {
-        !self.landing.is_empty() && self.has_landed() && !self.can_trim()
+        self.way.has_unlanded() && self.has_landed() && !self.can_trim()
     }
 
     /// Forgets what was received and has not landed; how many writes. None of them was confirmed as durable.
     pub fn drop_unlanded(&mut self) -> usize {
-        let dropped = self.landing.len();
-        self.landing.drain(..).for_each(|record| self.window.release(record.cost));
+        let dropped = self.way.drop_unlanded();
         self.progress.forget_unlanded();
         // What was confirmed as received is not taken back: until the next stream nothing is.
         self.streaming = false;
@@ -246,12 +229,12 @@ impl Secondary {
     /// Records read back from the journal, to be applied as they were going to be.
     pub fn replay(&mut self, records: Vec<Record>) {
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
-        self.to_apply.extend(records);
+        self.way.landed(records);
     }
 
     /// Replay has put everything on the volumes.
     pub fn replayed(&mut self) -> bool {
-        self.to_apply.is_empty() && self.saving.is_empty() && self.applying.is_empty()
+        self.way.has_applied()
     }
 
     /// Replay met the end of a sync.
@@ -266,12 +249,7 @@ impl Secondary {
 
     /// Forgets what was received and not applied; the ranges it was for.
     pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
-        let batched = self.batches.drain(..).flat_map(|batch| batch.records);
-        let saving = self.saving.drain(..).map(|(record, _)| record);
-        let applying = self.applying.drain(..).map(|a| a.record);
-        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
-        let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
-        self.window.forget_held();
+        let changes = self.way.drop_all();
         self.unflushed_bytes = 0;
         (self.paused, self.retrying, self.sync_end, self.cycle) = (None, false, None, None);
         self.unflushed_volumes.clear();
@@ -281,29 +259,7 @@ impl Secondary {
     /// The group has failed and applies nothing more: others of this node want the memory. What is under way goes when it
     /// completes; what is durable stands in the journal for the next start.
     pub fn let_go(&mut self, is_under_way: impl Fn(Seq) -> bool) {
-        let saving = self.saving.drain(..).map(|(record, _)| record);
-        let waiting = self.landing.drain(..).chain(self.to_apply.drain(..)).chain(saving);
-        waiting.for_each(|record| self.window.release(record.cost));
-        let landed: Vec<u64> = self.batches.iter().filter(|b| b.done).map(|b| b.ordinal).collect();
-        landed.into_iter().for_each(|ordinal| self.let_go_of_batch(ordinal));
-        for at in (0..self.applying.len()).rev() {
-            let Applying { record, done } = &self.applying[at];
-            if *done || !is_under_way(record.seq) {
-                self.let_go_of_applying(at);
-            }
-        }
-    }
-
-    fn let_go_of_batch(&mut self, ordinal: u64) {
-        let Some(at) = self.batches.iter().position(|b| b.ordinal == ordinal) else { return };
-        let records = self.batches.remove(at).into_iter().flat_map(|batch| batch.records);
-        records.for_each(|record| self.window.release(record.cost));
-    }
-
-    pub fn let_go_of_applying(&mut self, at: usize) {
-        if let Some(Applying { record, .. }) = self.applying.remove(at) {
-            self.window.release(record.cost);
-        }
+        self.way.let_go(is_under_way);
     }
 
     pub fn paused(&self) -> Option<Pause> {
@@ -326,11 +282,11 @@ impl Secondary {
 
     /// Memory that the primary may count on here.
     pub fn lease_bytes(&self) -> u64 {
-        self.window.lease_bytes()
+        self.way.window.lease_bytes()
     }
 
     pub fn granted_bytes(&self) -> u64 {
-        self.window.granted_bytes()
+        self.way.window.granted_bytes()
     }
 
     /// The start is through: what the superblock says of the batches is true from here on.
@@ -340,6 +296,6 @@ impl Secondary {
 
     /// Records waiting to be applied, in bytes of memory.
     pub fn unapplied_bytes(&self) -> u64 {
-        self.window.held_bytes()
+        self.way.window.held_bytes()
     }
 }

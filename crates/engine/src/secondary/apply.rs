@@ -2,7 +2,6 @@
 //! as `applied`; only then is their journal space free.
 
 use alloc::vec;
-use alloc::vec::Vec;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
@@ -13,6 +12,7 @@ use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::receive::*;
+use crate::secondary::way::{Content, Record};
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
@@ -29,14 +29,11 @@ impl Secondary {
         seq: Seq,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
-        let Some(at) = self.applying.iter().position(|a| a.record.seq == seq) else {
-            unreachable!("an apply completes once")
-        };
         if common.has_failed() {
-            self.let_go_of_applying(at);
+            self.way.let_go_of(seq);
             return Ok(());
         }
-        let record = self.applying[at].record.clone();
+        let record = self.way.applies(seq).clone();
         match (result, &record.content) {
             (Err(IoError::NoSpace), _) => {
                 self.pause_apply(common, cx, Pause::PeerFull);
@@ -54,7 +51,7 @@ impl Secondary {
                 }
             }
         }
-        self.applying[at].done = true;
+        self.way.done(seq);
         self.collect_applied(common, cx);
         self.apply(common, cx);
         self.replay_goes_on(common, cx);
@@ -89,40 +86,36 @@ impl Secondary {
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
     fn apply_some(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.save_ahead(common, cx);
-        while self.applying.len() < limits::APPLY_IN_FLIGHT_MAX && !self.stands_still() {
-            let Some((record, ticket)) = self.saving.front() else { break };
+        while !self.stands_still() {
+            let Some((record, ticket)) = self.way.next_to_apply() else { break };
             if !self.saver.is_good(*ticket) {
                 break;
             }
             let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
-            let clash = |a: &Applying| !a.done && a.record.touches(record, block);
             let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
-            if self.applying.iter().any(clash) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
+            if self.way.clashes(record, block) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
                 cx.marks.hit(Mark::ApplyOverlapWaited);
                 break;
             }
-            let (record, _) = self.saving.pop_front().expect("front was there");
-            let no_io = matches!(record.content, Content::Void | Content::SyncEnd);
-            self.applying.push_back(Applying { record: record.clone(), done: no_io });
-            if !no_io {
+            if let Some(record) = self.way.begin_apply() {
                 record.carry_out(&mut common.slots, cx);
             }
         }
-        let under_way = self.applying.len();
+        let under_way = self.way.applying();
         self.collect_applied(common, cx);
-        under_way == limits::APPLY_IN_FLIGHT_MAX && self.applying.len() < under_way
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.way.applying() < under_way
     }
 
     /// What the next records overwrite goes into the undo store, many records at a time.
     pub fn save_ahead(&mut self, common: &mut Common, cx: &mut Cx) {
-        if self.stands_still() || self.to_apply.is_empty() {
+        if self.stands_still() || !self.way.has_to_save() {
             return;
         }
         if common.undo.is_short() {
             return self.pause_apply(common, cx, Pause::HistoryFull);
         }
-        while self.saving.len() < limits::APPLY_IN_FLIGHT_MAX && self.saver.has_room() {
-            let Some(record) = self.to_apply.pop_front() else { break };
+        while self.saver.has_room() {
+            let Some(record) = self.way.next_to_save() else { break };
             // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
             let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
@@ -131,7 +124,7 @@ impl Secondary {
             } else {
                 0
             };
-            self.saving.push_back((record, ticket));
+            self.way.saves(record, ticket);
         }
         self.pump_saves(common, cx);
     }
@@ -177,22 +170,15 @@ impl Secondary {
         }
         self.retrying = true;
         self.retry_saves(common, cx);
-        let again: Vec<Record> = self
-            .applying
-            .iter()
-            .filter(|a| !a.done && !common.slots.applies(a.record.seq))
-            .map(|a| a.record.clone())
-            .collect();
+        let again = self.way.interrupted(|seq| common.slots.applies(seq));
         again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
         self.apply(common, cx);
     }
 
     pub fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {
         let mut any = false;
-        while self.applying.front().is_some_and(|a| a.done) {
-            let Applying { record, .. } = self.applying.pop_front().expect("front was there");
+        while let Some(record) = self.way.collect() {
             self.progress.write(record.seq, record.wall);
-            self.window.release(record.cost);
             any = true;
             if matches!(record.content, Content::SyncEnd) {
                 self.sync_end = Some(record.seq);
@@ -291,9 +277,9 @@ impl Secondary {
             return;
         }
         let Some(link) = cx.peer.link else { return };
-        let window_bytes = self.window.size_bytes();
-        let granted_bytes = self.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
-        if self.window.size_bytes() > window_bytes {
+        let window_bytes = self.way.window.size_bytes();
+        let granted_bytes = self.way.window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if self.way.window.size_bytes() > window_bytes {
             cx.marks.hit(Mark::WindowGrew);
         }
         let ack = Ack {
@@ -306,8 +292,8 @@ impl Secondary {
             noted: self.noted,
             wants_flush: self.wants_flush() && self.kept.primary_flushed() < self.progress.written(),
         };
-        let recalls = self.window.recalls();
-        common.memory.note(self.window.is_short(cx.allowance));
+        let recalls = self.way.window.recalls();
+        common.memory.note(self.way.window.is_short(cx.allowance));
         let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
         cx.send(link, header, SendPayload::Control(ack.encode()));
     }
@@ -360,7 +346,7 @@ impl Secondary {
 
     /// Memory of this node came free: the window may grow.
     pub fn memory_freed(&mut self, cx: &Cx) {
-        self.ack_due |= self.streaming && self.window.could_grow(cx.allowance);
+        self.ack_due |= self.streaming && self.way.window.could_grow(cx.allowance);
     }
 }
 

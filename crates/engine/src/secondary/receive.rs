@@ -13,7 +13,7 @@ use alloc::{format, vec};
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
+use crate::formats::journal::{Entry, INDEX_BYTES, Index, RecordKind};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
 use crate::ids::*;
@@ -21,6 +21,7 @@ use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::reserve_for_sync;
+use crate::secondary::way::{Content, Record};
 use crate::shared::cost::cost;
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
@@ -28,67 +29,7 @@ use crate::shared::slots::Op;
 use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
-use crate::{Buf, Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
-
-/// What a record does, with its bytes.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    Data(Buf),
-    Zero {
-        no_hole: bool,
-    },
-    Void,
-    SyncEnd,
-    /// Compare this range with the primary's hash.
-    Probe([u8; 32]),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub seq: Seq,
-    pub volume: VolumeId,
-    pub offset: u64,
-    pub length: u64,
-    pub wall: Wall,
-    pub crc: u32,
-    pub content: Content,
-    /// What it counts against the window.
-    pub cost: u64,
-    /// A region of a sync, not a write of its own.
-    pub resync: bool,
-}
-
-impl Record {
-    pub fn payload_bytes(&self) -> u64 {
-        if matches!(self.content, Content::Data(_)) { self.length } else { 0 }
-    }
-
-    /// Whether it changes what stands on its volume.
-    pub fn overwrites(&self) -> bool {
-        matches!(self.content, Content::Data(_) | Content::Zero { .. })
-    }
-
-    /// Whether both reach into one block of the device (rule 3).
-    pub fn touches(&self, other: &Record, block_bytes: u64) -> bool {
-        let blocks = |r: &Record| (r.offset / block_bytes, (r.offset + r.length).div_ceil(block_bytes));
-        let ((a, a_end), (b, b_end)) = (blocks(self), blocks(other));
-        self.volume == other.volume && self.length > 0 && other.length > 0 && a < b_end && b < a_end
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub ordinal: u64,
-    pub last: Seq,
-    pub records: Vec<Record>,
-    pub done: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct Applying {
-    pub record: Record,
-    pub done: bool,
-}
+use crate::{Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
 
 /// A flush cycle: everything written up to `upto` becomes durable on the volumes.
 #[derive(Clone, Copy, Debug)]
@@ -114,18 +55,14 @@ impl Secondary {
     pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
         if common.has_failed() {
             // What of it is durable the next start finds.
-            return self.let_go_of_batch(ordinal);
+            return self.way.let_go_of_batch(ordinal);
         }
-        if let Some(batch) = self.batches.iter_mut().find(|b| b.ordinal == ordinal) {
-            batch.done = true;
-        }
-        // Durable is the unbroken run: a later batch that finished first waits.
-        if let Some(batch) = self.batches.iter().find(|b| b.done && planted(Fault::DurableOverGap)) {
-            self.progress.land(batch.last);
+        self.way.batch_written(ordinal);
+        if let Some(last) = self.way.written_over_gap().filter(|_| planted(Fault::DurableOverGap)) {
+            self.progress.land(last);
             self.ack_due = true;
         }
-        while self.batches.front().is_some_and(|b| b.done) {
-            let batch = self.batches.pop_front().expect("front was there");
+        while let Some(batch) = self.way.next_durable() {
             self.progress.land(batch.last);
             if self.progress.cut().is_none() {
                 // What had landed of a cut is not replayed: it is no damage when it is not there.
@@ -134,7 +71,7 @@ impl Secondary {
             self.ack_due = true;
             self.remember(&batch.records);
             if !planted(Fault::ApplyBeforeJournal) {
-                self.to_apply.extend(batch.records);
+                self.way.landed(batch.records);
             }
         }
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
@@ -192,12 +129,11 @@ impl Secondary {
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
         };
-        if !self.window.receive(record.cost) {
+        if !self.way.receive(record) {
             return common.protocol_error(cx, "more than the window allows");
         }
         self.progress.receive(header.seq, header.wall);
         self.streaming = true;
-        self.landing.push_back(record);
         self.kept.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
         if header.flags & flags::WANT_RECEIVED != 0 {
@@ -211,30 +147,12 @@ impl Secondary {
     /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
     /// lands together.
     pub fn land(&mut self, common: &mut Common, cx: &mut Cx) {
-        while !self.landing.is_empty() && self.batches.len() < limits::BATCHES_IN_FLIGHT_MAX {
-            // With batches under way a small one waits for company: group commit.
-            let gathered: u64 = self.landing.iter().map(Record::payload_bytes).sum();
-            if self.batches.len() > 1 && gathered < limits::BATCH_BYTES_MAX / 4 {
-                return;
-            }
-            if !self.land_batch(common, cx) {
-                return;
-            }
-        }
+        while self.way.wants_to_land() && self.land_batch(common, cx) {}
     }
 
     fn land_batch(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         let batch_max = limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4);
-        let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
-        for record in self.landing.iter().take(ENTRIES_MAX) {
-            if count > 0 && bytes + record.payload_bytes() > batch_max {
-                break;
-            }
-            bytes += record.payload_bytes();
-            count += 1;
-        }
-        let bytes = bytes.next_multiple_of(limits::META_BLOCK_BYTES);
-        let last = self.landing[count - 1].seq;
+        let (count, bytes, last) = self.way.next_batch(batch_max);
         let tail_before = self.ring.head_after(Seq(u64::MAX)).offset;
         let remembers = self.kept.len() + count <= limits::KEPT_MAX;
         let Some((offset, ordinal)) = remembers.then(|| self.ring.place(bytes, last)).flatten() else {
@@ -246,15 +164,15 @@ impl Secondary {
         if offset < tail_before {
             cx.marks.hit(Mark::JournalWrapped);
         }
-        let records: Vec<Record> = self.landing.drain(..count).collect();
+        let records = self.way.take_unlanded(count);
         let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
         debug_assert_eq!(index.last(), last);
         let mut all = vec![Bytes::Meta(index.encode())];
         all.extend(parts);
         if planted(Fault::ApplyBeforeJournal) {
-            self.to_apply.extend(records.iter().cloned());
+            self.way.landed(records.iter().cloned());
         }
-        self.batches.push_back(Batch { ordinal, last, records, done: false });
+        self.way.batch(ordinal, last, records);
         if planted(Fault::AckBeforeJournal) {
             self.progress.land(last);
             self.ack_due = true;
@@ -358,7 +276,7 @@ impl Secondary {
         self.streaming = true;
         self.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
-        self.window.restart();
+        self.way.window.restart();
         if let Some(link) = cx.peer.link {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, common.id()) };
             cx.send(link, header, SendPayload::None);
@@ -419,16 +337,16 @@ impl Secondary {
         }
         match state {
             // Nothing comes before a new stream begins.
-            State::Logging | State::Failed(_) => self.window.restart(),
-            _ => self.window.seen(header.offset),
+            State::Logging | State::Failed(_) => self.way.window.restart(),
+            _ => self.way.window.seen(header.offset),
         }
         // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
         let in_order =
             self.streaming && self.progress.cut().is_none() && header.incarnation == self.progress.incarnation();
         if in_order && header.seq == self.progress.applied() && self.progress.is_in_step() {
-            let recalls = self.window.recalls();
-            self.window.recall();
-            if self.window.recalls() > recalls {
+            let recalls = self.way.window.recalls();
+            self.way.window.recall();
+            if self.way.window.recalls() > recalls {
                 cx.marks.hit(Mark::WindowTakenBack);
             }
             self.progress.stands_still_until(header.wall);

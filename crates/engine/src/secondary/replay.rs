@@ -13,7 +13,7 @@ use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::secondary::Secondary;
-use crate::secondary::receive::{Content, Record};
+use crate::secondary::way::{Content, Record};
 use crate::shared::lifecycle::StartStage;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
