@@ -27,23 +27,21 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+use answer::Desk;
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, Control, End};
 use host::tls::{Paths, Store};
+use recorder::Recorder;
+use renewal::Renewal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::api::server;
 use crate::cmd::Exit;
-use crate::config::{Config, NodeName, Proof, Silent};
-use crate::link_overrides::LinkOverrides;
 use crate::log;
-use crate::overrides::Overrides;
-use answer::Desk;
-use recorder::Recorder;
-use renewal::Renewal;
 
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
      daemon again";
@@ -78,7 +76,7 @@ pub fn run(
     config: Config,
     node: NodeName,
     _state: &StateDirectory,
-    (overrides, link_overrides): (Overrides, LinkOverrides),
+    (overrides, link_overrides): (GroupOverrides, LinkOverrides),
     (proof, silent): (Proof, Silent),
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;

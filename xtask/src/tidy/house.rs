@@ -21,10 +21,11 @@ const ARROWS: &[(&str, May)] = &[
     ("host", May::OfOurs(&["engine", "units"])),
     ("witness", May::Only(&[])),
     ("plan", May::OfOurs(&["units"])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "units", "witness"])),
+    ("settings", May::OfOurs(&["engine", "host", "units"])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
-    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "units", "witness"])),
+    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"])),
     ("xtask", May::OfOurs(&["units"])),
 ];
 

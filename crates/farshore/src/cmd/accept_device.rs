@@ -1,8 +1,9 @@
 //! `accept-device`: the operator's word for a device that is not the one recorded. Works while no daemon runs; the next start makes it so.
 
+use settings::Config;
+
 use super::{Exit, Failure, Outcome, print};
 use crate::args::AcceptDeviceArgs;
-use crate::config::Config;
 use crate::daemon::devices::{Content, accept};
 
 pub fn run(args: &AcceptDeviceArgs) -> Outcome {

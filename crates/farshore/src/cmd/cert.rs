@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use host::tls::{Facts, Identity, Party, facts, warning};
 use serde::Serialize;
+use settings::{Config, Node, Tls};
 
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::api::time_text;
@@ -11,7 +12,6 @@ use crate::args::{
     CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
 };
 use crate::certs::{Holder, Registry, Validity, certificates_of};
-use crate::config::{Config, Node, Tls};
 
 const SCHEMA: &str = "farshore-certificates/1";
 /// A year and a month: renewed once a year, with a month to do it in.
@@ -115,7 +115,7 @@ pub fn client(args: &CertClientArgs) -> Outcome {
 
 fn client_holder(place: &Place, name: &str) -> Result<Holder, Failure> {
     // The same rules as for nodes: it becomes the name of a directory.
-    let name = crate::config::NodeName::parse(name).map_err(Failure::usage)?;
+    let name = settings::NodeName::parse(name).map_err(Failure::usage)?;
     Ok(Holder { identity: Identity::client(place.cluster(), name.as_str()), hosts: Vec::new() })
 }
 

@@ -1,11 +1,10 @@
 //! `config check` and `config example`.
 
+use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Problem, Problems, example, host_name};
+
 use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::CheckArgs;
-use crate::config::{Config, NodeName, Problem, Problems, example, host_name};
 use crate::daemon::{devices, names};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
 
 pub fn check(args: &CheckArgs) -> Outcome {
     super::forbid_core_dumps()?;
@@ -48,7 +47,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
 /// What is kept of `set` and `link set`, as a start would read it.
 fn overrides_refused(config: &Config, node: &NodeName) -> Vec<Problem> {
     let Some(here) = config.node(node) else { return Vec::new() };
-    let groups = Overrides::load(&here.overrides_file()).err();
+    let groups = GroupOverrides::load(&here.overrides_file()).err();
     let link = LinkOverrides::load(&here.link_overrides_file()).err();
     let told = |problems: Problems| config.problem(&format!("nodes.{node}.state"), problems.to_string());
     groups.into_iter().chain(link).map(told).collect()

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use settings::example::PORT;
+use settings::{Config, NodeName};
 
 use super::host::with_port;
 use super::status::colours_wanted;
@@ -15,8 +17,6 @@ use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
 use crate::args::DEFAULT_CONFIG;
 use crate::args::checks::DoctorArgs;
-use crate::config::example::PORT;
-use crate::config::{Config, NodeName};
 use crate::demo::interrupt::Interrupt;
 use crate::doctor::facts::{Facts, Way};
 use crate::doctor::gather::{self, Around};

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
+use settings::example::{Side, Trust, first_config, leaves_this_machine};
+use settings::{Config, create_secret};
+
 use super::{Exit, Failure, Outcome, print};
 use crate::args::{DEFAULT_CONFIG, InitArgs};
-use crate::config::example::{Side, Trust, first_config, leaves_this_machine};
-use crate::config::{Config, create_secret};
 
 pub fn run(args: &InitArgs) -> Outcome {
     let side = |flag: &str, text: &str, node| {

@@ -14,10 +14,10 @@ use std::time::Duration;
 use host::link::Secret;
 use host::link::solo::Papers;
 use host::tls::{Paths, Store};
+use settings::{Config, Keyed, LinkKey, LinkOverrides, LinkSettings, NodeName, Proof};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
-
 use watch::{Bar, Findings, Record, SoakWatch};
 
 use super::host::with_port;
@@ -25,9 +25,7 @@ use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
-use crate::config::{Config, Keyed, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
-use crate::link_overrides::LinkOverrides;
 use crate::probe::client::{self, Target};
 use crate::probe::disk::Disk;
 use crate::probe::serve::{self, Serving};

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use settings::Config;
+use settings::limits::POLL_INTERVAL;
+
 use super::{Failure, unexpected};
 use crate::api::client::{Client, Unanswered};
 use crate::api::{ErrorCode, GroupStatus, Reply, Request, Status};
 use crate::args::Reach;
-use crate::config::Config;
-use crate::limits::POLL_INTERVAL;
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);

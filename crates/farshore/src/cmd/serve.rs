@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use settings::{Config, GroupOverrides, LinkOverrides, Node};
+
 use super::{Failure, Outcome};
 use crate::args::ServeArgs;
-use crate::config::{Config, Node};
 use crate::daemon;
-use crate::link_overrides::LinkOverrides;
 use crate::log;
-use crate::overrides::Overrides;
 
 pub fn run(args: &ServeArgs) -> Outcome {
     super::forbid_core_dumps()?;
@@ -20,7 +19,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     make_state_directory(&node.state)?;
     // Before anything in it is read: a daemon that still runs may be changing it.
     let state = daemon::hold(&node.state)?;
-    let overrides = Overrides::load(&node.overrides_file())?;
+    let overrides = GroupOverrides::load(&node.overrides_file())?;
     let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
     check_together(&config, &link_overrides, node)?;
     log::start(super::status::colours_wanted(&std::io::stderr()))?;

@@ -2,10 +2,11 @@
 
 use std::io::IsTerminal;
 
+use settings::limits::POLL_INTERVAL;
+
 use super::{Exit, Outcome, print, reach};
 use crate::api::Status;
 use crate::args::StatusArgs;
-use crate::limits::POLL_INTERVAL;
 use crate::show::{self, Paint};
 
 /// Home, and erase what stands below: less flicker than erasing first.

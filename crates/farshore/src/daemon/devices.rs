@@ -23,12 +23,12 @@ use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory, read_blocks};
 use host::driver::group_tag;
+use settings::{Config, Group, NodeName, Problem, Silent, Volume};
 
 use super::device_record::{self as record, Accepted, Devices};
 use super::names::Strays;
 use super::open::{GROUPS, node_id};
 use super::state_files;
-use crate::config::{Config, Group, NodeName, Problem, Silent, Volume};
 
 /// What is to become of a group at this start.
 pub(super) enum Look {

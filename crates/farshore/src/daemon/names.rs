@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use host::driver::group_tag;
+use settings::{Config, Group, NodeName, Problem, durable};
 
 use super::open::GROUPS;
 use super::state_files;
-use crate::config::{Config, Group, NodeName, Problem};
-use crate::durable;
 
 /// Names that are kept.
 struct Record {

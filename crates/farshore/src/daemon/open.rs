@@ -14,6 +14,7 @@ use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
 use host::link::Peer;
+use settings::{Config, FileEngine, Group, GroupOverrides, LinkOverrides, NbdListen, Node, NodeName, Silent, Volume};
 use units::size::show_exact;
 
 use super::device_record::Devices;
@@ -22,9 +23,6 @@ use super::difference::show_difference;
 use super::names::Strays;
 use super::seals::{GroupSeals, Seals};
 use super::state_files;
-use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Silent, Volume};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
 
 /// Under the state directory: what is recorded of each group.
 pub(super) const GROUPS: &str = "groups";
@@ -271,12 +269,12 @@ fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Resu
 pub(super) fn setup(
     config: &Config,
     node: &NodeName,
-    (overrides, link_overrides): (&Overrides, &LinkOverrides),
+    (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     proof: Proof,
     Opened { groups, seals, .. }: Opened,
 ) -> (Setup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
-    let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
+    let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
     let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::tls::{Credentials, Paths, Store, facts};
+use settings::{Config, NodeName};
 
 use crate::api::{self, TlsStatus};
-use crate::config::{Config, NodeName};
 
 /// Between two looks at the files: soon enough for whoever waits for it, and three calls to the kernel are cheap.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -14,12 +14,12 @@ use host::disk::meta::{create_or_open_meta, create_or_open_sparse, lengthen_meta
 use host::disk::volume::OpenError;
 use host::driver::Stores;
 use rustix::fs::OFlags;
+use settings::Group;
+use units::exact::size_text;
+use units::size::show_exact;
 
 use super::names;
 use super::open::Patience;
-use crate::config::Group;
-use units::exact::size_text;
-use units::size::show_exact;
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {

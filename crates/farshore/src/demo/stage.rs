@@ -209,7 +209,7 @@ fn volume_file(dir: &Path, node: &str, volume: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use settings::Config;
 
     #[test]
     fn the_configuration_is_sound() {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use host::disk::{EngineKind, FileEngine, file_system_of};
 use host::net;
 use host::tls::facts::now;
+use settings::{Config, Keyed, LinkKey, NodeName, host_name};
 
 use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space, Tcp};
 use crate::api::{BufferStatus, GroupStatus, LinkRecord, LinkReport, SocketStatus, Status, time_text};
-use crate::config::{Config, Keyed, LinkKey, NodeName, host_name};
 use crate::demo::interrupt::Interrupt;
 use crate::disk_test::scratch::{Scratch, ScratchOptions};
 use crate::disk_test::{self, Plan, UNIT_BYTES};

@@ -17,12 +17,13 @@ use tokio::sync::Notify;
 pub use charts::charts;
 pub use curve::{Curve, Measured, Point, Setting};
 
+use settings::limits::{Bound, SOCKET_BUFFER};
+
 use super::Trouble;
 use super::client::{self, Target, Watch};
 use super::disk::Disk;
 use super::report::{self, rate, size, us};
 use super::terms::{Mode, Sockets, Terms, check_bytes};
-use crate::limits::{Bound, SOCKET_BUFFER};
 
 pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
 /// Of several congestion controls.

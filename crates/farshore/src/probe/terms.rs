@@ -5,10 +5,9 @@ use std::time::Duration;
 use host::link::{Compression, Congestion, Flow, SocketOptions};
 use plan::model;
 use serde::{Deserialize, Serialize};
+use settings::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};
+use settings::link::parse_compression;
 use units::quantities::{Bytes, Rate, Seconds, parse_size, show_bytes, show_time};
-
-use crate::config::link::parse_compression;
-use crate::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};
 
 /// Both ends have to mean the same. 2: a begin that does not count. 3: several writers on a connection, and their pauses.
 /// 4: the stream says what counts.
@@ -74,8 +73,8 @@ impl Mode {
     pub fn parse(text: &str) -> Result<Mode, String> {
         Mode::ALL.into_iter().find(|mode| mode.word() == text).ok_or_else(|| {
             let words = || Mode::ALL.iter().map(|mode| mode.word());
-            let hint = crate::config::suggest::hint(text, words());
-            format!("{text:?} is not a mode{hint}; modes are {}", crate::config::suggest::list(words()))
+            let hint = settings::suggest::hint(text, words());
+            format!("{text:?} is not a mode{hint}; modes are {}", settings::suggest::list(words()))
         })
     }
 
@@ -394,7 +393,7 @@ impl Terms {
             size.map_or(Ok(()), |bytes| check_bytes(option, bytes, SOCKET_BUFFER))?;
         }
         if let Some(name) = congestion {
-            crate::config::link::parse_congestion(name).map_err(|why| format!("--congestion: {why}"))?;
+            settings::link::parse_congestion(name).map_err(|why| format!("--congestion: {why}"))?;
         }
         if pacing_bytes_per_s.is_some_and(|rate| rate < 1000) {
             return Err("--pace: use 8kbit/s or more".to_owned());

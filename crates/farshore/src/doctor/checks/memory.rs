@@ -1,11 +1,11 @@
 //! Whether what groups may hold in memory is there, and how near their queues came to their bounds.
 
+use settings::limits::{QUEUE_ITEMS, QUEUE_MEMORY};
 use units::quantities::show_share;
 
 use super::{Check, size, time};
 use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Memory, Queue};
-use crate::limits::{QUEUE_ITEMS, QUEUE_MEMORY};
 
 /// Of what is available: the rest is for everything else on the machine, and for what came since.
 const SHARE_MAX: f64 = 0.5;

@@ -5,12 +5,12 @@
 //! again, so that the kernel's far longer pauses seldom matter.
 
 use engine::limits::HEARTBEAT_EVERY;
+use settings::limits::USER_TIMEOUT;
+use units::exact::parse_duration;
 
 use super::{Check, time};
 use crate::doctor::Verdict;
 use crate::doctor::facts::Facts;
-use crate::limits::USER_TIMEOUT;
-use units::exact::parse_duration;
 
 /// Data may wait this long after an outage is over.
 const PAUSE_MAX_S: f64 = 5.0;

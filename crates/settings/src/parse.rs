@@ -12,14 +12,14 @@ use std::time::Duration;
 use host::tls::Clients;
 use toml::de::DeTable;
 
-use super::keys::{self, Keyed};
-use super::settings::{Layout, one_of};
-use super::sheet::{Section, Sheet};
-use super::{
-    ClusterName, Config, FileEngine, Group, GroupName, Key, Link, LinkKey, LinkSettings, NbdListen, Node, NodeName,
-    Problems, Settings, Tls, Volume, VolumeName, check, clients, suggest,
-};
-use crate::limits;
+use crate::config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
+use crate::group::{Key, Layout, Settings, one_of};
+use crate::keys::{self, Keyed};
+use crate::link::{LinkKey, LinkSettings};
+use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
+use crate::problem::Problems;
+use crate::sheet::{Section, Sheet};
+use crate::{check, clients, limits, suggest};
 use units::exact::{bounded_duration, bounded_size, duration_text, parse_duration};
 
 const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
@@ -33,9 +33,39 @@ const VOLUME_KEYS: [&str; 2] = ["direct", "model_latency"];
 
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
+impl Config {
+    /// Reads and checks a file; local facts are not looked at, see [`Config::check_local`].
+    ///
+    /// # Errors
+    /// Every problem of the file.
+    pub fn load(file: &Path) -> Result<Self, Problems> {
+        let text = read_text(file)?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks a text as if it came from `file`; relative paths are taken from that file's directory.
+    ///
+    /// # Errors
+    /// Every problem of the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
+        let (tree, errors) = DeTable::parse_recoverable(text);
+        let mut sheet = Sheet::new(text);
+        if !sheet.syntax(&errors) {
+            return Err(Problems::new(file, sheet.problems));
+        }
+        let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let base = absolute.parent().unwrap_or(Path::new("/"));
+        let root = sheet.root(&tree);
+        let mut config = read_top(&mut sheet, &root, file, base);
+        check::check(&config, &mut sheet);
+        config.places = sheet.positions();
+        if sheet.problems.is_empty() { Ok(config) } else { Err(Problems::new(file, sheet.problems)) }
+    }
+}
+
 /// # Errors
 /// The file cannot be read, is too large, or is not UTF-8.
-pub(super) fn read_text(file: &Path) -> Result<String, Problems> {
+fn read_text(file: &Path) -> Result<String, Problems> {
     let cannot = |error: std::io::Error| {
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => "; write one with `farshore config example` or `farshore init`",
@@ -54,21 +84,6 @@ pub(super) fn read_text(file: &Path) -> Result<String, Problems> {
         let place = error.utf8_error().valid_up_to();
         Problems::one(file, format!("byte {place} is not UTF-8 text; is this a configuration file?"))
     })
-}
-
-pub(super) fn parse(file: &Path, text: &str) -> Result<Config, Problems> {
-    let (tree, errors) = DeTable::parse_recoverable(text);
-    let mut sheet = Sheet::new(text);
-    if !sheet.syntax(&errors) {
-        return Err(Problems::new(file, sheet.problems));
-    }
-    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let base = absolute.parent().unwrap_or(Path::new("/"));
-    let root = sheet.root(&tree);
-    let mut config = read_top(&mut sheet, &root, file, base);
-    check::check(&config, &mut sheet);
-    config.places = sheet.positions();
-    if sheet.problems.is_empty() { Ok(config) } else { Err(Problems::new(file, sheet.problems)) }
 }
 
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
@@ -158,7 +173,7 @@ fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, b
     let address = sheet.required(section, "address", advice, parse_address).unwrap_or(UNKNOWN_ADDRESS);
     let advice = "name a directory for Farshore's own files, such as \"/var/lib/farshore\"";
     let state = sheet.required(section, "state", advice, |text| parse_path(text, base)).unwrap_or_default();
-    let nbd = sheet.values(section, "nbd", |text| NbdListen::parse(text, base));
+    let nbd = sheet.values(section, "nbd", |text| parse_listen(text, base));
     let nbd = match nbd {
         Some(list) if !list.is_empty() => list,
         Some(_) if sheet.problems.is_empty() => {
@@ -325,7 +340,7 @@ fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
 }
 
 /// An absolute path; a relative one is taken from the directory of the file.
-pub(super) fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
+fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("the path is empty".to_owned());
     }
@@ -337,7 +352,7 @@ pub(super) fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
 }
 
 /// An IP address and port. Names are refused: what they mean may differ between the two nodes and change at night.
-pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return if address.port() == 0 {
             Err(format!("{text:?} has port 0; give a port, such as 7337"))
@@ -352,6 +367,19 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     Err(format!("{text:?} is not an address (host names are not looked up); {advice}"))
 }
 
+/// `unix:/path` or `tcp:ADDRESS:PORT`.
+fn parse_listen(text: &str, base: &Path) -> Result<NbdListen, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return parse_path(path, base).map(NbdListen::Unix);
+    }
+    match text.strip_prefix("tcp:") {
+        Some(address) => parse_address(address).map(NbdListen::Tcp),
+        None => Err(format!(
+            "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+        )),
+    }
+}
+
 fn parse_engine(text: &str) -> Result<FileEngine, String> {
     let all = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
     one_of("file engine", text, &all, FileEngine::as_str)
@@ -363,14 +391,4 @@ fn parse_model_latency(text: &str) -> Result<Duration, String> {
         return Err(format!("{text:?} is too long; the most is \"{}\"", duration_text(limits::MODEL_LATENCY_MAX)));
     }
     Ok(latency)
-}
-
-impl FileEngine {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FileEngine::Auto => "auto",
-            FileEngine::Uring => "uring",
-            FileEngine::Pool => "pool",
-        }
-    }
 }

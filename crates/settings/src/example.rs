@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::config::is_loopback;
+use crate::names::NodeName;
+
 /// What `config example` prints. It passes `config check` once the names are yours.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
@@ -28,7 +31,7 @@ impl Side {
             Some((name, rest)) if !name.contains([':', '/']) => (name, rest),
             _ => (node, text),
         };
-        let name = super::NodeName::parse(node)?;
+        let name = NodeName::parse(node)?;
         let (host, device) = rest
             .split_once(":/")
             .map(|(host, path)| (host, format!("/{path}")))
@@ -66,7 +69,7 @@ pub enum Trust<'a> {
 
 /// Whether two sides need encryption between them.
 pub fn leaves_this_machine(near: &Side, far: &Side) -> bool {
-    [near, far].iter().any(|side| !super::is_loopback(side.address.ip()))
+    [near, far].iter().any(|side| !is_loopback(side.address.ip()))
 }
 
 /// The text of a first configuration: one group `main` with one volume `data`, async.
@@ -120,7 +123,7 @@ mod tests {
         let config = Config::parse(file, EXAMPLE).expect("the example passes its own check");
         assert!(config.warnings().is_empty());
         let group = &config.groups[0];
-        assert_eq!(group.settings, crate::config::Settings::default());
+        assert_eq!(group.settings, crate::Settings::default());
         assert_eq!(group.layout.journal_bytes, crate::limits::JOURNAL.default);
         assert_eq!(group.layout.window_bytes, crate::limits::WINDOW.default);
         assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);

@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use super::BufferSize;
-use super::keys::{self, Entry, Keyed, Takes};
+use crate::keys::{self, Entry, Keyed, Takes};
 use crate::limits;
 use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSize {
+    /// The kernel tunes it.
+    Auto,
+    Bytes(u64),
+}
 
 /// What a connection asks of its socket, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +247,9 @@ fn parse_buffers(text: &str) -> Result<BufferSize, String> {
         .map_err(|reason| format!("{reason}; or \"auto\" to let the kernel tune them"))
 }
 
-pub(crate) fn parse_congestion(text: &str) -> Result<Congestion, String> {
+/// # Errors
+/// A sentence: it is neither of our words, nor what a kernel could call one.
+pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     match text {
         "auto" => Ok(Congestion::Auto),
@@ -262,7 +270,9 @@ fn parse_bits(text: &str) -> Result<u64, String> {
     Err(format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max)))
 }
 
-pub(crate) fn parse_compression(text: &str) -> Result<Compression, String> {
+/// # Errors
+/// A sentence with the ones there are.
+pub fn parse_compression(text: &str) -> Result<Compression, String> {
     let level = |text: &str| text.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
     match (text, text.strip_prefix("zstd:")) {
         ("off", _) => Ok(Compression::Off),

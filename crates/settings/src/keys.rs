@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::suggest;
+use crate::suggest;
 
 /// When a changed value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

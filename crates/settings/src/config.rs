@@ -1,43 +1,17 @@
-//! The configuration file: one TOML text, the same on both nodes, turned into checked values.
-//!
-//! Reading goes in two steps. [`parse`] looks at the text alone, so it gives the same answer on a laptop and on either
-//! node. [`local`] then looks at what the file claims about *this* node: its devices, its state directory, its secret.
-//! Both collect every problem before they give up.
-
-mod check;
-mod clients;
-pub mod definition;
-pub mod example;
-pub mod keys;
-pub mod link;
-mod local;
-mod names;
-mod parse;
-mod problem;
-mod secret;
-pub mod settings;
-mod sheet;
-mod silent;
-pub mod suggest;
+//! The configuration as checked values: what is in it, and what follows from it without a look at anything else.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use definition::diff_definitions;
-use host::tls::{Clients, Credentials, Identity, Paths};
-pub use keys::Keyed;
-pub use link::{LinkKey, LinkSettings};
-pub use local::Proof;
-pub use local::host_name;
-pub use names::{ClusterName, GroupName, NodeName, VolumeName};
-pub use problem::{Position, Problem, Problems};
-pub use secret::{Secret, create_secret};
-pub use settings::{Key, Layout, Mode, Policy, Settings};
-pub use silent::Silent;
+use host::tls::Clients;
 
-pub(crate) use sheet::{Section, Sheet};
+use crate::group::{Layout, Settings};
+use crate::limits;
+use crate::link::LinkSettings;
+use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
+use crate::problem::{Position, Problem};
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]
@@ -55,7 +29,7 @@ pub struct Config {
     pub nodes: Vec<Node>,
     pub groups: Vec<Group>,
     /// Places of what was read, by dotted path, so that later checks can point at a line.
-    places: BTreeMap<String, Position>,
+    pub(crate) places: BTreeMap<String, Position>,
 }
 
 /// Certificates, and who is believed.
@@ -71,15 +45,8 @@ pub struct Tls {
 pub struct Link {
     /// Silence after which a peer counts as unreachable.
     pub timeout: Duration,
-    /// As the file has them; [`crate::link_overrides`] lays what was `set` on top.
+    /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
     pub settings: LinkSettings,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferSize {
-    /// The kernel tunes it.
-    Auto,
-    Bytes(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +84,7 @@ pub struct Group {
     /// Who starts as primary the first time; afterwards the stored role counts.
     pub primary: NodeName,
     pub secondary: NodeName,
-    /// As the file has them; [`crate::overrides`] lays what was `set` on top.
+    /// As the file has them; [`crate::Overrides`] lays what was `set` on top.
     pub settings: Settings,
     /// Of its stores and its window, per node.
     pub layout: Layout,
@@ -137,69 +104,6 @@ pub struct Volume {
 }
 
 impl Config {
-    /// Reads and checks a file; local facts are not looked at, see [`Config::check_local`].
-    ///
-    /// # Errors
-    /// Every problem of the file.
-    pub fn load(file: &Path) -> Result<Self, Problems> {
-        let text = parse::read_text(file)?;
-        Self::parse(file, &text)
-    }
-
-    /// Checks a text as if it came from `file`; relative paths are taken from that file's directory.
-    ///
-    /// # Errors
-    /// Every problem of the text.
-    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
-        parse::parse(file, text)
-    }
-
-    /// Which node this is: `wanted` if given, else the one named like the host (whole, or up to its first dot).
-    ///
-    /// # Errors
-    /// A sentence that lists the names there are.
-    pub fn local_node(&self, wanted: Option<&str>) -> Result<NodeName, Problems> {
-        local::local_node(self, wanted)
-    }
-
-    /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
-    /// which are among them and are not to be looked at again.
-    pub fn check_local(&self, node: &NodeName) -> (Vec<Problem>, Silent) {
-        local::check_local(self, node)
-    }
-
-    /// The same of what others could have changed while the node runs: its state directory, and its secret.
-    pub fn check_believed(&self, node: &NodeName) -> Vec<Problem> {
-        local::check_believed(self, node)
-    }
-
-    /// What is sound, and may not be what was meant: a word for whoever checks the file.
-    pub fn notes(&self) -> Vec<String> {
-        check::notes(self)
-    }
-
-    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other: those that answer
-    /// nothing are returned, and are not to be looked at again.
-    ///
-    /// # Errors
-    /// Every problem, in one list.
-    pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
-        local::check_to_serve(self, node)
-    }
-
-    /// Reads what `node` proves with who it is: its certificates, else the shared secret.
-    ///
-    /// # Errors
-    /// Sentences: missing, damaged, another node's, too short, too long, or readable by others.
-    pub fn proof(&self, node: &NodeName) -> Result<Proof, Problems> {
-        local::read_proof(self, node).map_err(|problems| Problems::new(&self.file, problems))
-    }
-
-    /// What is allowed but dangerous; `serve` says it loudly.
-    pub fn warnings(&self) -> Vec<String> {
-        check::warnings(self)
-    }
-
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == *name)
     }
@@ -219,17 +123,6 @@ impl Config {
         self.nodes.iter().filter(meets)
     }
 
-    /// Reads the certificates of `node`; `None` without `[tls]`.
-    ///
-    /// # Errors
-    /// A sentence for everything that is wrong with the files.
-    pub fn credentials(&self, node: &NodeName) -> Option<Result<Credentials, Vec<String>>> {
-        let tls = self.tls.as_ref()?;
-        let us = Identity::node(self.cluster.as_str(), node.as_str());
-        let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
-        Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, &tls.clients))
-    }
-
     /// Whether NBD clients of this address have to encrypt.
     pub fn needs_tls(&self, address: SocketAddr) -> bool {
         self.tls.is_some() && !self.insecure && !is_loopback(address.ip())
@@ -237,8 +130,8 @@ impl Config {
 
     /// What all groups of `node` may hold in memory together.
     pub fn memory_bytes(&self, node: &Node) -> u64 {
-        let needed = self.groups_of(&node.name).count() as u64 * crate::limits::MEMORY_PER_GROUP;
-        node.memory_limit_bytes.unwrap_or(crate::limits::MEMORY.default.max(needed))
+        let needed = self.groups_of(&node.name).count() as u64 * limits::MEMORY_PER_GROUP;
+        node.memory_limit_bytes.unwrap_or(limits::MEMORY.default.max(needed))
     }
 
     /// `a and b share a machine`: their volumes and directories must not meet either. Demos and tests run so.
@@ -250,7 +143,7 @@ impl Config {
     }
 
     /// A problem at a place in the file, such as `groups.db`.
-    pub(crate) fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+    pub fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         Problem { position: self.places.get(path).copied(), message: message.into() }
     }
 }
@@ -303,21 +196,6 @@ impl Volume {
 }
 
 impl NbdListen {
-    /// Reads `unix:/path` or `tcp:ADDRESS:PORT`; a relative path is taken from `base`.
-    fn parse(text: &str, base: &Path) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return parse::parse_path(path, base).map(NbdListen::Unix);
-        }
-        match text.strip_prefix("tcp:") {
-            Some(address) => parse::parse_address(address).map(NbdListen::Tcp),
-            None => Err(format!(
-                "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
-            )),
-        }
-    }
-}
-
-impl NbdListen {
     /// The address, if it is one of TCP.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -336,13 +214,24 @@ impl std::fmt::Display for NbdListen {
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
+impl FileEngine {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FileEngine::Auto => "auto",
+            FileEngine::Uring => "uring",
+            FileEngine::Pool => "pool",
+        }
+    }
+}
+
+pub(crate) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Problems, example};
 
     fn parse(text: &str) -> Result<Config, Problems> {
         Config::parse(Path::new("/etc/farshore/farshore.toml"), text)

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use host::disk::{SILENCE_TOLD, volume};
 
-use super::{Config, GroupName, NodeName};
+use crate::config::Config;
+use crate::names::{GroupName, NodeName};
 
 /// What one thread needs: a path, a buffer, a few calls.
 const STACK_BYTES: usize = 128 << 10;
@@ -23,7 +24,7 @@ pub struct Silent(BTreeMap<GroupName, PathBuf>);
 impl Silent {
     /// Asks the devices of all groups of `node`, and those that other nodes have on this machine; takes as long as the slowest answer,
     /// and [`SILENCE_TOLD`] at the most.
-    pub(super) fn find(config: &Config, node: &NodeName) -> Silent {
+    pub(crate) fn find(config: &Config, node: &NodeName) -> Silent {
         let machine = config.machine_of(node);
         let here = |other: &NodeName| config.machine_of(other) == machine;
         let devices = config.groups_of(node).flat_map(|(_, group)| {

@@ -1,5 +1,8 @@
 //! Checks on this machine: which node it is, and whether what the file says about that node is so.
 
+pub mod secret;
+pub mod silent;
+
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -8,43 +11,92 @@ use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{self, OpenError};
 use host::owned::not_ours;
-use host::tls::{Credentials, facts};
+use host::tls::{Credentials, Identity, Paths, facts};
 
-use super::{Config, NbdListen, Node, NodeName, Problem, Problems, Secret, Silent, secret, suggest};
+use crate::config::{Config, NbdListen, Node};
+use crate::names::NodeName;
+use crate::problem::{Problem, Problems};
+use crate::suggest;
+use secret::Secret;
+use silent::Silent;
 
 /// The name of this machine, as the kernel has it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-pub(super) fn local_node(config: &Config, wanted: Option<&str>) -> Result<NodeName, Problems> {
-    let names = || config.nodes.iter().map(|node| node.name.as_str());
-    let (word, called) = match wanted {
-        Some(name) => (name.to_owned(), "no node is called"),
-        None => (host_name(), "this host is no node of this file: nothing is called"),
-    };
-    let short = word.split('.').next().unwrap_or_default().to_owned();
-    let spellings = if wanted.is_some() { vec![word.clone()] } else { vec![word.to_lowercase(), short.to_lowercase()] };
-    let found = spellings.iter().find_map(|word| config.nodes.iter().find(|node| node.name.as_str() == word));
-    found.map(|node| node.name.clone()).ok_or_else(|| {
-        let hint = suggest::hint(&word, names());
-        let list = suggest::list(names());
-        Problems::one(&config.file, format!("{called} {word:?}{hint}; choose one of {list} with --node"))
-    })
-}
-
-pub(super) fn check_local(config: &Config, name: &NodeName) -> (Vec<Problem>, Silent) {
-    let silent = Silent::find(config, name);
-    (check(config, name, Devices::All, &silent), silent)
-}
-
-pub(super) fn check_to_serve(config: &Config, name: &NodeName) -> Result<Silent, Problems> {
-    let silent = Silent::find(config, name);
-    // A node that does not start for another reason tells of all there is.
-    if check(config, name, Devices::Found, &silent).is_empty() {
-        return Ok(silent);
+impl Config {
+    /// Which node this is: `wanted` if given, else the one named like the host (whole, or up to its first dot).
+    ///
+    /// # Errors
+    /// A sentence that lists the names there are.
+    pub fn local_node(&self, wanted: Option<&str>) -> Result<NodeName, Problems> {
+        let names = || self.nodes.iter().map(|node| node.name.as_str());
+        let (word, called) = match wanted {
+            Some(name) => (name.to_owned(), "no node is called"),
+            None => (host_name(), "this host is no node of this file: nothing is called"),
+        };
+        let short = word.split('.').next().unwrap_or_default().to_owned();
+        let spellings =
+            if wanted.is_some() { vec![word.clone()] } else { vec![word.to_lowercase(), short.to_lowercase()] };
+        let found = spellings.iter().find_map(|word| self.nodes.iter().find(|node| node.name.as_str() == word));
+        found.map(|node| node.name.clone()).ok_or_else(|| {
+            let hint = suggest::hint(&word, names());
+            let list = suggest::list(names());
+            Problems::one(&self.file, format!("{called} {word:?}{hint}; choose one of {list} with --node"))
+        })
     }
-    Err(Problems::new(&config.file, check(config, name, Devices::All, &silent)))
+
+    /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
+    /// which are among them and are not to be looked at again.
+    pub fn check_local(&self, node: &NodeName) -> (Vec<Problem>, Silent) {
+        let silent = Silent::find(self, node);
+        (check(self, node, Devices::All, &silent), silent)
+    }
+
+    /// The same of what others could have changed while the node runs: its state directory, and its secret. Certificates are looked at
+    /// by who takes new ones up.
+    pub fn check_believed(&self, node: &NodeName) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.node(node).into_iter().for_each(|node| check_state(self, node, &mut problems));
+        if self.tls.is_none() {
+            problems.extend(read_proof(self, node).err().unwrap_or_default());
+        }
+        problems
+    }
+
+    /// What keeps a node from starting at all. A device that cannot be used keeps its group down, and no other: those that answer
+    /// nothing are returned, and are not to be looked at again.
+    ///
+    /// # Errors
+    /// Every problem, in one list.
+    pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
+        let silent = Silent::find(self, node);
+        // A node that does not start for another reason tells of all there is.
+        if check(self, node, Devices::Found, &silent).is_empty() {
+            return Ok(silent);
+        }
+        Err(Problems::new(&self.file, check(self, node, Devices::All, &silent)))
+    }
+
+    /// Reads what `node` proves with who it is: its certificates, else the shared secret.
+    ///
+    /// # Errors
+    /// Sentences: missing, damaged, another node's, too short, too long, or readable by others.
+    pub fn proof(&self, node: &NodeName) -> Result<Proof, Problems> {
+        read_proof(self, node).map_err(|problems| Problems::new(&self.file, problems))
+    }
+
+    /// Reads the certificates of `node`; `None` without `[tls]`.
+    ///
+    /// # Errors
+    /// A sentence for everything that is wrong with the files.
+    pub fn credentials(&self, node: &NodeName) -> Option<Result<Credentials, Vec<String>>> {
+        let tls = self.tls.as_ref()?;
+        let us = Identity::node(self.cluster.as_str(), node.as_str());
+        let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
+        Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, &tls.clients))
+    }
 }
 
 /// Whose problems are told.
@@ -65,16 +117,6 @@ fn check(config: &Config, name: &NodeName, devices: Devices, silent: &Silent) ->
         check_nbd(config, node, &mut problems);
     }
     check_devices(config, name, (devices, silent), &mut problems);
-    problems
-}
-
-/// What others could have changed since the start. Certificates are looked at by who takes new ones up.
-pub(super) fn check_believed(config: &Config, name: &NodeName) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    config.node(name).into_iter().for_each(|node| check_state(config, node, &mut problems));
-    if config.tls.is_none() {
-        problems.extend(read_proof(config, name).err().unwrap_or_default());
-    }
     problems
 }
 
@@ -102,7 +144,7 @@ impl Proof {
     }
 }
 
-pub(super) fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<Problem>> {
+fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<Problem>> {
     if let Some(credentials) = config.credentials(name) {
         let told = |message: String| config.problem("tls.directory", format!("directory: {message}"));
         return credentials

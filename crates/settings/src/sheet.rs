@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Lines, Position, Problem};
-use super::suggest;
+use crate::problem::{Lines, Position, Problem};
+use crate::suggest;
 
 pub(crate) type Span = Range<usize>;
 

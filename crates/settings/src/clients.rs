@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use host::tls::Clients;
 use host::tls::clients::{Client, Grant, Holder, Scope};
 
-use super::names::check_name;
-use super::sheet::{Section, Sheet};
-use super::{Config, suggest};
-use crate::limits;
+use crate::config::Config;
+use crate::names::check_name;
+use crate::sheet::{Section, Sheet};
+use crate::{limits, suggest};
 
 const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
      { backup = [\"db/data:ro\"] }";

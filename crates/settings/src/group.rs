@@ -6,10 +6,10 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use super::keys::{self, Entry, Keyed, Takes};
-use super::sheet::parse_flag;
-use super::suggest;
+use crate::keys::{self, Entry, Keyed, Takes};
 use crate::limits::{self, Bound};
+use crate::sheet::parse_flag;
+use crate::suggest;
 use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
 
 /// # Errors
@@ -67,7 +67,7 @@ fn start_alone_text(value: StartAlone) -> String {
     }
 }
 
-pub(super) fn one_of<T: Copy>(
+pub(crate) fn one_of<T: Copy>(
     what: &str,
     text: &str,
     all: &[T],

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::Group;
+use crate::config::Group;
 use crate::limits::REGION_BYTES;
 
 /// Version of the text; it changes when the text could mean something else.
@@ -80,7 +80,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, example};
+    use crate::{Config, example};
 
     fn group(text: &str) -> Group {
         Config::parse(Path::new("/etc/farshore/farshore.toml"), text).expect("sound").groups[0].clone()

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
 
-use super::{Config, Group, NbdListen, Node, Sheet, clients, is_loopback};
-use crate::limits;
+use crate::config::{Config, Group, NbdListen, Node, is_loopback};
+use crate::sheet::Sheet;
+use crate::{clients, limits};
 use units::exact::size_text;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
@@ -28,8 +29,19 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     clients::check(config, sheet);
 }
 
-/// What is allowed but dangerous.
-pub(super) fn warnings(config: &Config) -> Vec<String> {
+impl Config {
+    /// What is allowed but dangerous; `serve` says it loudly.
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(self)
+    }
+
+    /// What is sound, and may not be what was meant: a word for whoever checks the file.
+    pub fn notes(&self) -> Vec<String> {
+        notes(self)
+    }
+}
+
+fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     let is_open = |address: &SocketAddr| !is_loopback(address.ip());
     let plain_links = config.nodes.iter().filter(|node| config.tls.is_none() && is_open(&node.address));
@@ -65,8 +77,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// What is sound, and may not be what was meant.
-pub(super) fn notes(config: &Config) -> Vec<String> {
+fn notes(config: &Config) -> Vec<String> {
     let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients != Clients::Any) else { return Vec::new() };
     let listens =
         config.nodes.iter().flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))));

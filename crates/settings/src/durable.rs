@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
@@ -20,7 +20,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// It cannot be written; the old content stands, unless only the flush of its directory failed.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let unfinished = path.with_file_name(name);
