@@ -12,7 +12,6 @@
 mod cable;
 mod daemon;
 mod failover;
-pub mod interrupt;
 mod numbers;
 mod outage;
 pub mod relay;
@@ -27,14 +26,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-
-use crate::api::{GroupState, Request};
-use interrupt::Interrupt;
 use report::Report;
 use stage::{Pair, Stage};
 use tell::Tell;
+use toolkit::interrupt::Interrupt;
 
-pub use interrupt::Interrupted;
+use crate::api::{GroupState, Request};
+
+pub use toolkit::interrupt::Interrupted;
 
 /// The paper's line: 50 ms round trip; the rate is what its authors could have bought ten years later.
 const RTT: Duration = Duration::from_millis(50);

@@ -5,44 +5,13 @@
 
 pub mod link;
 
+use toolkit::screen::{Colour, Paint, clean};
+use units::exact::{show_seconds, show_size};
+
 use crate::api::{
     ClientsStatus, GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status,
     SyncStatus,
 };
-use units::exact::{show_seconds, show_size};
-
-/// Colours, or none.
-pub struct Paint {
-    on: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Colour {
-    Good,
-    Busy,
-    Bad,
-    Head,
-}
-
-impl Paint {
-    pub fn plain() -> Self {
-        Self { on: false }
-    }
-
-    pub fn colours() -> Self {
-        Self { on: true }
-    }
-
-    pub(crate) fn with(&self, colour: Colour, text: &str) -> String {
-        let code = match colour {
-            Colour::Good => "32",
-            Colour::Busy => "33",
-            Colour::Bad => "1;31",
-            Colour::Head => "1",
-        };
-        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
 pub fn needs_attention(group: &GroupStatus) -> bool {
@@ -441,11 +410,6 @@ pub(crate) fn in_one_line(text: &str) -> String {
         Some(_) => all + "; " + line,
     };
     clean(&lines.fold(String::new(), join))
-}
-
-/// Reasons may carry what a peer sent: control characters never reach the terminal.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn plain(text: &str) -> Cell {

@@ -22,7 +22,8 @@ const ARROWS: &[(&str, May)] = &[
     ("witness", May::Only(&[])),
     ("plan", May::OfOurs(&["units"])),
     ("settings", May::OfOurs(&["engine", "host", "units"])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "units", "witness"])),
+    ("toolkit", May::OfOurs(&["engine", "host", "plan", "settings", "units"])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
     ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"])),

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use toolkit::line_test::sweep::ROUNDS;
+use toolkit::line_test::terms::Mode;
 use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 use super::planner::parse_pair;
-use crate::probe::sweep::ROUNDS;
-use crate::probe::terms::Mode;
 
 /// Whose credentials are shown: the nodes' own.
 #[derive(Clone, Debug, Args)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use host::tls::{Facts, Identity, Party, facts, warning};
 use serde::Serialize;
 use settings::{Config, Node, Tls};
+use units::exact::time_text;
 
 use super::{Exit, Failure, Outcome, print, warn};
-use crate::api::time_text;
 use crate::args::{
     CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
 };

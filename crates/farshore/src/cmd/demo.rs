@@ -22,7 +22,7 @@ pub fn run(arguments: &[String]) -> Outcome {
         Ok(Ending::Slow) => Ok(Exit::Warning.into()),
         Ok(Ending::Broken) => Ok(Exit::Failed.into()),
         Err(error) if error.is::<Interrupted>() => {
-            crate::log::last_word(&format!("farshore: {error}"));
+            crate::log::last_word("farshore: interrupted; the daemons were ended and everything temporary was removed");
             Ok(INTERRUPTED.into())
         }
         Err(error) => Err(Failure::from(error)),

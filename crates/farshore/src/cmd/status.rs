@@ -3,11 +3,12 @@
 use std::io::IsTerminal;
 
 use settings::limits::POLL_INTERVAL;
+use toolkit::screen::Paint;
 
 use super::{Exit, Outcome, print, reach};
 use crate::api::Status;
 use crate::args::StatusArgs;
-use crate::show::{self, Paint};
+use crate::show;
 
 /// Home, and erase what stands below: less flicker than erasing first.
 const REDRAW: &str = "\x1b[H\x1b[J";

@@ -111,9 +111,10 @@ fn group_status(
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
-        promotable: now
-            .promotable
-            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: api::time_text(wall.0) }),
+        promotable: now.promotable.map(|(position, wall)| api::RecoveryPoint {
+            sequence: position.seq.0,
+            time: units::exact::time_text(wall.0),
+        }),
         marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncStatus {
             full: snapshot.sync.is_some_and(|pace| pace.full),
@@ -138,7 +139,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
     api::MarkStatus {
         name: point.name.clone(),
         sequence: point.position.seq.0,
-        time: api::time_text(point.wall.0),
+        time: units::exact::time_text(point.wall.0),
         used_bytes: point.used_bytes,
         reserved_bytes: point.reserved_bytes,
         limit_bytes: point.limit_bytes,
@@ -221,7 +222,7 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
-            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
+            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: units::exact::time_text(wall.0) }),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use toolkit::interrupt::Interrupt;
 
-use super::interrupt::Interrupt;
 use super::stage::GROUP;
 use crate::api::client::Client;
 use crate::api::{ErrorCode, GroupState, GroupStatus, LinkState, Reply, Request};

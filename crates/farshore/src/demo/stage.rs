@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use host::tls::Identity;
+use toolkit::interrupt::Interrupt;
 use witness::{Recorder, RunId};
 
 use super::Options;
 use super::cable::{Cable, End, Ends};
 use super::daemon::Daemon;
-use super::interrupt::Interrupt;
 use crate::certs::{Holder, Registry, Validity};
 
 /// The one group, and its volumes `v1` to `v5`: the paper had five.

@@ -1,10 +1,10 @@
 //! The links as text for eyes: one line in `status`, all of it in `link show`, a table in `link history`.
 
-use super::{Paint, Table, clean, in_one_line, plain, titled};
-use crate::api::{
-    BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text,
-};
-use units::exact::{show_rate, show_seconds, show_size};
+use toolkit::screen::{Paint, clean};
+use units::exact::{show_rate, show_seconds, show_size, time_text};
+
+use super::{Table, in_one_line, plain, titled};
+use crate::api::{BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus};
 
 /// One line per link for `status`, and what needs an eye.
 pub fn lines(links: &[LinkReport], paint: &Paint) -> String {

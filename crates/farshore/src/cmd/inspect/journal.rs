@@ -12,8 +12,8 @@ use engine::{GroupId, Seq, SessionId};
 use serde_json::{Value, json};
 
 use super::{Report, push_some, superblock_beside};
-use crate::api::time_text;
 use units::exact::show_size;
+use units::exact::time_text;
 
 /// One batch as it was found.
 struct Batch {

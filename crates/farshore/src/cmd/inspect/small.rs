@@ -5,9 +5,9 @@ use std::path::Path;
 use host::link::history;
 use serde_json::json;
 use settings::{GroupOverrides, LinkOverrides};
+use units::exact::time_text;
 
 use super::Report;
-use crate::api::time_text;
 use crate::daemon::seals;
 
 pub(super) fn fingerprints(bytes: &[u8]) -> Report {

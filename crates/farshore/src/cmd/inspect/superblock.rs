@@ -7,8 +7,8 @@ use engine::superblock::{self, KIND, RollbackPoint, Superblock};
 use serde_json::{Value, json};
 
 use super::{Report, cell};
-use crate::api::time_text;
 use units::exact::show_size;
+use units::exact::time_text;
 
 /// The superblock that counts.
 pub(super) fn counting(bytes: &[u8]) -> Option<Superblock> {

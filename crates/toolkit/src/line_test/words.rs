@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::Half;
 use super::terms::Terms;
-use crate::show::clean;
+use crate::screen::clean;
 
 /// Longest word of one who asks: the most sizes that a distribution may have take half of it.
 pub const ASKED_BYTES_MAX: usize = 256 << 10;

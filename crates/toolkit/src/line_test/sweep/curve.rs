@@ -5,9 +5,9 @@ use serde_json::{Value as Json, json};
 use units::quantities::show_share;
 
 use super::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, SWEEP_SCHEMA};
-use crate::probe::client::Outcome;
-use crate::probe::report::{self, Story, rate, size, us};
-use crate::probe::terms::Sockets;
+use crate::line_test::client::Outcome;
+use crate::line_test::report::{self, Story, rate, size, us};
+use crate::line_test::terms::Sockets;
 
 /// Sizes in a row that have to bring nothing.
 const FLAT_IN_A_ROW: usize = 2;

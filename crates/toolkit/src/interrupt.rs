@@ -1,10 +1,10 @@
 //! Ctrl-C and its kin, seen at every wait, so that everything started is ended the ordinary way.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a wait may overlook a signal.
@@ -12,19 +12,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The user asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the daemons were ended and everything temporary was removed")]
+#[error("interrupted")]
 pub struct Interrupted;
 
 /// Whether someone asked to stop. Clones see the same.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
+fn untaken(error: io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("signals cannot be taken, so nothing could be cleaned up after Ctrl-C: {error}"),
+    )
+}
+
 impl Interrupt {
     /// Listen for SIGINT, SIGTERM and SIGHUP from now on.
     ///
     /// # Errors
     /// The signals cannot be taken.
-    pub fn listen() -> Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let flag = asked.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -33,8 +40,8 @@ impl Interrupt {
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
                 .map(signal)
                 .into_iter()
-                .collect::<std::io::Result<Vec<_>>>()
-                .context("signals cannot be taken, so nothing could be cleaned up after Ctrl-C")?
+                .collect::<io::Result<Vec<_>>>()
+                .map_err(untaken)?
         };
         let listen = async move {
             let [interrupt, terminate, hangup] = &mut signals[..] else { unreachable!("three signals") };

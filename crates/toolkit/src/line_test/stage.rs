@@ -350,7 +350,7 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::wire::tests::beside_a_silent_peer;
+    use crate::line_test::wire::tests::beside_a_silent_peer;
 
     #[test]
     fn nothing_goes_on_when_a_test_is_given_up() {

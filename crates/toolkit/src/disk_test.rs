@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use host::buffers::Buffer;
 use host::disk::{Completion, DiskError, DiskOp, EngineKind, File, FileEngine, Inline, Part};
 
-use crate::demo::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::within::broke_down;
 use units::exact::show_seconds;
 

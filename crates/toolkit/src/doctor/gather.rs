@@ -1,6 +1,7 @@
 //! The only part that looks: files below /proc and /sys, questions to the kernel, the peer and the daemon. Every wait is
 //! bounded by the patience given; what cannot be read is left out, and the checks say "unknown".
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +12,12 @@ use host::disk::{EngineKind, FileEngine, file_system_of};
 use host::net;
 use host::tls::facts::now;
 use settings::{Config, Keyed, LinkKey, NodeName, host_name};
+use units::exact::time_text;
 
-use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space, Tcp};
-use crate::api::{BufferStatus, GroupStatus, LinkRecord, LinkReport, SocketStatus, Status, time_text};
-use crate::demo::interrupt::Interrupt;
+use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space};
 use crate::disk_test::scratch::{Scratch, ScratchOptions};
 use crate::disk_test::{self, Plan, UNIT_BYTES};
+use crate::interrupt::Interrupt;
 use crate::within::within;
 
 /// Flushes are measured for so long, in a file of this size.
@@ -46,8 +47,7 @@ const SYSCTLS: [&str; 15] = [
 #[derive(Default)]
 pub struct Around {
     pub config: Option<(Config, NodeName)>,
-    pub status: Option<Status>,
-    pub history: Vec<LinkRecord>,
+    pub daemon: Option<Daemon>,
     /// A node's name, or HOST:PORT, and where it is if that needs no look-up.
     pub peer: Option<(String, Option<SocketAddr>)>,
     pub state: Option<PathBuf>,
@@ -57,11 +57,32 @@ pub struct Around {
     pub patience: Duration,
 }
 
+/// What the daemon that runs tells.
+pub struct Daemon {
+    pub node: String,
+    pub version: String,
+    pub certificate_until: Option<String>,
+    /// What its groups hold together.
+    pub memory_bytes: u64,
+    pub queues: Vec<Queue>,
+    /// The link to the peer, if there is one.
+    pub link: Option<LiveLink>,
+}
+
+pub struct LiveLink {
+    /// Where the peer is, while it is connected.
+    pub address: Option<SocketAddr>,
+    /// Each key, as it holds.
+    pub settings: BTreeMap<String, String>,
+    pub facts: Link,
+}
+
 /// Measures. `say` is told what is being done.
 pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Facts {
-    let link = around.link();
+    let daemon = around.daemon.as_ref();
+    let link = daemon.and_then(|daemon| daemon.link.as_ref());
     let (peer, interface) = way_to_peer(around, link, say);
-    let node = around.status.as_ref().map(|status| status.node.clone());
+    let node = daemon.map(|daemon| daemon.node.clone());
     let node = node.or(around.config.as_ref().map(|(_, node)| node.to_string()));
     let (warnings, until) = certificates(around);
     let mut remarks = around.remarks.clone();
@@ -79,14 +100,14 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
         node,
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         farshore: env!("CARGO_PKG_VERSION").to_owned(),
-        daemon: around.status.as_ref().map(|status| status.version.clone()),
+        daemon: daemon.map(|daemon| daemon.version.clone()),
         taken: time_text(u64::try_from(now()).unwrap_or(0).saturating_mul(1_000_000_000)),
         remarks,
         peer,
         interface,
         sysctls: SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name)?))).collect(),
         settings: settings(around, link),
-        link: link.map(|link| link_facts(link, &around.history)),
+        link: link.map(|link| link.facts.clone()),
         link_timeout_s: around.config.as_ref().map(|(config, _)| config.link.timeout.as_secs_f64()),
         clock: net::clock()
             .map(|clock| Clock { synchronised: clock.synchronised, maximum_error_s: clock.maximum_error_s }),
@@ -96,20 +117,7 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
         io_uring_refused: io_uring_refused(),
         space: around.state.as_ref().and_then(|state| space(state, around.config.as_ref())),
         memory: memory(around),
-        queues: around.status.as_ref().map(queues).unwrap_or_default(),
-    }
-}
-
-impl Around {
-    /// The daemon's link to the peer.
-    fn link(&self) -> Option<&LinkReport> {
-        let (name, address) = self.peer.as_ref()?;
-        let links = &self.status.as_ref()?.links;
-        let is_there = |link: &&LinkReport| {
-            let there = link.address.as_ref().and_then(|text| text.parse::<SocketAddr>().ok());
-            link.node == *name || there.zip(*address).is_some_and(|(there, wanted)| there == wanted)
-        };
-        links.iter().find(is_there)
+        queues: daemon.map(|daemon| daemon.queues.clone()).unwrap_or_default(),
     }
 }
 
@@ -118,12 +126,12 @@ fn sysctl(name: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn way_to_peer(around: &Around, link: Option<&LinkReport>, say: &dyn Fn(&str)) -> (Option<Peer>, Option<Interface>) {
+fn way_to_peer(around: &Around, link: Option<&LiveLink>, say: &dyn Fn(&str)) -> (Option<Peer>, Option<Interface>) {
     let Some((name, known)) = &around.peer else {
         return (None, interface_to(NOBODY));
     };
     // A connected link has the address that works, whatever the configuration says.
-    let linked = link.and_then(|link| link.address.as_ref()?.parse::<SocketAddr>().ok());
+    let linked = link.and_then(|link| link.address);
     let mut peer = Peer { name: name.clone(), ..Peer::default() };
     say(&format!("looking for {name}"));
     let address = match linked.or(*known).map_or_else(|| resolve(name, around.patience), Ok) {
@@ -134,7 +142,7 @@ fn way_to_peer(around: &Around, link: Option<&LinkReport>, say: &dyn Fn(&str)) -
         }
     };
     peer.address = Some(address.to_string());
-    if link.is_none_or(|link| link.tcp.is_none()) {
+    if link.is_none_or(|link| link.facts.tcp.is_none()) {
         say(&format!("asking {address}"));
         match net::shake_hands(address, around.patience) {
             Ok(found) => peer.handshake = Some(handshake(&found)),
@@ -257,55 +265,19 @@ fn bonds(name: &str) -> Vec<Bond> {
 }
 
 /// As they hold: what the daemon says, else what the file says.
-fn settings(around: &Around, link: Option<&LinkReport>) -> std::collections::BTreeMap<String, String> {
+fn settings(around: &Around, link: Option<&LiveLink>) -> BTreeMap<String, String> {
     let configured = || {
         let (config, _) = around.config.as_ref()?;
         let text = |key: LinkKey| (key.as_str().to_owned(), config.link.settings.text(key));
         Some(LinkKey::all().map(text).collect())
     };
-    let live = link.map(|link| link.settings.iter().map(|(key, found)| (key.clone(), found.value.clone())).collect());
-    live.or_else(configured).unwrap_or_default()
-}
-
-fn link_facts(link: &LinkReport, history: &[LinkRecord]) -> Link {
-    let best = history.iter().map(|record| record.sent_bytes_per_s_max).max();
-    Link {
-        state: link.link.to_string(),
-        reason: link.link_reason.clone(),
-        warnings: link.warnings.clone(),
-        verdict: link.verdict.clone(),
-        limit: link.limit.as_ref().map(ToString::to_string),
-        tcp: link.tcp.map(|tcp| Tcp {
-            rtt_s: tcp.rtt_ms / 1000.0,
-            rtt_min_s: tcp.rtt_min_ms / 1000.0,
-            rto_s: tcp.rto_ms / 1000.0,
-            path_mtu: u32::try_from(tcp.path_mtu_bytes).unwrap_or(0),
-            segment_bytes: u32::try_from(tcp.segment_bytes).unwrap_or(0),
-            retransmitted_share: tcp.retransmitted_share,
-            sent_bytes: tcp.sent_bytes,
-        }),
-        send_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.send_buffer)),
-        receive_buffer_bytes: link.socket.as_ref().and_then(|socket| fixed(&socket.receive_buffer)),
-        rto_max_s: link.socket.as_ref().and_then(rto_max_s),
-        congestion: link.socket.as_ref().map(|socket| socket.congestion.clone()).filter(|name| !name.is_empty()),
-        best_bytes_per_s: best.map(|bytes| bytes as f64),
-    }
-}
-
-fn rto_max_s(socket: &SocketStatus) -> Option<f64> {
-    let option = socket.options.iter().find(|option| option.option == "TCP_RTO_MAX_MS")?;
-    option.granted.map(|ms| ms as f64 / 1000.0)
-}
-
-/// What was granted of a size that was asked for: the kernel counts twice that.
-fn fixed(buffer: &BufferStatus) -> Option<u64> {
-    buffer.requested_bytes.map(|_| buffer.granted_when_connected_bytes / 2)
+    link.map(|link| link.settings.clone()).or_else(configured).unwrap_or_default()
 }
 
 /// What is wrong with them, and until when this node's is valid.
 fn certificates(around: &Around) -> (Vec<String>, Option<String>) {
     let credentials = around.config.as_ref().and_then(|(config, node)| config.credentials(node));
-    let until = around.status.as_ref().and_then(|status| Some(status.tls.as_ref()?.certificate_until.clone()));
+    let until = around.daemon.as_ref().and_then(|daemon| daemon.certificate_until.clone());
     match credentials {
         Some(Ok(found)) => {
             let seconds = u64::try_from(found.own.not_after).unwrap_or(0);
@@ -388,8 +360,8 @@ fn memory(around: &Around) -> Option<Memory> {
     let (config, name) = around.config.as_ref()?;
     let node = config.node(name)?;
     let live = |group: &str| {
-        let groups = around.status.as_ref().map(|status| status.groups.as_slice()).unwrap_or_default();
-        groups.iter().find(|found| found.name == group).map(|found| found.queue.limit_bytes)
+        let queues = around.daemon.as_ref().map(|daemon| daemon.queues.as_slice()).unwrap_or_default();
+        queues.iter().find(|found| found.group == group).map(|found| found.limit_bytes)
     };
     let (mut groups, mut wanted_bytes) = (0, 0_u64);
     for (_, group) in config.groups_of(name) {
@@ -408,20 +380,8 @@ fn memory(around: &Around) -> Option<Memory> {
         groups,
         wanted_bytes: wanted_bytes.min(limit_bytes),
         limit_bytes,
-        held_bytes: around.status.as_ref().and_then(|status| status.shared).map_or(0, |shared| shared.memory_bytes),
+        held_bytes: around.daemon.as_ref().map_or(0, |daemon| daemon.memory_bytes),
         available_bytes: bytes("MemAvailable:")?,
         total_bytes: bytes("MemTotal:")?,
     })
-}
-
-fn queues(status: &Status) -> Vec<Queue> {
-    let queue = |group: &GroupStatus| Queue {
-        group: group.name.clone(),
-        bytes_hwm: group.queue.bytes_hwm,
-        limit_bytes: group.queue.limit_bytes,
-        items_hwm: group.queue.items_hwm,
-        limit_items: group.queue.limit_items,
-        blocked_ms: group.queue.blocked_ms,
-    };
-    status.groups.iter().map(queue).collect()
 }

@@ -318,7 +318,7 @@ pub fn content(compressible_share: f64) -> (Buf, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::wire::tests::beside_a_silent_peer;
+    use crate::line_test::wire::tests::beside_a_silent_peer;
 
     #[test]
     fn a_flush_is_handed_over_when_the_kernel_has_all_of_it() {

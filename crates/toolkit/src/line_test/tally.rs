@@ -8,7 +8,7 @@ use host::link::{BufferReport, SocketReport};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use crate::show::clean;
+use crate::screen::clean;
 
 /// Values above count as this: 51 days in microseconds, or 4 TiB.
 const VALUE_MAX: u64 = 1 << 42;

@@ -3,7 +3,7 @@
 use plan::picture::{COLOURS, Chart, Line, Scale};
 
 use super::{Curve, Point, Setting};
-use crate::probe::report::us;
+use crate::line_test::report::us;
 
 const SIZES: (Scale, &str) = (Scale::DoublingBytes, "socket buffer requested, on all four sockets");
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ends::Row;
 use super::facts::{Facts, Way};
 use super::{Check, Verdict};
-use crate::show::{Colour, Paint, clean};
+use crate::screen::{Colour, Paint, clean};
 
 /// The schema of what `doctor --json` prints, and of what `--beside` reads.
 pub const DOCTOR_SCHEMA: &str = "farshore-doctor/1";

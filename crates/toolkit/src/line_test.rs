@@ -85,12 +85,3 @@ impl Trouble {
         Trouble::Failed(sentence.into())
     }
 }
-
-impl From<Trouble> for crate::cmd::Failure {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Usage(message) => Self::usage(message),
-            other => Self { exit: crate::cmd::Exit::Failed, message: other.sentence() },
-        }
-    }
-}

@@ -559,8 +559,8 @@ fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::tally::Waits;
-    use crate::probe::terms::Mode;
+    use crate::line_test::tally::Waits;
+    use crate::line_test::terms::Mode;
 
     #[test]
     fn what_was_asked_for_and_what_found_no_room_come_before_the_disk_and_the_network() {
