@@ -121,9 +121,6 @@ pub enum Command {
     /// Measure this machine's disks
     #[command(subcommand)]
     Disk(checks::DiskCommand),
-    /// Run two daemons on this machine and show what they do
-    #[command(after_help = "Example:\n  farshore demo --json")]
-    Demo(ForwardedArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -535,14 +532,6 @@ pub struct InspectArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments that the command reads itself.
-#[derive(Debug, ClapArgs)]
-#[command(disable_help_flag = true)]
-pub struct ForwardedArgs {
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<String>,
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ mod accept_device;
 mod calc;
 mod cert;
 mod config;
-mod demo;
 mod demote;
 mod disk;
 mod doctor;
@@ -26,8 +25,6 @@ mod set;
 mod status;
 mod sync;
 mod wait;
-
-pub use wait::explained;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -154,7 +151,6 @@ fn run(command: Command) -> Outcome {
         Command::Plan(args) => plan::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
-        Command::Demo(args) => demo::run(&args.rest),
     }
 }
 

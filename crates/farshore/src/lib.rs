@@ -10,6 +10,5 @@ pub mod args;
 pub mod certs;
 pub mod cmd;
 pub mod daemon;
-pub mod demo;
 mod log;
 pub mod show;

@@ -23,7 +23,8 @@ const ARROWS: &[(&str, May)] = &[
     ("plan", May::OfOurs(&["units"])),
     ("settings", May::OfOurs(&["engine", "host", "units"])),
     ("toolkit", May::OfOurs(&["engine", "host", "plan", "settings", "units"])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units", "witness"])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units"])),
+    ("demo", May::OfOurs(&["host", "toolkit", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
     ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"])),

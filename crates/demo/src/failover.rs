@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use host::nbd::{Address, Ask, Client};
-use serde::Serialize;
+use serde_json::json;
+use units::exact::show_size;
 use witness::{Image, Verdict, VolumeId};
 
-use super::RATE_BITS;
-use super::stage::{GROUP, Pair, SYNC_PATIENCE, Stage, VOLUMES, volume_name};
-use super::tell::Tell;
-use super::writers::{Plan, Writers};
-use crate::api::{GroupState, Request};
-use units::exact::show_size;
+use crate::control::state;
+use crate::report::{Failover, Mode};
+use crate::stage::{Pair, Stage};
+use crate::tell::Tell;
+use crate::terms::{GROUP, RATE_BITS, SYNC_PATIENCE, VOLUMES, volume_name};
+use crate::writers::{Plan, Writers};
 
 /// What an asynchronous primary must still owe its secondary when it is killed.
 const OWED_BYTES_MIN: u64 = 1 << 20;
@@ -26,52 +27,10 @@ const OWED_PATIENCE: Duration = Duration::from_secs(10);
 const PROMOTE_PATIENCE: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    Sync,
-    Async,
-}
-
-impl Mode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Sync => "sync",
-            Mode::Async => "async",
-        }
-    }
-}
-
-/// What a failover came to.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failover {
-    pub mode: Mode,
-    /// From the kill to the first byte read from the promoted secondary's export.
-    pub recovery_s: f64,
-    /// Acknowledged writes that are not on the far volumes.
-    pub lost_writes: u64,
-    pub lost_bytes: u64,
-    /// Acknowledged in this pair's whole life.
-    pub acknowledged_writes: u64,
-    /// The far volumes are a prefix of the write order over all of them.
-    pub verified: bool,
-    /// What `status` said was unconfirmed just before the kill.
-    pub unconfirmed_bytes: u64,
-    /// The first thing that is wrong, when not verified.
-    pub violation: Option<String>,
-}
-
-impl Failover {
-    /// Whether it ended as the mode promises.
-    pub fn as_promised(&self) -> bool {
-        self.verified && (self.mode == Mode::Async) == (self.lost_writes > 0)
-    }
-}
-
 pub fn play(pair: Pair, stage: &Stage, tell: &Tell, mode: Mode) -> Result<Failover> {
     tell.act(&format!("the primary is killed, {}", mode.name()));
-    pair.near.set(&[("mode", mode.name())])?;
-    pair.near.wait_for(GroupState::Replicating, SYNC_PATIENCE, |_| {})?;
+    pair.near.set("mode", mode.name())?;
+    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |_| {})?;
     let plan = match mode {
         Mode::Sync => Plan::closed(SYNC_WRITE_BYTES),
         Mode::Async => Plan::open(ASYNC_WRITE_BYTES, ASYNC_BYTES_PER_S),
@@ -85,7 +44,7 @@ pub fn play(pair: Pair, stage: &Stage, tell: &Tell, mode: Mode) -> Result<Failov
     let killed = Instant::now();
     near.kill()?;
     tell.step("promoting the secondary");
-    far.ask_until_done(&Request::Promote { group: GROUP.into(), force: true }, PROMOTE_PATIENCE)?;
+    far.ask_until_done(&json!({ "request": "promote", "group": GROUP, "force": true }), PROMOTE_PATIENCE)?;
     read_first_byte(&far_nbd, stage)?;
     let recovery = killed.elapsed();
     let outcome = writers.abandon()?;

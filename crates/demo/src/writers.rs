@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::terms::{GROUP, VOLUME_BYTES, VOLUMES, volume_name};
 use anyhow::{Context, Result, anyhow, bail};
 use host::nbd::{Address, Ask, Client};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 use witness::{Recorder, Ticket, VolumeId, WriterId};
-
-use super::stage::{GROUP, VOLUME_BYTES, VOLUMES, volume_name};
 
 /// Writes in flight per paced writer; reached only when the export stands still for long.
 const DEPTH_MAX: usize = 256;

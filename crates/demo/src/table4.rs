@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use serde_json::json;
 
-use super::RATE_BITS;
-use super::failover::Mode;
-use super::numbers::{Sorted, millis};
-use super::stage::{GROUP, Pair, SYNC_PATIENCE};
-use super::tell::Tell;
-use super::writers::{Plan, Writers};
-use crate::api::{GroupState, Request};
+use crate::control::state;
+use crate::numbers::{Sorted, millis};
+use crate::report::{Cell, Mode};
+use crate::stage::Pair;
+use crate::tell::Tell;
+use crate::terms::{GROUP, RATE_BITS, SYNC_PATIENCE};
+use crate::writers::{Plan, Writers};
 
 /// Size of a write in bytes, and the paper's response in sync and in async, milliseconds.
 const PAPER: [(u32, f64, f64); 3] = [(8 << 10, 60.0, 10.0), (32 << 10, 66.0, 18.0), (64 << 10, 124.0, 25.0)];
@@ -44,37 +45,20 @@ impl Disk {
     }
 }
 
-/// One cell of the table. Times are milliseconds.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cell {
-    pub size_bytes: u32,
-    pub mode: Mode,
-    pub disk: &'static str,
-    /// Median response.
-    pub response_ms: f64,
-    pub response_p99_ms: f64,
-    pub paper_ms: f64,
-    /// Median response of the same write in `logging`.
-    pub local_ms: f64,
-    /// Round trip of the bare line.
-    pub rtt_ms: f64,
-    pub writes: usize,
-}
-
 pub fn play(pair: &Pair, tell: &Tell, disk: Disk, rtt: Duration) -> Result<Vec<Cell>> {
     tell.act(&format!("TABLE 4, {} disk", disk.name()));
     let mut local = Vec::new();
     tell.step("the local disk alone");
-    pair.near.ask(&Request::Logging { group: GROUP.into() })?;
-    pair.near.wait_for(GroupState::Logging, SYNC_PATIENCE, |_| {})?;
+    pair.near.ask(&json!({ "request": "logging", "group": GROUP }))?;
+    pair.near.wait_for(state::LOGGING, SYNC_PATIENCE, |_| {})?;
     for (size, _, _) in PAPER {
         local.push((local_write(pair, size, true)?, local_write(pair, size, false)?));
     }
-    pair.near.ask(&Request::Sync { group: GROUP.into(), full: false })?;
+    pair.near.ask(&json!({ "request": "sync", "group": GROUP, "full": false }))?;
     let mut cells = Vec::new();
     for mode in [Mode::Sync, Mode::Async] {
-        pair.near.set(&[("mode", mode.name())])?;
-        pair.near.wait_for(GroupState::Replicating, SYNC_PATIENCE, |_| {})?;
+        pair.near.set("mode", mode.name())?;
+        pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |_| {})?;
         for ((size, paper_sync, paper_async), (durable, complete)) in PAPER.into_iter().zip(&local) {
             tell.step(&format!("{} writes of {} KiB", mode.name(), size >> 10));
             let (plan, paper_ms, local) = match mode {
@@ -112,7 +96,7 @@ fn measure(pair: &Pair, plan: Plan) -> Result<Sorted> {
     let outcome = writers.stop()?;
     let status = pair.near.status()?;
     // A group that fell out of its promise would measure something else.
-    let now = crate::cmd::explained(&status);
-    ensure!(status.state == GroupState::Replicating, "the group left `replicating` while it was measured: it {now}");
+    let now = status.explained();
+    ensure!(status.state == state::REPLICATING, "the group left `replicating` while it was measured: it {now}");
     Ok(Sorted::new(outcome.samples.iter().map(|sample| sample.took).collect()))
 }

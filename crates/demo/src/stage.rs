@@ -1,48 +1,33 @@
 //! The stage: a temporary directory, the cable, and pairs of daemons with new volumes, one pair after the other.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
-use host::tls::Identity;
+use anyhow::{Context, Result, ensure};
 use toolkit::interrupt::Interrupt;
 use witness::{Recorder, RunId};
 
-use super::Options;
-use super::cable::{Cable, End, Ends};
-use super::daemon::Daemon;
-use crate::certs::{Holder, Registry, Validity};
-
-/// The one group, and its volumes `v1` to `v5`: the paper had five.
-pub const GROUP: &str = "demo";
-pub const VOLUMES: u32 = 5;
-/// More than anything writes in one act, so that no dirty region is counted twice.
-pub const VOLUME_BYTES: u64 = 64 << 20;
-/// The queue of AVS, in bytes and in the configuration.
-pub const QUEUE_BYTES: u64 = 8 << 20;
-/// How long the daemons may take to find each other.
-pub const LINK_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a sync may take.
-pub const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+use crate::cable::{Cable, End, Ends};
+use crate::daemon::Daemon;
+use crate::terms::{GROUP, QUEUE_BYTES, VOLUME_BYTES, VOLUMES, volume_name};
 
 const CLUSTER: &str = "demo";
 /// The daemons' names. The one with the smaller name dials.
 const NEAR: &str = "alpha";
 const FAR: &str = "beta";
 
-pub fn volume_name(volume: u32) -> String {
-    format!("v{}", volume + 1)
-}
-
 pub struct Stage {
     dir: PathBuf,
     pub cable: Cable,
     pub interrupt: Interrupt,
-    program: PathBuf,
+    /// The product, and this program, which measures inside the WAN.
+    product: PathBuf,
+    itself: PathBuf,
     pairs: u16,
 }
 
@@ -66,16 +51,18 @@ impl Pair {
 impl Stage {
     /// # Errors
     /// There is no cable, or no room for a temporary directory.
-    pub fn set(options: &Options, interrupt: Interrupt) -> Result<Self> {
-        let cable = Cable::find(options.relay)?;
-        let program = std::env::current_exe().context("the path of this program is unknown")?;
-        let parent = options.dir.clone().unwrap_or_else(default_parent);
+    pub fn set(relay: bool, parent: Option<&Path>, interrupt: Interrupt) -> Result<Self> {
+        let cable = Cable::find(relay)?;
+        let itself = std::env::current_exe().context("the path of this program is unknown")?;
+        let product = itself.with_file_name("farshore");
+        ensure!(product.is_file(), "{} is not there; run `cargo xtask demo`, which builds it", product.display());
+        let parent = parent.map_or_else(default_parent, Path::to_owned);
         let dir = parent.join(format!("farshore-demo-{}", std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);
         made.with_context(|| format!("the temporary directory {} cannot be made; choose with --dir", dir.display()))?;
-        let stage = Self { dir, cable, interrupt, program, pairs: 0 };
+        let stage = Self { dir, cable, interrupt, product, itself, pairs: 0 };
         fs::create_dir(stage.logs())?;
-        stage.make_certificates().map_err(|error| anyhow!(error))?;
+        stage.make_certificates()?;
         Ok(stage)
     }
 
@@ -89,12 +76,15 @@ impl Stage {
     }
 
     /// As two nodes on two machines have them.
-    fn make_certificates(&self) -> Result<(), String> {
-        let registry = Registry::new(&self.certificates());
-        registry.make_authority(CLUSTER, Validity::days(1))?;
-        for node in [NEAR, FAR] {
-            let holder = Holder { identity: Identity::node(CLUSTER, node), hosts: vec![node.to_owned()] };
-            registry.issue(&holder, Validity::days(1), false)?;
+    fn make_certificates(&self) -> Result<()> {
+        let anywhere = [7337, 7338].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let config = self.dir.join("certificates.toml");
+        fs::write(&config, config_text(&self.dir, &self.certificates(), anywhere, None))?;
+        for words in [&["init"][..], &["node", NEAR], &["node", FAR]] {
+            let mut command = Command::new(&self.product);
+            let output = command.arg("cert").args(words).args(["--days", "1", "--config"]).arg(&config).output()?;
+            let why = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "certificates cannot be made: {}", why.trim());
         }
         Ok(())
     }
@@ -102,7 +92,7 @@ impl Stage {
     /// # Errors
     /// Nothing answers at the other end.
     pub fn measure_rtt(&self) -> Result<Duration> {
-        self.cable.rtt(&self.program)
+        self.cable.rtt(&self.itself)
     }
 
     /// New volumes, new state, two daemons. They may not replicate yet when this returns.
@@ -138,7 +128,7 @@ impl Stage {
         let far_address = if end == End::Near { ends.far_from_near } else { ends.far };
         let config = dir.join(format!("{node}.toml"));
         fs::write(&config, config_text(dir, &self.certificates(), [ends.near, far_address], latency))?;
-        let mut command = self.cable.command(end, &self.program);
+        let mut command = self.cable.command(end, &self.product);
         command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
         let pair = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let log = self.logs().join(format!("{pair}-{node}.log"));

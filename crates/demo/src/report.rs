@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::failover::{Failover, Mode};
-use super::outage::{Cut, GAP_MAX_MS};
-use super::stage::{QUEUE_BYTES, Stage, VOLUME_BYTES, VOLUMES};
-use super::table4::Cell;
-use super::{Ending, RATE_BITS};
+use crate::stage::Stage;
+use crate::terms::{QUEUE_BYTES, RATE_BITS, VOLUME_BYTES, VOLUMES};
+
+/// The longest an asynchronous writer may wait, whatever happens to the cable.
+pub const GAP_MAX_MS: f64 = 1_000.0;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -89,6 +89,94 @@ impl Report {
             (true, true) => Ending::AsPromised,
         }
     }
+}
+
+/// How the demo ended, when it came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything held that the demo is there to show.
+    AsPromised,
+    /// It held, but slower than promised.
+    Slow,
+    /// A promise was broken; the output says which.
+    Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Sync,
+    Async,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Async => "async",
+        }
+    }
+}
+
+/// What a failover came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failover {
+    pub mode: Mode,
+    /// From the kill to the first byte read from the promoted secondary's export.
+    pub recovery_s: f64,
+    /// Acknowledged writes that are not on the far volumes.
+    pub lost_writes: u64,
+    pub lost_bytes: u64,
+    /// Acknowledged in this pair's whole life.
+    pub acknowledged_writes: u64,
+    /// The far volumes are a prefix of the write order over all of them.
+    pub verified: bool,
+    /// What `status` said was unconfirmed just before the kill.
+    pub unconfirmed_bytes: u64,
+    /// The first thing that is wrong, when not verified.
+    pub violation: Option<String>,
+}
+
+impl Failover {
+    /// Whether it ended as the mode promises.
+    pub fn as_promised(&self) -> bool {
+        self.verified && (self.mode == Mode::Async) == (self.lost_writes > 0)
+    }
+}
+
+/// What the outage cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cut {
+    pub outage_s: f64,
+    /// Acknowledged while the cable was out.
+    pub bytes_written: u64,
+    pub bytes_resynced: u64,
+    /// From the cable's return to `replicating`.
+    pub resync_s: f64,
+    /// Longest response of a write issued or waiting between the cut and the end of the resync.
+    pub longest_write_ms: f64,
+    pub longest_write_cut_ms: f64,
+    pub longest_write_resync_ms: f64,
+    /// The writers' usual times, before the cut.
+    pub before_p50_ms: f64,
+    pub before_p999_ms: f64,
+}
+
+/// One cell of the table. Times are milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    pub size_bytes: u32,
+    pub mode: Mode,
+    pub disk: &'static str,
+    /// Median response.
+    pub response_ms: f64,
+    pub response_p99_ms: f64,
+    pub paper_ms: f64,
+    /// Median response of the same write in `logging`.
+    pub local_ms: f64,
+    /// Round trip of the bare line.
+    pub rtt_ms: f64,
+    pub writes: usize,
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@
 //! primary and promotes the secondary ([`failover`]), and a judge that shares no code with the daemons reads the far
 //! volumes. The last act repeats the second and the fourth on a slow disk and in `sync`.
 //!
-//! Nothing here is measured from inside the daemons: what is printed is what a client of the export saw, what `status`
+//! The product is a program here, met as by anybody: its commands, its control socket ([`control`]), its exports. Nothing
+//! is measured from inside the daemons: what is printed is what a client of the export saw, what `status`
 //! said, or what the far volumes hold.
 
 mod cable;
+mod control;
 mod daemon;
 mod failover;
 mod numbers;
@@ -19,6 +21,7 @@ mod report;
 mod stage;
 mod table4;
 mod tell;
+mod terms;
 mod writers;
 
 use std::path::PathBuf;
@@ -26,27 +29,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
+use serde_json::json;
+
+use control::state;
 use report::Report;
 use stage::{Pair, Stage};
 use tell::Tell;
+
+pub use report::Ending;
+use report::Mode;
+use terms::{GROUP, LINK_PATIENCE, MODEL_LATENCY, SYNC_PATIENCE, VOLUME_BYTES, VOLUMES};
 use toolkit::interrupt::Interrupt;
-
-use crate::api::{GroupState, Request};
-
 pub use toolkit::interrupt::Interrupted;
 
-/// The paper's line: 50 ms round trip; the rate is what its authors could have bought ten years later.
-const RTT: Duration = Duration::from_millis(50);
-const RATE_BITS: u64 = 100_000_000;
-/// The paper's spindles.
-const MODEL_LATENCY: Duration = Duration::from_millis(8);
-
-/// What `farshore demo` takes.
+/// What `cargo xtask demo` takes.
 #[derive(Debug, Parser)]
-#[command(name = "farshore demo", about = "Run two daemons on this machine and show what they do")]
-#[command(
-    after_help = "Beside an emulated WAN (as root, from the project's tree):\n  cargo xtask demo\nAnywhere:\n  farshore demo --relay"
-)]
+#[command(name = "cargo xtask demo", about = "Run two daemons on this machine and show what they do")]
+#[command(after_help = "Beside an emulated WAN (as root):\n  cargo xtask demo\nAnywhere:\n  cargo xtask demo --relay")]
 pub struct Options {
     /// One JSON object, schema farshore-demo/1, instead of the story
     #[arg(long)]
@@ -62,17 +61,6 @@ pub struct Options {
     pub probe: Option<std::net::SocketAddr>,
 }
 
-/// How the demo ended, when it came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Everything held that the demo is there to show.
-    AsPromised,
-    /// It held, but slower than promised.
-    Slow,
-    /// A promise was broken; the output says which.
-    Broken,
-}
-
 /// Plays it. Whatever happens, the daemons are ended and the temporary directory is removed.
 ///
 /// # Errors
@@ -83,7 +71,7 @@ pub fn run(options: &Options) -> Result<Ending> {
         return Ok(Ending::AsPromised);
     }
     let tell = Tell::new(options.json);
-    let mut stage = Stage::set(options, Interrupt::listen()?)?;
+    let mut stage = Stage::set(options.relay, options.dir.as_deref(), Interrupt::listen()?)?;
     let played = play(&mut stage, &tell);
     stage.strike(played.is_err());
     let report = match played {
@@ -110,12 +98,12 @@ fn play(stage: &mut Stage, tell: &Tell) -> Result<Report> {
         let pair = first_sync(stage, tell, "raw disk", None)?;
         report.table4.extend(table4::play(&pair, tell, table4::Disk::Raw, rtt)?);
         report.cut = Some(outage::play(&pair, stage, tell)?);
-        report.failovers.push(failover::play(pair, stage, tell, failover::Mode::Async)?);
+        report.failovers.push(failover::play(pair, stage, tell, Mode::Async)?);
     }
     {
         let pair = first_sync(stage, tell, "modelled 8 ms disk", Some(MODEL_LATENCY))?;
         report.table4.extend(table4::play(&pair, tell, table4::Disk::Modelled, rtt)?);
-        report.failovers.push(failover::play(pair, stage, tell, failover::Mode::Sync)?);
+        report.failovers.push(failover::play(pair, stage, tell, Mode::Sync)?);
     }
     report.finish(began.elapsed());
     Ok(report)
@@ -126,15 +114,15 @@ fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Durati
     tell.act(&format!("first sync, {disk}"));
     let began = Instant::now();
     let pair = stage.start_pair(latency)?;
-    pair.near.wait_for_link(stage::LINK_PATIENCE)?;
+    pair.near.wait_for_link(LINK_PATIENCE)?;
     // A secondary that was never synced is overwritten on demand only.
-    pair.near.ask_until_done(&Request::Sync { group: stage::GROUP.into(), full: true }, stage::LINK_PATIENCE)?;
-    pair.near.wait_for(GroupState::Replicating, stage::SYNC_PATIENCE, |status| tell.progress(status))?;
+    pair.near.ask_until_done(&json!({ "request": "sync", "group": GROUP, "full": true }), LINK_PATIENCE)?;
+    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |status| tell.progress(status))?;
     tell.step_done();
     tell.line(&format!(
         "two daemons, {} volumes of {} each, replicating after {:.1} s",
-        stage::VOLUMES,
-        units::exact::show_size(stage::VOLUME_BYTES),
+        VOLUMES,
+        units::exact::show_size(VOLUME_BYTES),
         began.elapsed().as_secs_f64()
     ));
     Ok(pair)

@@ -1,6 +1,7 @@
 //! One daemon as a child process: started, asked over its control socket, stopped or killed, never left behind.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use toolkit::interrupt::Interrupt;
 
-use super::stage::GROUP;
-use crate::api::client::Client;
-use crate::api::{ErrorCode, GroupState, GroupStatus, LinkState, Reply, Request};
+use crate::control::{self, REFUSED, Reply, Status, state};
+use crate::terms::GROUP;
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -48,7 +49,7 @@ impl Daemon {
         let (log, control) = (log.to_owned(), control.to_owned());
         let mut daemon = Self { name, child, log, control, interrupt: interrupt.clone() };
         let deadline = Instant::now() + START_PATIENCE;
-        while Client::connect(&daemon.control).is_err() {
+        while UnixStream::connect(&daemon.control).is_err() {
             if let Some(status) = daemon.child.try_wait()? {
                 bail!("daemon {name} ended at its start with {status}{}", daemon.last_words());
             }
@@ -63,35 +64,33 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Ask something that is answered by `ok`; its message comes back.
+    /// Ask something that is answered by `ok`.
     ///
     /// # Errors
     /// No answer, or a refusal, as a sentence.
-    pub fn ask(&self, request: &Request) -> Result<String> {
+    pub fn ask(&self, request: &Value) -> Result<()> {
         match self.reply(request)? {
-            Reply::Ok { message, .. } => Ok(message),
+            Reply::Ok {} => Ok(()),
             Reply::Error { message, .. } => Err(anyhow!("daemon {} refused: {message}", self.name)),
             other => Err(anyhow!("daemon {} answered with something else: {other:?}", self.name)),
         }
     }
 
-    fn reply(&self, request: &Request) -> Result<Reply> {
-        let reply = Client::connect(&self.control).and_then(|mut client| client.ask(request));
-        reply.map_err(|error| anyhow!("{error}{}", self.last_words()))
+    fn reply(&self, request: &Value) -> Result<Reply> {
+        control::ask(&self.control, request).map_err(|error| anyhow!("{error:#}{}", self.last_words()))
     }
 
-    pub fn set(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let settings = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        self.ask(&Request::Set { group: GROUP.into(), settings }).map(|_| ())
+    pub fn set(&self, key: &str, value: &str) -> Result<()> {
+        self.ask(&json!({ "request": "set", "group": GROUP, "settings": { key: value } }))
     }
 
     /// The state of the one group.
     ///
     /// # Errors
     /// No answer.
-    pub fn status(&self) -> Result<GroupStatus> {
-        match self.reply(&Request::Status { group: Some(GROUP.into()) })? {
-            Reply::Status(mut status) if !status.groups.is_empty() => Ok(status.groups.swap_remove(0)),
+    pub fn status(&self) -> Result<Status> {
+        match self.reply(&json!({ "request": "status", "group": GROUP }))? {
+            Reply::Status { mut groups } if !groups.is_empty() => Ok(groups.swap_remove(0)),
             other => Err(anyhow!("daemon {} was asked for its status and said: {other:?}", self.name)),
         }
     }
@@ -102,7 +101,7 @@ impl Daemon {
     /// It is not in time.
     pub fn wait_for_link(&self, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
-        while self.status()?.peers.iter().any(|peer| peer.link != LinkState::Connected) {
+        while self.status()?.peers.iter().any(|peer| peer.link != "connected") {
             let late = patience.as_secs();
             ensure!(
                 Instant::now() < deadline,
@@ -119,7 +118,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not there in time, or the group failed.
-    pub fn wait_for(&self, state: GroupState, patience: Duration, mut seen: impl FnMut(&GroupStatus)) -> Result<()> {
+    pub fn wait_for(&self, state: &str, patience: Duration, mut seen: impl FnMut(&Status)) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             let status = self.status()?;
@@ -127,9 +126,9 @@ impl Daemon {
             if status.state == state {
                 return Ok(());
             }
-            let now = crate::cmd::explained(&status);
+            let now = status.explained();
             ensure!(
-                status.state != GroupState::Failed && Instant::now() < deadline,
+                status.state != state::FAILED && Instant::now() < deadline,
                 "the group did not become {state} on {} within {} s: it {now}{}",
                 self.name,
                 patience.as_secs(),
@@ -144,12 +143,12 @@ impl Daemon {
     ///
     /// # Errors
     /// It is still refused after `patience`.
-    pub fn ask_until_done(&self, request: &Request, patience: Duration) -> Result<()> {
+    pub fn ask_until_done(&self, request: &Value, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             match self.reply(request)? {
-                Reply::Ok { .. } => return Ok(()),
-                Reply::Error { code: ErrorCode::Refused, .. } if Instant::now() < deadline => {}
+                Reply::Ok {} => return Ok(()),
+                Reply::Error { code, .. } if code == REFUSED && Instant::now() < deadline => {}
                 Reply::Error { message, .. } => bail!("daemon {} still refuses: {message}", self.name),
                 other => bail!("daemon {} answered with something else: {other:?}", self.name),
             }

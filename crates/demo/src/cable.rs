@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::numbers::Sorted;
-use super::relay::{Relay, RelayOptions};
-use super::{RATE_BITS, RTT};
+use crate::numbers::Sorted;
+use crate::relay::{Relay, RelayOptions};
+use crate::terms::{RATE_BITS, RTT};
 
 /// Odd, so that the median is one of them.
 const PROBES: usize = 7;
@@ -59,7 +59,7 @@ impl Cable {
         let variable = |name: &str| {
             std::env::var(name).with_context(|| {
                 format!(
-                    "{name} is not set: no WAN is here; run `cargo xtask demo`, or `farshore demo --relay` anywhere"
+                    "{name} is not set: no WAN is here; run `cargo xtask demo`, or `cargo xtask demo --relay` anywhere"
                 )
             })
         };
@@ -180,7 +180,7 @@ impl Wan {
     /// A refused TCP connection takes exactly one round trip, so nobody need listen.
     fn rtt(&self, cable: &Cable, program: &Path) -> Result<Duration> {
         let target = SocketAddr::new(self.far_address, 9);
-        let output = cable.command(End::Near, program).args(["demo", "--probe", &target.to_string()]).output()?;
+        let output = cable.command(End::Near, program).args(["--probe", &target.to_string()]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         match text.trim().parse() {
             Ok(micros) if output.status.success() => Ok(Duration::from_micros(micros)),

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
-
-use super::RATE_BITS;
-use super::numbers::{Sorted, millis};
-use super::stage::{Pair, QUEUE_BYTES, SYNC_PATIENCE, Stage};
-use super::tell::Tell;
-use super::writers::{Plan, Sample, Writers};
-use crate::api::GroupState;
 use units::exact::show_size;
+
+use crate::control::state;
+use crate::numbers::{Sorted, millis};
+use crate::report::Cut;
+use crate::stage::{Pair, Stage};
+use crate::tell::Tell;
+use crate::terms::{QUEUE_BYTES, RATE_BITS, SYNC_PATIENCE};
+use crate::writers::{Plan, Sample, Writers};
 
 /// Half the line, in writes of the middle size.
 const LOAD_BYTES_PER_S: u64 = RATE_BITS / 8 / 2;
@@ -22,26 +22,6 @@ const AFTER: Duration = Duration::from_secs(1);
 /// At this load the queue of 8 MiB lasts 1.3 s.
 const OUTAGE: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The longest an asynchronous writer may wait, whatever happens to the cable.
-pub const GAP_MAX_MS: f64 = 1_000.0;
-
-/// What the outage cost.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cut {
-    pub outage_s: f64,
-    /// Acknowledged while the cable was out.
-    pub bytes_written: u64,
-    pub bytes_resynced: u64,
-    /// From the cable's return to `replicating`.
-    pub resync_s: f64,
-    /// Longest response of a write issued or waiting between the cut and the end of the resync.
-    pub longest_write_ms: f64,
-    pub longest_write_cut_ms: f64,
-    pub longest_write_resync_ms: f64,
-    /// The writers' usual times, before the cut.
-    pub before_p50_ms: f64,
-    pub before_p999_ms: f64,
-}
 
 /// The moments that divide the writers' samples.
 struct Moments {
@@ -52,8 +32,8 @@ struct Moments {
 
 pub fn play(pair: &Pair, stage: &Stage, tell: &Tell) -> Result<Cut> {
     tell.act("the cable is cut under load");
-    pair.near.set(&[("mode", "async")])?;
-    pair.near.wait_for(GroupState::Replicating, SYNC_PATIENCE, |_| {})?;
+    pair.near.set("mode", "async")?;
+    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |_| {})?;
     let plan = Plan::open(WRITE_BYTES, LOAD_BYTES_PER_S);
     let writers = Writers::start(pair.near_nbd.clone(), pair.recorder.clone(), plan)?;
     tell.step("writing at half the line's rate");
@@ -92,7 +72,7 @@ fn watch_outage(pair: &Pair, stage: &Stage, tell: &Tell) -> Result<Vec<String>> 
     let mut states: Vec<String> = Vec::new();
     while began.elapsed() < OUTAGE {
         let status = pair.near.status()?;
-        let state = status.state.to_string();
+        let state = status.state.clone();
         let dirty: u64 = status.volumes.iter().map(|volume| volume.dirty_bytes).sum();
         tell.step(&format!(
             "cut, {:.1} s: {state}, queue {}, dirty {}",
@@ -112,7 +92,7 @@ fn watch_outage(pair: &Pair, stage: &Stage, tell: &Tell) -> Result<Vec<String>> 
 fn watch_resync(pair: &Pair, tell: &Tell) -> Result<u64> {
     // A catch-up by cuts brings over one after the other.
     let (mut before, mut cut, mut bytes) = (0, None, 0);
-    pair.near.wait_for(GroupState::Replicating, SYNC_PATIENCE, |status| {
+    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |status| {
         if let Some(sync) = &status.sync {
             if sync.cut != cut {
                 (before, cut, bytes) = (before + bytes, sync.cut, 0);

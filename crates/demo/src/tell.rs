@@ -5,15 +5,12 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use super::failover::{Failover, Mode};
-use super::outage::Cut;
-use super::report::Report;
-use super::stage::Stage;
-use super::table4::Cell;
-use super::{RATE_BITS, RTT};
-use crate::api::GroupStatus;
 use units::exact::show_size;
+
+use crate::control::Status;
+use crate::report::{Cell, Cut, Failover, Mode, Report};
+use crate::stage::Stage;
+use crate::terms::{RATE_BITS, RTT};
 
 /// How often the sign of life moves.
 const TICK: Duration = Duration::from_millis(120);
@@ -76,9 +73,9 @@ impl Tell {
     }
 
     /// How far a sync is.
-    pub fn progress(&self, status: &GroupStatus) {
+    pub fn progress(&self, status: &Status) {
         let Some(sync) = &status.sync else {
-            self.step(status.state.as_str());
+            self.step(&status.state);
             return;
         };
         let mut now = self.now.borrow_mut();
