@@ -8,9 +8,11 @@ mod attached;
 mod device_record;
 pub mod devices;
 mod difference;
+mod group_directory;
 mod link_view;
 pub mod names;
 mod open;
+mod patience;
 mod promises;
 mod reconnect;
 mod recorder;
@@ -40,8 +42,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::api::server;
-use crate::cmd::Exit;
 use crate::log;
+use crate::outcome::Exit;
 
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
      daemon again";
@@ -63,7 +65,7 @@ enum Stop {
 /// # Errors
 /// A sentence: another daemon holds it, or it cannot be used.
 pub fn hold(state: &Path) -> anyhow::Result<StateDirectory> {
-    Ok(open::Patience::new().free(|| StateDirectory::open(state))?)
+    Ok(patience::Patience::new().free(|| StateDirectory::open(state))?)
 }
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones

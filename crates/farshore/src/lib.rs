@@ -11,4 +11,5 @@ pub mod certs;
 pub mod cmd;
 pub mod daemon;
 mod log;
+mod outcome;
 pub mod show;

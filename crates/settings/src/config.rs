@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use engine::NodeId;
 use host::tls::Clients;
 
 use crate::group::{Layout, Settings};
@@ -121,6 +122,15 @@ impl Config {
     pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a Node> {
         let meets = |other: &&Node| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
         self.nodes.iter().filter(meets)
+    }
+
+    /// A node's place in the list of nodes, which is sorted by name on every node alike.
+    ///
+    /// # Panics
+    /// It is none of this file.
+    pub fn node_id(&self, name: &NodeName) -> NodeId {
+        let at = self.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
+        NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
     }
 
     /// Whether NBD clients of this address have to encrypt.

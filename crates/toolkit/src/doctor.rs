@@ -10,6 +10,7 @@ pub mod ends;
 pub mod facts;
 pub mod gather;
 pub mod report;
+mod words;
 
 use serde::Serialize;
 

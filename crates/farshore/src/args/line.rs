@@ -14,7 +14,7 @@ use super::planner::parse_pair;
 #[derive(Clone, Debug, Args)]
 pub struct Credentials {
     /// Configuration file, if not the one that FARSHORE_CONFIG names: its certificates or secret are what both ends prove themselves with
-    #[arg(long, value_name = "FILE", default_value_os_t = super::default_config())]
+    #[arg(long, value_name = "FILE", default_value_os_t = super::reach::default_config())]
     pub config: PathBuf,
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]

@@ -2,9 +2,9 @@
 
 use settings::Config;
 
-use super::{Exit, Failure, Outcome, print};
 use crate::args::AcceptDeviceArgs;
 use crate::daemon::devices::{Content, accept};
+use crate::outcome::{Exit, Failure, Outcome, print};
 
 pub fn run(args: &AcceptDeviceArgs) -> Outcome {
     let content = match (args.content_is_good, args.rebuild) {

@@ -7,11 +7,11 @@ use serde::Serialize;
 use settings::{Config, Node, Tls};
 use units::exact::time_text;
 
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::{
     CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
 };
 use crate::certs::{Holder, Registry, Validity, certificates_of};
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 const SCHEMA: &str = "farshore-certificates/1";
 /// A year and a month: renewed once a year, with a month to do it in.
@@ -26,7 +26,7 @@ struct Place {
 
 impl Place {
     fn find(args: &CertPlace) -> Result<Place, Failure> {
-        super::forbid_core_dumps()?;
+        super::inputs::forbid_core_dumps()?;
         let config = Config::load(&args.config)?;
         let Some(Tls { directory, .. }) = &config.tls else {
             let advice = "add for example: [tls] directory = \"/etc/farshore/tls\"";

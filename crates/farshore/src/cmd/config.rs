@@ -2,12 +2,12 @@
 
 use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Problem, Problems, example, host_name};
 
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::CheckArgs;
 use crate::daemon::{devices, names};
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 pub fn check(args: &CheckArgs) -> Outcome {
-    super::forbid_core_dumps()?;
+    super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.file()).map_err(told)?;
     let node = match &args.node {
         Some(name) => Some(config.local_node(Some(name)).map_err(told)?),

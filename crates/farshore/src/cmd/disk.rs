@@ -9,8 +9,8 @@ use toolkit::interrupt::Interrupt;
 use units::quantities::Bytes;
 
 use super::record::bar;
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::checks::DiskTestArgs;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 fn refused(refused: Refused) -> Failure {
     let (exit, hint) = match refused {

@@ -18,13 +18,13 @@ use toolkit::doctor::{Check, Verdict, checks, ends};
 use toolkit::interrupt::Interrupt;
 use toolkit::screen::Paint;
 
-use super::host::with_port;
+use super::inputs::{read_bounded, with_port};
 use super::status::colours_wanted;
-use super::{Exit, Failure, Outcome, event, print, read_bounded};
 use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
-use crate::args::DEFAULT_CONFIG;
 use crate::args::checks::DoctorArgs;
+use crate::args::reach::DEFAULT_CONFIG;
+use crate::outcome::{Exit, Failure, Outcome, event, print};
 
 /// The best second of the link is looked for in a day.
 const HISTORY: Duration = Duration::from_secs(86_400);
@@ -149,7 +149,7 @@ fn status(client: &mut Client, remarks: &mut Vec<String>) -> Option<Status> {
     match client.ask(&Request::Status { group: None }) {
         Ok(Reply::Status(status)) => return Some(*status),
         Ok(Reply::Error { message, .. }) => remarks.push(message),
-        Ok(other) => remarks.push(super::unexpected(&other).message),
+        Ok(other) => remarks.push(super::reach::unexpected(&other).message),
         Err(error) => remarks.push(error.to_string()),
     }
     None

@@ -26,12 +26,12 @@ use toolkit::line_test::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TI
 use toolkit::line_test::{PORT, Trouble, modes, path, report, soak, sweep};
 use watch::{Bar, Findings, Record, SoakWatch};
 
-use super::host::with_port;
-use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
+use super::inputs::{forbid_core_dumps, read_bounded, with_port};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
+use crate::outcome::{Exit, Failure, Outcome, event, print, warn};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
@@ -311,7 +311,7 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
 
 /// Who this is, what it shows, and what it asks of its connections.
 fn credentials(args: &Credentials) -> Result<(Config, NodeName, Papers, LinkSettings), Failure> {
-    super::forbid_core_dumps()?;
+    forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use settings::{Config, GroupOverrides, LinkOverrides, Node};
 
-use super::{Failure, Outcome};
 use crate::args::ServeArgs;
 use crate::daemon;
 use crate::log;
+use crate::outcome::{Failure, Outcome};
 
 pub fn run(args: &ServeArgs) -> Outcome {
-    super::forbid_core_dumps()?;
+    super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
     let silent = config.check_to_serve(&name)?;

@@ -5,9 +5,10 @@ use std::io::IsTerminal;
 use settings::limits::POLL_INTERVAL;
 use toolkit::screen::Paint;
 
-use super::{Exit, Outcome, print, reach};
+use super::reach;
 use crate::api::Status;
 use crate::args::StatusArgs;
+use crate::outcome::{Exit, Outcome, print};
 use crate::show;
 
 /// Home, and erase what stands below: less flicker than erasing first.

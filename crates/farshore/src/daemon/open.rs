@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use engine::identity::Role;
-use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use engine::{GroupConfig, GroupId, NodeConfig, VolumeConfig, limits};
 use host::disk::blank::first_data;
 use host::disk::meta::make_own_directory;
 use host::disk::overlap::Footprint;
-use host::disk::volume::{OpenError, VolumeOptions, open_volume};
+use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{GroupSetup, LinkSetup, Listen, Proof, Refused, Setup, Stores, VolumeSetup, group_tag};
 use host::link::Peer;
@@ -20,20 +19,15 @@ use units::size::show_exact;
 use super::device_record::Devices;
 use super::devices::{self, Closed, Look};
 use super::difference::show_difference;
+use super::group_directory::{self, GROUPS};
 use super::names::Strays;
+use super::patience::Patience;
 use super::seals::{GroupSeals, Seals};
 use super::state_files;
-
-/// Under the state directory: what is recorded of each group.
-pub(super) const GROUPS: &str = "groups";
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
 const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
-
-/// How long a lock is waited for: what a killed daemon had given to the kernel holds its files until it is done.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// All of a node's groups, open.
 #[derive(Default)]
@@ -139,7 +133,7 @@ impl Opening<'_> {
         // Both have a reason of their own.
         let is_renamed = self.strays.hold_against(&directory, group).is_err();
         let has_lost_superblock = !directory.join("superblock").exists() && directory.join("journal").exists();
-        if is_told || is_renamed || has_lost_superblock || !state_files::is_new(&directory, tag) {
+        if is_told || is_renamed || has_lost_superblock || !group_directory::is_new(&directory, tag) {
             return None;
         }
         let found = files.iter().zip(&group.volumes).find_map(|(file, volume)| match first_data(file) {
@@ -204,28 +198,6 @@ impl Taken {
     }
 }
 
-/// Until when a file may be held by somebody.
-#[derive(Clone, Copy)]
-pub(super) struct Patience(Instant);
-
-impl Patience {
-    pub fn new() -> Patience {
-        Patience(Instant::now() + LOCK_PATIENCE)
-    }
-
-    /// Opens something that nobody else may hold, or says who does.
-    pub fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
-        loop {
-            match open() {
-                Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
-                    std::thread::sleep(LOCK_RETRY);
-                }
-                result => return result,
-            }
-        }
-    }
-}
-
 fn open_one(
     volume: &Volume,
     node: &NodeName,
@@ -287,7 +259,7 @@ pub(super) fn setup(
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
     let setup = Setup {
         node: NodeConfig {
-            node: node_id(config, node),
+            node: config.node_id(node),
             groups: engine_groups,
             link_timeout: config.link.timeout,
             memory_bytes,
@@ -332,7 +304,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     GroupConfig {
         id: group.id,
         tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
-        peer: node_id(config, peer),
+        peer: config.node_id(peer),
         starts_as: group.begins_as,
         meets_peer_first: !group.is_told,
         volumes: group.volumes.iter().map(volume).collect(),
@@ -344,15 +316,9 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     }
 }
 
-/// A node's place in the list of nodes, which is sorted by name on every node alike.
-pub(super) fn node_id(config: &Config, name: &NodeName) -> NodeId {
-    let at = config.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
-    NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
-}
-
 fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: Proof) -> LinkSetup {
     let peer = |other: &Node| Peer {
-        id: node_id(config, &other.name),
+        id: config.node_id(&other.name),
         name: other.name.to_string(),
         address: other.address.to_string(),
     };

@@ -25,20 +25,3 @@ pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
     checks.extend(node::checks(facts));
     checks
 }
-
-/// For eyes.
-pub(super) fn time(seconds: f64) -> String {
-    units::quantities::show_time(units::quantities::Seconds(seconds))
-}
-
-fn size(bytes: u64) -> String {
-    units::quantities::show_bytes(units::quantities::Bytes(bytes))
-}
-
-pub(super) fn speed(mbit: u32) -> String {
-    if mbit >= 1000 && mbit.is_multiple_of(500) {
-        format!("{} Gbit/s", f64::from(mbit) / 1000.0)
-    } else {
-        format!("{mbit} Mbit/s")
-    }
-}

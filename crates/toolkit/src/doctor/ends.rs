@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use super::facts::{Facts, Interface};
+use super::words;
 use super::{Check, Verdict};
 
 /// One thing, here and there.
@@ -34,7 +35,7 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
         row("interface", &card(|card| Some(card.name.clone()))),
         row("mtu", &card(|card| Some(card.mtu.to_string()))),
         row("path mtu", &|facts| facts.path_mtu().map(|mtu| mtu.to_string())),
-        row("speed", &card(|card| real(card)?.speed_mbit.map(super::checks::speed))),
+        row("speed", &card(|card| real(card)?.speed_mbit.map(words::speed))),
         row("duplex", &card(|card| real(card)?.full_duplex.map(|full| if full { "full" } else { "half" }.to_owned()))),
         row(
             "autonegotiation",
@@ -53,7 +54,7 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
         row("buffers", &setting("buffers")),
         row("min_rto", &setting("min_rto")),
         row("max_rto", &setting("max_rto")),
-        row("link timeout", &|facts| facts.link_timeout_s.map(super::checks::time)),
+        row("link timeout", &|facts| facts.link_timeout_s.map(words::time)),
         flush(here, there),
         row("kernel", &|facts| Some(facts.kernel.clone())),
         row("farshore", &|facts| Some(facts.daemon.clone().unwrap_or_else(|| facts.farshore.clone()))),
@@ -65,7 +66,7 @@ fn flush(here: &Facts, there: &Facts) -> Row {
         facts.disk.as_ref().filter(|disk| disk.failed.is_none() && disk.flush_p50_s > 0.0).map(|disk| disk.flush_p50_s)
     };
     let (ours, theirs) = (time(here), time(there));
-    let text = |time: Option<f64>| time.map_or("unknown".to_owned(), super::checks::time);
+    let text = |time: Option<f64>| time.map_or("unknown".to_owned(), words::time);
     let near = |ours: f64, theirs: f64| ours.max(theirs) <= ALIKE_FACTOR * ours.min(theirs);
     let alike = ours.zip(theirs).map_or(ours == theirs, |(ours, theirs)| near(ours, theirs));
     Row { what: "flush of 4 KiB", here: text(ours), there: text(theirs), alike }
@@ -104,7 +105,7 @@ fn speed(here: &Facts, there: &Facts) -> Option<Check> {
     const ID: &str = "both-speed";
     let speed = |facts: &Facts| real(facts.interface.as_ref()?)?.speed_mbit;
     let (ours, theirs) = (speed(here)?, speed(there)?);
-    let have = format!("{} here, {} there", super::checks::speed(ours), super::checks::speed(theirs));
+    let have = format!("{} here, {} there", words::speed(ours), words::speed(theirs));
     if ours == theirs {
         return Some(Check::ok(ID, have));
     }

@@ -6,85 +6,28 @@
 
 mod charts;
 mod curve;
+mod plan;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
 pub use charts::charts;
-pub use curve::{Curve, Measured, Point, Setting};
-
-use settings::limits::{Bound, SOCKET_BUFFER};
+pub use curve::{Curve, Measured, Point, SWEEP_SCHEMA};
+use plan::ALIKE_FACTOR;
+pub use plan::{LEAST_BYTES, MOST_BYTES, Plan, ROUNDS, Setting};
 
 use super::Trouble;
 use super::client::{self, Target, Watch};
 use super::disk::Disk;
-use super::report::{self, rate, size, us};
-use super::terms::{Mode, Sockets, Terms, check_bytes};
+use super::report::{self, rate, us};
+use super::terms::Terms;
 
-pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
 /// Of several congestion controls.
 pub const SWEEPS_SCHEMA: &str = "farshore-link-sweeps/1";
 pub const STREAM_SCHEMA: &str = "farshore-link-sweep-stream/1";
-/// Where sweeps begin, and the least that is recommended: IBM's "TCP Tuning" for HADR asks for no less.
-pub const LEAST_BYTES: u64 = 64 << 10;
-/// The most that is recommended, by the same page.
-pub const MOST_BYTES: u64 = 32 << 20;
-/// More rounds say nothing that those did not.
-pub const ROUNDS: Bound<u32> = Bound { min: 1, max: 99, default: 1 };
-/// Loaded round trips that are this near each other are alike.
-const ALIKE_FACTOR: f64 = 1.1;
-
-/// What to try.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub from_bytes: u64,
-    pub to_bytes: u64,
-    /// Of each size.
-    pub time: Duration,
-    /// What counts as no gain.
-    pub tolerance: f64,
-    pub largest_flush: u64,
-    /// Congestion controls; `None`: what the configuration says. Never empty.
-    pub controls: Vec<Option<String>>,
-    pub rounds: u32,
-    pub timeout: Duration,
-}
-
-impl Plan {
-    /// # Errors
-    /// A sentence: which term is out of bounds.
-    pub fn check(&self) -> Result<(), String> {
-        if self.from_bytes > self.to_bytes {
-            return Err(format!("--from {} is above --to {}", size(self.from_bytes), size(self.to_bytes)));
-        }
-        for (option, bytes) in [("--from", self.from_bytes), ("--to", self.to_bytes)] {
-            check_bytes(option, bytes, SOCKET_BUFFER)?;
-        }
-        if !(0.001..=0.5).contains(&self.tolerance) {
-            return Err("--tolerance: use 0.1% to 50%".to_owned());
-        }
-        if !(ROUNDS.min..=ROUNDS.max).contains(&self.rounds) {
-            return Err(format!("--repeat: {} is out of bounds; use {} to {}", self.rounds, ROUNDS.min, ROUNDS.max));
-        }
-        let mut names = BTreeSet::new();
-        if let Some(twice) = self.controls.iter().flatten().find(|name| !names.insert(*name)) {
-            return Err(format!("--congestion: {twice:?} is named twice"));
-        }
-        let each = self.controls.iter().flat_map(|control| {
-            [self.from_bytes, self.to_bytes].map(|bytes| Setting::Fixed { bytes }.sockets(control.as_ref()))
-        });
-        each.into_iter().try_for_each(|sockets| self.terms(sockets).check())
-    }
-
-    fn terms(&self, sockets: Sockets) -> Terms {
-        let (time_s, timeout_s) = (self.time.as_secs_f64(), self.timeout.as_secs_f64());
-        Terms { mode: Mode::Catchup, time_s, timeout_s, sockets, ..Terms::default() }
-    }
-}
 
 /// What was measured, and what follows from it.
 #[derive(Clone, Debug, Default)]

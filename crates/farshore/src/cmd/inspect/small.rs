@@ -7,7 +7,7 @@ use serde_json::json;
 use settings::{GroupOverrides, LinkOverrides};
 use units::exact::time_text;
 
-use super::Report;
+use super::report::Report;
 use crate::daemon::seals;
 
 pub(super) fn fingerprints(bytes: &[u8]) -> Report {

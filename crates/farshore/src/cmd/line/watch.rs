@@ -13,8 +13,8 @@ use toolkit::line_test::tally::Interval;
 use toolkit::line_test::terms::Terms;
 use toolkit::line_test::{report, soak};
 
-use super::{Failure, event, print};
 use crate::args::line::TestArgs;
+use crate::outcome::{Failure, event, print};
 
 pub fn of_test(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
     if tells_lines(args) {

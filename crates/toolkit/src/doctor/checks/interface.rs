@@ -1,9 +1,9 @@
 //! The card and its cable. What a virtual interface says of its speed is made up (veth claims 10 Gbit/s), so it counts as
 //! unknown.
 
-use super::{Check, speed};
-use crate::doctor::Verdict;
 use crate::doctor::facts::{Bond, Facts, Interface};
+use crate::doctor::words::speed;
+use crate::doctor::{Check, Verdict};
 
 /// Of the packets: more errors than this mean a bad cable or card, more drops a ring or a processor that is too slow.
 const ERRORS_SHARE_MAX: f64 = 1e-6;

@@ -4,9 +4,9 @@ use engine::limits::HEARTBEAT_EVERY;
 use plan::formulas::{GRANTED_USABLE, bandwidth_delay, rto_min_advice};
 use units::quantities::{Rate, Seconds, show_bit_rate};
 
-use super::{Check, size, time};
-use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Way};
+use crate::doctor::words::{size, time};
+use crate::doctor::{Check, Verdict};
 use units::exact::parse_size;
 
 /// The HADR pages' floor for a socket buffer.

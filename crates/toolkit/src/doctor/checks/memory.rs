@@ -3,9 +3,9 @@
 use settings::limits::{QUEUE_ITEMS, QUEUE_MEMORY};
 use units::quantities::show_share;
 
-use super::{Check, size, time};
-use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Memory, Queue};
+use crate::doctor::words::{size, time};
+use crate::doctor::{Check, Verdict};
 
 /// Of what is available: the rest is for everything else on the machine, and for what came since.
 const SHARE_MAX: f64 = 0.5;

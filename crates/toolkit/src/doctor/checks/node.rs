@@ -1,8 +1,8 @@
 //! The machine itself: clock, certificates, disk, space, versions.
 
-use super::{Check, size, time};
-use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Space};
+use crate::doctor::words::{size, time};
+use crate::doctor::{Check, Verdict};
 
 /// The HADR pages' alert for what a write waits.
 const FLUSH_MAX_S: f64 = 0.02;

@@ -2,9 +2,9 @@
 
 use host::link::meter::Limit;
 
-use super::{Check, time};
-use crate::doctor::Verdict;
 use crate::doctor::facts::{Facts, Link, Peer, Tcp};
+use crate::doctor::words::time;
+use crate::doctor::{Check, Verdict};
 
 /// As the link's own verdicts (docs/link.md): more is loss; the round trip so much above the shortest is a queue.
 const LOSS_SHARE_MAX: f64 = 0.001;

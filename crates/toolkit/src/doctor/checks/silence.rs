@@ -8,9 +8,9 @@ use engine::limits::HEARTBEAT_EVERY;
 use settings::limits::USER_TIMEOUT;
 use units::exact::parse_duration;
 
-use super::{Check, time};
-use crate::doctor::Verdict;
 use crate::doctor::facts::Facts;
+use crate::doctor::words::time;
+use crate::doctor::{Check, Verdict};
 
 /// Data may wait this long after an outage is over.
 const PAUSE_MAX_S: f64 = 5.0;

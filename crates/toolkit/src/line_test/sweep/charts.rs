@@ -2,7 +2,8 @@
 
 use plan::picture::{COLOURS, Chart, Line, Scale};
 
-use super::{Curve, Point, Setting};
+use super::curve::{Curve, Point};
+use super::plan::Setting;
 use crate::line_test::report::us;
 
 const SIZES: (Scale, &str) = (Scale::DoublingBytes, "socket buffer requested, on all four sockets");

@@ -4,70 +4,15 @@ use plan::answer::table;
 use serde_json::{Value as Json, json};
 use units::quantities::show_share;
 
-use super::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, SWEEP_SCHEMA};
+use super::plan::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, Setting, pace_text};
 use crate::line_test::client::Outcome;
 use crate::line_test::report::{self, Story, rate, size, us};
-use crate::line_test::terms::Sockets;
 
+pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
 /// Sizes in a row that have to bring nothing.
 const FLAT_IN_A_ROW: usize = 2;
 /// A round trip under load that is this much longer than the idle one is a queue.
 const QUEUE_SHARE: f64 = 0.5;
-
-/// How buffers are set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    Fixed {
-        bytes: u64,
-    },
-    /// The kernel's autotuning.
-    Auto,
-    AutoPaced {
-        bytes_per_s: u64,
-    },
-}
-
-impl Setting {
-    pub fn sockets(self, congestion: Option<&String>) -> Sockets {
-        let ours = Sockets { congestion: congestion.cloned(), ..Sockets::default() };
-        match self {
-            Setting::Fixed { bytes } => Sockets { send_bytes: Some(bytes), receive_bytes: Some(bytes), ..ours },
-            Setting::Auto => Sockets { autotuned: true, ..ours },
-            Setting::AutoPaced { bytes_per_s } => {
-                Sockets { autotuned: true, pacing_bytes_per_s: Some(bytes_per_s), ..ours }
-            }
-        }
-    }
-
-    pub fn asked_bytes(self) -> Option<u64> {
-        if let Setting::Fixed { bytes } = self { Some(bytes) } else { None }
-    }
-
-    fn paced_bytes_per_s(self) -> Option<u64> {
-        if let Setting::AutoPaced { bytes_per_s } = self { Some(bytes_per_s) } else { None }
-    }
-
-    pub fn name(self) -> String {
-        match self {
-            Setting::Fixed { bytes } => size(bytes),
-            Setting::Auto => "auto".to_owned(),
-            Setting::AutoPaced { bytes_per_s } => format!("auto, paced {}", rate(bytes_per_s as f64)),
-        }
-    }
-
-    /// As the configuration and `link set` have it.
-    pub fn as_set(self) -> String {
-        match self {
-            Setting::Fixed { bytes } => format!("buffers = {}", units::exact::size_text(bytes)),
-            Setting::Auto => "buffers = auto".to_owned(),
-            Setting::AutoPaced { bytes_per_s } => format!("buffers = auto, pacing = {}", pace_text(bytes_per_s as f64)),
-        }
-    }
-}
-
-fn pace_text(bytes_per_s: f64) -> String {
-    units::exact::rate_text((bytes_per_s * 8.0 / 1000.0) as u64 * 1000)
-}
 
 /// One test of a setting.
 #[derive(Clone, Debug)]

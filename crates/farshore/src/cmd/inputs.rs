@@ -1,8 +1,14 @@
-//! HOST[:PORT] as typed.
+//! What commands are given: hosts as typed, files, and keys that nobody else may read out of this process.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
-use super::Failure;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use units::quantities::{Bytes, show_bytes};
+
+use crate::outcome::Failure;
 
 /// HOST, HOST:PORT, an IPv6 address with or without brackets; `port` where none is given.
 ///
@@ -19,6 +25,24 @@ pub fn with_port(host: &str, port: u16) -> Result<String, Failure> {
             "{host:?} is no HOST[:PORT]; write one such as \"10.0.0.2:{port}\" or a node's name"
         ))),
     }
+}
+
+/// A file that a person or a command wrote, of at most so many bytes.
+pub fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("it cannot be read: {error}");
+    let mut text = String::new();
+    let read = File::open(file).map_err(cannot)?.take(bytes_max + 1).read_to_string(&mut text).map_err(cannot)?;
+    if read as u64 > bytes_max {
+        let most = show_bytes(Bytes(bytes_max));
+        return Err(format!("it is larger than {most}; is it the right file?"));
+    }
+    Ok(text)
+}
+
+/// Before the first key is read: a core dump, or whoever may trace this user's processes, would have them all.
+pub fn forbid_core_dumps() -> Result<(), Failure> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}").into())
 }
 
 #[cfg(test)]
