@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use farshore::api::Request;
-use farshore::config::{Config, diff_definitions};
-use farshore::link_overrides::LinkOverrides;
-use farshore::overrides::Overrides;
+use settings::{Config, GroupOverrides, LinkOverrides, diff_definitions};
 
 use crate::Seed;
 
@@ -43,18 +41,18 @@ b = "/dev/sdc"
 "#;
 
 pub fn config_seeds() -> Vec<Seed> {
-    vec![("small", SMALL.into()), ("every_key", farshore::config::example::EXAMPLE.into())]
+    vec![("small", SMALL.into()), ("every_key", settings::example::EXAMPLE.into())]
 }
 
 /// Rule: all of a file's overrides are valid or none is used, and what is used can be applied.
 pub fn overrides(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let file = Path::new("overrides.toml");
-    match Overrides::parse(file, &text) {
+    match GroupOverrides::parse(file, &text) {
         Ok(overrides) => {
             let config = Config::parse(file, SMALL).expect("the seed is sound");
             for (group, _, _) in overrides.entries() {
-                let _ = overrides.effective(group, &config.groups[0].settings);
+                let _ = overrides.of(group).effective(&config.groups[0].settings);
             }
         }
         Err(problems) => assert!(!problems.to_string().is_empty()),
@@ -133,6 +131,6 @@ mod tests {
             assert!(serde_json::from_slice::<Request>(&bytes).is_ok(), "{name}");
         }
         let text = String::from_utf8(overrides_seeds()[0].1.clone()).expect("text");
-        assert_eq!(Overrides::parse(Path::new("o"), &text).map(|read| read.entries().count()).ok(), Some(4));
+        assert_eq!(GroupOverrides::parse(Path::new("o"), &text).map(|read| read.entries().count()).ok(), Some(4));
     }
 }

@@ -7,24 +7,32 @@ use std::process::{Command, ExitCode};
 
 const RTT_NS: u64 = 50_000_000;
 const RATE_BITS_PER_SECOND: u64 = 100_000_000;
+/// Its own line, which needs no root but emulates less.
+const RELAY: &str = "--relay";
 
-/// Builds the product and runs its demo: beside an emulated WAN, or, where that is not possible,
-/// over the product's own relay, which needs no root but emulates less.
+/// Builds the product and the demonstration, and plays it: beside an emulated WAN, or, where that is not possible or not
+/// wanted, over its own relay.
 pub fn main(arguments: &[String]) -> Result<ExitCode> {
     let project = Project::find()?;
     let status = project
         .command("cargo")
-        .args(["build", "--release", "--locked", "--package", "farshore"])
+        .args(["build", "--release", "--locked", "--package", "farshore", "--package", "demo"])
         .status()
         .context("starting `cargo build` failed")?;
     ensure!(status.success(), "building farshore failed; see above");
-    let mut farshore = Command::new(project.target.join("release/farshore"));
-    farshore.arg("demo");
-    if let Err(reason) = wan::available() {
-        eprintln!("{reason:#}; running over the in-process relay instead");
-        let status = farshore.arg("--relay").args(arguments).status().context("starting farshore failed")?;
-        return Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)));
+    let mut demo = Command::new(project.target.join("release/demo"));
+    demo.args(arguments);
+    let wants_relay = arguments.iter().any(|argument| argument == RELAY);
+    match wan::available() {
+        Ok(()) if !wants_relay => {
+            return wan::cli::run_beside(Options::link(RTT_NS, RATE_BITS_PER_SECOND), demo);
+        }
+        Err(reason) if !wants_relay => {
+            eprintln!("{reason:#}; running over the in-process relay instead");
+            demo.arg(RELAY);
+        }
+        _ => {}
     }
-    farshore.args(arguments);
-    wan::cli::run_beside(Options::link(RTT_NS, RATE_BITS_PER_SECOND), farshore)
+    let status = demo.status().context("starting the demonstration failed")?;
+    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
 }

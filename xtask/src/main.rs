@@ -34,9 +34,9 @@ enum Task {
     Unchanged(unchanged::UnchangedArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,
-    /// Build the product and run its demo beside an emulated WAN
+    /// Build the product and play the demonstration beside an emulated WAN
     Demo {
-        /// Passed on to `farshore demo`
+        /// `--json`, `--dir DIR`, `--relay` (no WAN)
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -674,12 +674,6 @@ pub struct Counters {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A wall-clock time as [`RecoveryPoint::time`] holds it: UTC, milliseconds. Times past the year 9999 are cut there.
-pub fn time_text(unix_nanos: u64) -> String {
-    let timestamp = jiff::Timestamp::from_nanosecond(i128::from(unix_nanos)).unwrap_or(jiff::Timestamp::MAX);
-    format!("{timestamp:.3}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -743,11 +737,5 @@ mod tests {
         let limits = host::link::meter::Limit::ALL.map(host::link::meter::Limit::word);
         assert_eq!(LinkLimit::WORDS, limits);
         assert_eq!(Role::WORDS, [identity::Role::Primary, identity::Role::Secondary].map(identity::Role::word));
-    }
-
-    #[test]
-    fn times_are_rfc_3339() {
-        assert_eq!(time_text(1_795_348_800_123_456_789), "2026-11-22T12:00:00.123Z");
-        assert!(time_text(u64::MAX).ends_with('Z'));
     }
 }

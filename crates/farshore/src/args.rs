@@ -3,19 +3,13 @@
 pub mod checks;
 pub mod line;
 pub mod planner;
+pub mod reach;
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-/// Where commands look for the configuration when nothing says otherwise.
-pub const DEFAULT_CONFIG: &str = "/etc/farshore/farshore.toml";
-
-/// The file that is read when none is named. Clap itself must not know of the variable: it takes what that says for words that were
-/// typed, and shows them as required in every sentence about wrong usage.
-pub fn default_config() -> PathBuf {
-    std::env::var_os("FARSHORE_CONFIG").map_or_else(|| DEFAULT_CONFIG.into(), PathBuf::from)
-}
+use reach::{DEFAULT_CONFIG, Reach, default_config};
 
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
@@ -24,20 +18,6 @@ pub fn default_config() -> PathBuf {
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// How a command finds the running daemon.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Reach {
-    /// Configuration file, if not the one that FARSHORE_CONFIG names; its node's control socket is used
-    #[arg(long, value_name = "FILE", default_value_os_t = default_config())]
-    pub config: PathBuf,
-    /// Which node of the file this is [default: the host name]
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
-    /// Control socket of the daemon; no configuration file is read then
-    #[arg(long, value_name = "PATH", conflicts_with = "node")]
-    pub socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,9 +101,6 @@ pub enum Command {
     /// Measure this machine's disks
     #[command(subcommand)]
     Disk(checks::DiskCommand),
-    /// Run two daemons on this machine and show what they do
-    #[command(after_help = "Example:\n  farshore demo --json")]
-    Demo(ForwardedArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -535,14 +512,6 @@ pub struct InspectArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments that the command reads itself.
-#[derive(Debug, ClapArgs)]
-#[command(disable_help_flag = true)]
-pub struct ForwardedArgs {
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<String>,
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@ mod accept_device;
 mod calc;
 mod cert;
 mod config;
-mod demo;
 mod demote;
 mod disk;
 mod doctor;
 mod feed;
-mod host;
 mod init;
+mod inputs;
 mod inspect;
 mod line;
 mod link;
@@ -27,62 +26,15 @@ mod status;
 mod sync;
 mod wait;
 
-pub use wait::explained;
-
-use std::fmt::Display;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::Write;
 use std::process::ExitCode;
 
-use ::units::quantities::{Bytes, show_bytes};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use serde_json::{Value, json};
 
-use crate::api::Reply;
 use crate::args::checks::DiskCommand;
 use crate::args::{Args, CertCommand, Command, ConfigCommand, LinkCommand, MarkCommand};
-
-/// How a command ends; the numbers are the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    Done = 0,
-    /// Done, and something needs an operator's eye.
-    Warning = 1,
-    Failed = 2,
-    Usage = 3,
-}
-
-/// Why a command did not do its work: a sentence, and how it ends.
-#[derive(Debug)]
-pub struct Failure {
-    pub exit: Exit,
-    pub message: String,
-}
-
-impl Failure {
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
-    }
-}
-
-/// Whatever tells its own story in a sentence is a failed command.
-impl<E: Display> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self { exit: Exit::Failed, message: format!("{error:#}") }
-    }
-}
-
-pub type Outcome = Result<ExitCode, Failure>;
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
-    }
-}
+use crate::outcome::{Exit, Outcome};
 
 /// Reads the command line, runs one command, reports its failure.
 pub fn main() -> ExitCode {
@@ -154,69 +106,5 @@ fn run(command: Command) -> Outcome {
         Command::Plan(args) => plan::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
-        Command::Demo(args) => demo::run(&args.rest),
     }
-}
-
-/// Before the first key is read: a core dump, or whoever may trace this user's processes, would have them all.
-fn forbid_core_dumps() -> Result<(), Failure> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}").into())
-}
-
-/// A file that a person or a command wrote, of at most so many bytes.
-fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("it cannot be read: {error}");
-    let mut text = String::new();
-    let read = File::open(file).map_err(cannot)?.take(bytes_max + 1).read_to_string(&mut text).map_err(cannot)?;
-    if read as u64 > bytes_max {
-        let most = show_bytes(Bytes(bytes_max));
-        return Err(format!("it is larger than {most}; is it the right file?"));
-    }
-    Ok(text)
-}
-
-/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
-fn print(text: &str) -> Result<bool, Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
-    }
-}
-
-/// A line of a stream: what happens, as it happens; whether somebody still reads it.
-fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
-    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
-}
-
-fn warn(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "farshore: warning: {text}");
-}
-
-/// Prints what a daemon answered to a command that changes something.
-fn report(reply: Reply) -> Outcome {
-    match reply {
-        Reply::Ok { message, warnings } => {
-            print(&format!("{message}\n"))?;
-            // What it came to may itself be the warning.
-            warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
-            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
-        }
-        Reply::Error { message, .. } => Err(message.into()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn unexpected(reply: &Reply) -> Failure {
-    let kind = match reply {
-        Reply::Ok { .. } => "a bare success",
-        Reply::Error { .. } => "an error",
-        Reply::Status(_) => "a status",
-        Reply::Counters(_) => "counters",
-        Reply::Recorded(_) => "a recording",
-        Reply::LinkHistory(_) => "a link's history",
-    };
-    format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

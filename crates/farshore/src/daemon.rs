@@ -8,9 +8,11 @@ mod attached;
 mod device_record;
 pub mod devices;
 mod difference;
+mod group_directory;
 mod link_view;
 pub mod names;
 mod open;
+mod patience;
 mod promises;
 mod reconnect;
 mod recorder;
@@ -27,23 +29,21 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+use answer::Desk;
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, Control, DriverEnd};
 use host::tls::{Paths, Store};
+use recorder::Recorder;
+use renewal::Renewal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::api::server;
-use crate::cmd::Exit;
-use crate::config::{Config, NodeName, Proof, Silent};
-use crate::link_overrides::LinkOverrides;
 use crate::log;
-use crate::overrides::Overrides;
-use answer::Desk;
-use recorder::Recorder;
-use renewal::Renewal;
+use crate::outcome::Exit;
 
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
      daemon again";
@@ -65,7 +65,7 @@ enum Stop {
 /// # Errors
 /// A sentence: another daemon holds it, or it cannot be used.
 pub fn hold(state: &Path) -> anyhow::Result<StateDirectory> {
-    Ok(open::Patience::new().free(|| StateDirectory::open(state))?)
+    Ok(patience::Patience::new().free(|| StateDirectory::open(state))?)
 }
 
 /// Runs the daemon of `node`. The configuration's local facts were checked, its settings are the file's own: the ones
@@ -78,7 +78,7 @@ pub fn run(
     config: Config,
     node: NodeName,
     _state: &StateDirectory,
-    (overrides, link_overrides): (Overrides, LinkOverrides),
+    (overrides, link_overrides): (GroupOverrides, LinkOverrides),
     (proof, silent): (Proof, Silent),
 ) -> anyhow::Result<ExitCode> {
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;

@@ -4,45 +4,16 @@
 //! the morning "what is protected now" comes first.
 
 pub mod link;
+mod table;
+
+use table::{Table, in_one_line, plain, titled};
+use toolkit::screen::{Colour, Paint, clean};
+use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status,
     SyncStatus,
 };
-use units::exact::{show_seconds, show_size};
-
-/// Colours, or none.
-pub struct Paint {
-    on: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Colour {
-    Good,
-    Busy,
-    Bad,
-    Head,
-}
-
-impl Paint {
-    pub fn plain() -> Self {
-        Self { on: false }
-    }
-
-    pub fn colours() -> Self {
-        Self { on: true }
-    }
-
-    pub(crate) fn with(&self, colour: Colour, text: &str) -> String {
-        let code = match colour {
-            Colour::Good => "32",
-            Colour::Busy => "33",
-            Colour::Bad => "1;31",
-            Colour::Head => "1",
-        };
-        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
 pub fn needs_attention(group: &GroupStatus) -> bool {
@@ -419,74 +390,5 @@ fn colour(group: &GroupStatus) -> Colour {
         GroupState::Replicating => Colour::Good,
         GroupState::Failed | GroupState::Paused => Colour::Bad,
         _ => Colour::Busy,
-    }
-}
-
-/// A line of a page; of a content of several lines the others stand below the first.
-pub(crate) fn titled(title: &str, width: usize, content: &str) -> String {
-    let mut text = format!("  {title:<width$}");
-    for (at, line) in content.lines().filter(|line| !line.trim().is_empty()).enumerate() {
-        let indent = if at == 0 { String::new() } else { format!("\n{:1$}", "", width + 2) };
-        text += &(indent + &clean(line));
-    }
-    text + "\n"
-}
-
-/// The same where there is one line for all.
-pub(crate) fn in_one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let join = |all: String, line: &str| match all.chars().last() {
-        None => line.to_owned(),
-        Some(':' | ';' | ',') => all + " " + line,
-        Some(_) => all + "; " + line,
-    };
-    clean(&lines.fold(String::new(), join))
-}
-
-/// Reasons may carry what a peer sent: control characters never reach the terminal.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-fn plain(text: &str) -> Cell {
-    (clean(text), None)
-}
-
-type Cell = (String, Option<Colour>);
-
-/// Columns as wide as their widest cell, two blanks between.
-struct Table<const N: usize> {
-    rows: Vec<[Cell; N]>,
-}
-
-impl<const N: usize> Table<N> {
-    fn new(head: [&str; N]) -> Self {
-        Self { rows: vec![head.map(|title| (title.to_owned(), Some(Colour::Head)))] }
-    }
-
-    fn row(&mut self, cells: [Cell; N]) {
-        self.rows.push(cells);
-    }
-
-    fn text(&self, indent: &str, paint: &Paint) -> String {
-        let mut widths = [0; N];
-        for row in &self.rows {
-            for (width, (text, _)) in widths.iter_mut().zip(row) {
-                *width = (*width).max(text.chars().count());
-            }
-        }
-        let mut all = String::new();
-        for row in &self.rows {
-            let mut line = indent.to_owned();
-            for (column, (width, (text, colour))) in widths.iter().zip(row).enumerate() {
-                // Padding stands outside the colour: its codes have no width.
-                let pad = if column + 1 == N { 0 } else { width - text.chars().count() + 2 };
-                line += &colour.map_or(text.clone(), |colour| paint.with(colour, text));
-                line += &" ".repeat(pad);
-            }
-            all += line.trim_end();
-            all.push('\n');
-        }
-        all
     }
 }

@@ -179,8 +179,8 @@ fn let_in(place: &str, definitions: &str, number: u64) -> TcpStream {
 #[test]
 fn from_a_peer_that_holds_the_secret() {
     let (mut pair, sockets) = attacked();
-    let config = farshore::config::Config::load(&pair.config()).expect("the configuration is sound");
-    let definitions: String = config.groups.iter().map(farshore::config::Group::definition).collect();
+    let config = settings::Config::load(&pair.config()).expect("the configuration is sound");
+    let definitions: String = config.groups.iter().map(settings::Group::definition).collect();
     let mut chance = Chance(2);
     for number in 1..120 {
         let mut stream = let_in(&sockets.replication, &definitions, number);

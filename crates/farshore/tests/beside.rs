@@ -24,13 +24,13 @@ use common::{Node, Pair, must_skip_stores};
 use engine::identity::{Identity, Role};
 use engine::wire::{GroupHello, Header, Kind};
 use engine::{Generation, GroupId, Incarnation, SessionId};
-use farshore::config::{Config, Group};
 use forgetful::Store;
 use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 use host::nbd::proto::{self, Command, Request};
 use host::nbd::{Ask, Client};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use settings::{Config, Group};
 
 /// What nobody may have to wait for, on a machine that does something else too.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -464,7 +464,7 @@ fn serve_refuses_before_it_touches_anything() {
     assert!(told(&output).contains("disk does not exist"), "both problems at once: {}", told(&output));
     assert!(!dir.path().join("state").exists());
     std::fs::write(dir.path().join("disk"), [0; 512]).expect("write");
-    farshore::config::create_secret(&dir.path().join("secret")).expect("secret");
+    settings::create_secret(&dir.path().join("secret")).expect("secret");
     std::fs::create_dir(dir.path().join("state")).expect("mkdir");
     let overrides = dir.path().join("state/overrides.toml");
     std::fs::write(&overrides, "# farshore overrides 1\n[db]\nmode = \"fast\"\n# end\n").expect("write");

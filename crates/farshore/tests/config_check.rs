@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn cases(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings/tests").join(folder);
     let entries = std::fs::read_dir(&folder).expect("the folder of cases");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
@@ -107,7 +107,7 @@ fn a_file_that_is_no_configuration_is_explained() {
 /// Apart from the listed cases because the system's own words differ between root and others.
 #[test]
 fn a_state_directory_that_cannot_be_written_is_told() {
-    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/valid_configs/minimal.toml");
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings/tests/valid_configs/minimal.toml");
     let text = std::fs::read_to_string(case).expect("case");
     let dir = tempfile::tempdir().expect("dir");
     let read_only = dir.path().join("read-only.toml");
@@ -120,7 +120,7 @@ fn a_state_directory_that_cannot_be_written_is_told() {
 /// The table of clients says nothing of who comes in the clear, and over loopback that is anybody on the machine.
 #[test]
 fn plain_nbd_on_loopback_beside_certified_clients_is_noted() {
-    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/valid_configs/tls-clients.toml");
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings/tests/valid_configs/tls-clients.toml");
     let text = std::fs::read_to_string(case).expect("case");
     let dir = tempfile::tempdir().expect("dir");
     let (head, rest) = text.split_once("[tls.clients]\n").expect("the table");

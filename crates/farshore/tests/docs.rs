@@ -8,8 +8,8 @@ use farshore::api::{
     STATUS_SCHEMA, Status, TcpStatus,
 };
 use farshore::args::Args;
-use farshore::config::{Key, Layout, LinkKey, example, keys};
 use host::link::history::{self, RECORD_BYTES, Record};
+use settings::{Key, Layout, LinkKey, example, keys};
 
 fn manual(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::wan::Wan;
 use common::{GROUP, Node, Pair, Plan, Random, is_installed, is_root, must_skip};
-use farshore::demo::relay::Way;
+use demo::relay::Way;
 use serde_json::Value;
 
 const VOLUMES: &[&str] = &["data"];

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use farshore::api::*;
-use farshore::show::{self, Paint};
+use farshore::show;
+use toolkit::screen::Paint;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -161,6 +161,12 @@ pub fn bounded_duration(text: &str, bound: Bound<Duration>) -> Result<Duration, 
     Ok(duration)
 }
 
+/// A wall-clock time, as JSON has it: UTC, milliseconds. Times past the year 9999 are cut there.
+pub fn time_text(unix_nanos: u64) -> String {
+    let timestamp = jiff::Timestamp::from_nanosecond(i128::from(unix_nanos)).unwrap_or(jiff::Timestamp::MAX);
+    format!("{timestamp:.3}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,5 +268,10 @@ mod tests {
         ] {
             assert_eq!(show_seconds(seconds), text);
         }
+    }
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(time_text(1_795_348_800_123_456_789), "2026-11-22T12:00:00.123Z");
+        assert!(time_text(u64::MAX).ends_with('Z'));
     }
 }

@@ -21,10 +21,13 @@ const ARROWS: &[(&str, May)] = &[
     ("host", May::OfOurs(&["engine", "units"])),
     ("witness", May::Only(&[])),
     ("plan", May::OfOurs(&["units"])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "units", "witness"])),
+    ("settings", May::OfOurs(&["engine", "host", "units"])),
+    ("toolkit", May::OfOurs(&["engine", "host", "plan", "settings", "units"])),
+    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units"])),
+    ("demo", May::OfOurs(&["host", "toolkit", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
     ("forgetful", May::OfOurs(&[])),
-    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "units", "witness"])),
+    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"])),
     ("xtask", May::OfOurs(&["units"])),
 ];
 

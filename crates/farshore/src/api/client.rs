@@ -6,8 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use settings::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
+
 use super::{Recorded, Reply, Request};
-use crate::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 
 /// A daemon may take its time over a promote or demote; after this it counts as stuck.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);

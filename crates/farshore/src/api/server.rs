@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use settings::limits::{
+    API_ANSWER_TIMEOUT, API_CLIENTS_MAX, API_IO_TIMEOUT, API_LOOK_TIMEOUT, API_REQUEST_BYTES_MAX, API_REQUESTS_MAX,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{ErrorCode, Reply, Request};
-use crate::limits::{
-    API_ANSWER_TIMEOUT, API_CLIENTS_MAX, API_IO_TIMEOUT, API_LOOK_TIMEOUT, API_REQUEST_BYTES_MAX, API_REQUESTS_MAX,
-};
 
 /// Pause after a failed accept (no descriptor left), so that the loop does not spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

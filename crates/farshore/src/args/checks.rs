@@ -85,5 +85,5 @@ pub struct DoctorArgs {
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
-    pub reach: super::Reach,
+    pub reach: super::reach::Reach,
 }

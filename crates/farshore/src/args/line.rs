@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use toolkit::line_test::sweep::ROUNDS;
+use toolkit::line_test::terms::Mode;
 use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 use super::planner::parse_pair;
-use crate::probe::sweep::ROUNDS;
-use crate::probe::terms::Mode;
 
 /// Whose credentials are shown: the nodes' own.
 #[derive(Clone, Debug, Args)]
 pub struct Credentials {
     /// Configuration file, if not the one that FARSHORE_CONFIG names: its certificates or secret are what both ends prove themselves with
-    #[arg(long, value_name = "FILE", default_value_os_t = super::default_config())]
+    #[arg(long, value_name = "FILE", default_value_os_t = super::reach::default_config())]
     pub config: PathBuf,
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]

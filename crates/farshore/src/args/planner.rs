@@ -60,7 +60,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     #[command(flatten)]
-    pub reach: super::Reach,
+    pub reach: super::reach::Reach,
 }
 
 /// A shorter one would measure the sampling.

@@ -1,9 +1,10 @@
 //! `accept-device`: the operator's word for a device that is not the one recorded. Works while no daemon runs; the next start makes it so.
 
-use super::{Exit, Failure, Outcome, print};
+use settings::Config;
+
 use crate::args::AcceptDeviceArgs;
-use crate::config::Config;
 use crate::daemon::devices::{Content, accept};
+use crate::outcome::{Exit, Failure, Outcome, print};
 
 pub fn run(args: &AcceptDeviceArgs) -> Outcome {
     let content = match (args.content_is_good, args.rebuild) {

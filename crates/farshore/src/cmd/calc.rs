@@ -6,11 +6,11 @@ use plan::hadr::{HadrMode, HadrSite, HadrWorkload};
 use plan::table2::ROWS;
 use units::quantities::{Bytes, Rate, Seconds, show_bit_rate, show_time};
 
-use super::{Exit, Outcome, print};
 use crate::args::planner::{
     ActivityLogArgs, BdpArgs, BuffersArgs, CalcArgs, CalcCommand, Legacy, LossArgs, ModesArgs, QueueArgs,
     RoundTripArgs, RtoArgs, Table4Args,
 };
+use crate::outcome::{Exit, Outcome, print};
 
 /// # Errors
 /// When the answer cannot be written.

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use host::tls::{Facts, Identity, Party, facts, warning};
 use serde::Serialize;
+use settings::{Config, Node, Tls};
+use units::exact::time_text;
 
-use super::{Exit, Failure, Outcome, print, warn};
-use crate::api::time_text;
 use crate::args::{
     CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
 };
 use crate::certs::{Holder, Registry, Validity, certificates_of};
-use crate::config::{Config, Node, Tls};
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 const SCHEMA: &str = "farshore-certificates/1";
 /// A year and a month: renewed once a year, with a month to do it in.
@@ -26,7 +26,7 @@ struct Place {
 
 impl Place {
     fn find(args: &CertPlace) -> Result<Place, Failure> {
-        super::forbid_core_dumps()?;
+        super::inputs::forbid_core_dumps()?;
         let config = Config::load(&args.config)?;
         let Some(Tls { directory, .. }) = &config.tls else {
             let advice = "add for example: [tls] directory = \"/etc/farshore/tls\"";
@@ -115,7 +115,7 @@ pub fn client(args: &CertClientArgs) -> Outcome {
 
 fn client_holder(place: &Place, name: &str) -> Result<Holder, Failure> {
     // The same rules as for nodes: it becomes the name of a directory.
-    let name = crate::config::NodeName::parse(name).map_err(Failure::usage)?;
+    let name = settings::NodeName::parse(name).map_err(Failure::usage)?;
     Ok(Holder { identity: Identity::client(place.cluster(), name.as_str()), hosts: Vec::new() })
 }
 

@@ -1,14 +1,13 @@
 //! `config check` and `config example`.
 
-use super::{Exit, Failure, Outcome, print, warn};
+use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Problem, Problems, example, host_name};
+
 use crate::args::CheckArgs;
-use crate::config::{Config, NodeName, Problem, Problems, example, host_name};
 use crate::daemon::{devices, names};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 pub fn check(args: &CheckArgs) -> Outcome {
-    super::forbid_core_dumps()?;
+    super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.file()).map_err(told)?;
     let node = match &args.node {
         Some(name) => Some(config.local_node(Some(name)).map_err(told)?),
@@ -48,7 +47,7 @@ pub fn check(args: &CheckArgs) -> Outcome {
 /// What is kept of `set` and `link set`, as a start would read it.
 fn overrides_refused(config: &Config, node: &NodeName) -> Vec<Problem> {
     let Some(here) = config.node(node) else { return Vec::new() };
-    let groups = Overrides::load(&here.overrides_file()).err();
+    let groups = GroupOverrides::load(&here.overrides_file()).err();
     let link = LinkOverrides::load(&here.link_overrides_file()).err();
     let told = |problems: Problems| config.problem(&format!("nodes.{node}.state"), problems.to_string());
     groups.into_iter().chain(link).map(told).collect()

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use toolkit::disk_test::report::{Report, Start};
+use toolkit::disk_test::scratch::{Refused, Scratch, ScratchOptions};
+use toolkit::disk_test::{Plan, UNIT_BYTES, measure};
+use toolkit::interrupt::Interrupt;
 use units::quantities::Bytes;
 
 use super::record::bar;
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::checks::DiskTestArgs;
-use crate::demo::interrupt::Interrupt;
-use crate::disk_test::report::{Report, Start};
-use crate::disk_test::scratch::{Refused, Scratch, ScratchOptions};
-use crate::disk_test::{Plan, UNIT_BYTES, measure};
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 fn refused(refused: Refused) -> Failure {
     let (exit, hint) = match refused {

@@ -1,5 +1,7 @@
 //! `doctor`: what keeps the mirror from carrying what it could, and the command that mends it.
 
+mod told;
+
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,22 +9,22 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use settings::example::PORT;
+use settings::{Config, NodeName};
+use toolkit::doctor::facts::{Facts, Way};
+use toolkit::doctor::gather::{self, Around};
+use toolkit::doctor::report::{self, DOCTOR_SCHEMA, Report, STREAM_SCHEMA};
+use toolkit::doctor::{Check, Verdict, checks, ends};
+use toolkit::interrupt::Interrupt;
+use toolkit::screen::Paint;
 
-use super::host::with_port;
+use super::inputs::{read_bounded, with_port};
 use super::status::colours_wanted;
-use super::{Exit, Failure, Outcome, event, print, read_bounded};
 use crate::api::client::Client;
 use crate::api::{LinkRecord, Reply, Request, Status};
-use crate::args::DEFAULT_CONFIG;
 use crate::args::checks::DoctorArgs;
-use crate::config::example::PORT;
-use crate::config::{Config, NodeName};
-use crate::demo::interrupt::Interrupt;
-use crate::doctor::facts::{Facts, Way};
-use crate::doctor::gather::{self, Around};
-use crate::doctor::report::{self, DOCTOR_SCHEMA, Report, STREAM_SCHEMA};
-use crate::doctor::{Check, Verdict, checks, ends};
-use crate::show::Paint;
+use crate::args::reach::DEFAULT_CONFIG;
+use crate::outcome::{Exit, Failure, Outcome, event, print};
 
 /// The best second of the link is looked for in a day.
 const HISTORY: Duration = Duration::from_secs(86_400);
@@ -113,10 +115,10 @@ fn around(args: &DoctorArgs) -> Result<Around, Failure> {
     let status = client.as_mut().and_then(|client| status(client, &mut remarks));
     let peer = peer(args, config.as_ref(), status.as_ref())?;
     let history = client.as_mut().zip(peer.as_ref()).map(|(client, (name, _))| history(client, name));
+    let daemon = status.map(|status| told::daemon(&status, peer.as_ref(), &history.unwrap_or_default()));
     Ok(Around {
         config,
-        status,
-        history: history.unwrap_or_default(),
+        daemon,
         peer,
         state,
         skips_disk: args.skip_disk,
@@ -147,7 +149,7 @@ fn status(client: &mut Client, remarks: &mut Vec<String>) -> Option<Status> {
     match client.ask(&Request::Status { group: None }) {
         Ok(Reply::Status(status)) => return Some(*status),
         Ok(Reply::Error { message, .. }) => remarks.push(message),
-        Ok(other) => remarks.push(super::unexpected(&other).message),
+        Ok(other) => remarks.push(super::reach::unexpected(&other).message),
         Err(error) => remarks.push(error.to_string()),
     }
     None

@@ -14,8 +14,8 @@ use plan::trace::detect::Wish;
 use plan::trace::merge::Merge;
 use plan::trace::reader::{TraceReader, unpack};
 
-use super::Failure;
 use crate::args::planner::TraceArgs;
+use crate::outcome::Failure;
 
 /// A shorter reading needs no bar.
 const BAR_AFTER: Duration = Duration::from_secs(1);

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::{Exit, Failure, Outcome, print};
-use crate::args::{DEFAULT_CONFIG, InitArgs};
-use crate::config::example::{Side, Trust, first_config, leaves_this_machine};
-use crate::config::{Config, create_secret};
+use settings::example::{Side, Trust, first_config, leaves_this_machine};
+use settings::{Config, create_secret};
+
+use crate::args::InitArgs;
+use crate::args::reach::DEFAULT_CONFIG;
+use crate::outcome::{Exit, Failure, Outcome, print};
 
 pub fn run(args: &InitArgs) -> Outcome {
     let side = |flag: &str, text: &str, node| {
@@ -24,7 +26,7 @@ pub fn run(args: &InitArgs) -> Outcome {
     // Two sides can be sound each and not together: the same address, the same device on one machine.
     Config::parse(file, &text)?;
     if args.create_secret {
-        super::forbid_core_dumps()?;
+        super::inputs::forbid_core_dumps()?;
         create_secret(&args.secret_file)?;
     }
     let written = match &args.out {

@@ -5,27 +5,27 @@ mod activity;
 mod bitmap;
 mod cell;
 mod journal;
+mod report;
 mod small;
 mod superblock;
 mod undo;
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Exit, Outcome, print};
 use crate::args::InspectArgs;
 use crate::daemon::seals;
+use crate::outcome::{Exit, Outcome, print};
+use report::Report;
+use superblock::read_up_to;
 
 /// A magic stands at the start of a block; the first blocks of a young file may still be blank.
 const BLOCK_BYTES: usize = engine::limits::META_BLOCK_BYTES as usize;
 const BLOCKS_LOOKED_AT: usize = 16;
 /// Bitmaps, fingerprints and overrides are read whole; the largest is the bitmap of a group of 16 TiB, four times over.
 const WHOLE_BYTES_MAX: u64 = 256 << 20;
-/// Of long lists this many are shown.
-const SHOWN: usize = 16;
 
 /// What a file can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,37 +81,6 @@ impl Kind {
             "overrides.toml" => Some(Kind::Overrides),
             "link.toml" => Some(Kind::LinkOverrides),
             _ => None,
-        }
-    }
-}
-
-/// What was found in one file.
-#[derive(Debug, Default)]
-struct Report {
-    /// For people, a line each.
-    lines: Vec<String>,
-    /// The same for programs.
-    facts: Value,
-    /// Damage that Farshore gets by with, and other things an operator should see: a sentence each.
-    warnings: Vec<String>,
-    /// Damage because of which the file is of no use: a sentence.
-    failure: Option<String>,
-}
-
-impl Report {
-    fn line(&mut self, label: &str, value: impl std::fmt::Display) {
-        self.lines.push(format!("  {label:<18} {value}"));
-    }
-
-    fn failed(sentence: impl Into<String>) -> Report {
-        Report { failure: Some(sentence.into()), ..Report::default() }
-    }
-
-    fn exit(&self) -> Exit {
-        match (&self.failure, self.warnings.is_empty()) {
-            (Some(_), _) => Exit::Failed,
-            (None, false) => Exit::Warning,
-            (None, true) => Exit::Done,
         }
     }
 }
@@ -196,12 +165,6 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
     Ok((kind, found.len(), report))
 }
 
-fn read_up_to(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    file.take(bytes).read_to_end(&mut head)?;
-    Ok(head)
-}
-
 fn detect(head: &[u8], file: &Path) -> Option<Kind> {
     // Files of blocks are never of another size.
     let in_blocks = !head.is_empty() && head.len().is_multiple_of(BLOCK_BYTES);
@@ -221,26 +184,9 @@ fn detect(head: &[u8], file: &Path) -> Option<Kind> {
     marked.or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
 }
 
-/// The superblock that counts, from the file beside this one.
-fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
-    let beside = File::open(file.with_file_name("superblock")).ok()?;
-    superblock::counting(&read_up_to(&beside, engine::superblock::FILE_BYTES).ok()?)
-}
-
-/// A list with its middle left out when it is long.
-fn push_some(report: &mut Report, lines: impl Iterator<Item = String>, count: usize, what: &str) {
-    for (number, line) in lines.enumerate() {
-        let at_end = number + SHOWN / 2 >= count;
-        if number < SHOWN / 2 || at_end {
-            report.lines.push(line);
-        } else if number == SHOWN / 2 {
-            report.lines.push(format!("    … {} more {what} …", count - SHOWN / 2 * 2));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::report::SHOWN;
     use super::*;
 
     #[test]
@@ -273,7 +219,7 @@ mod tests {
     #[test]
     fn long_lists_lose_their_middle() {
         let mut report = Report::default();
-        push_some(&mut report, (0..40).map(|n| n.to_string()), 40, "things");
+        report.push_some((0..40).map(|n| n.to_string()), 40, "things");
         assert_eq!(report.lines.len(), SHOWN + 1);
         assert_eq!((report.lines[7].as_str(), report.lines[9].as_str()), ("7", "32"));
         assert!(report.lines[8].contains("24 more things"));

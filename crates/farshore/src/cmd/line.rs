@@ -14,26 +14,24 @@ use std::time::Duration;
 use host::link::Secret;
 use host::link::single::LineCredentials;
 use host::tls::{Paths, Store};
+use settings::{Config, Keyed, LinkKey, LinkOverrides, LinkSettings, NodeName, Proof};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
-
+use toolkit::line_test::client::{self, Target};
+use toolkit::line_test::disk::Disk;
+use toolkit::line_test::serve::{self, Serving};
+use toolkit::line_test::tally::Half;
+use toolkit::line_test::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TIMEOUT, Terms, parse_sizes};
+use toolkit::line_test::{PORT, Trouble, modes, path, report, soak, sweep};
 use watch::{Bar, Findings, Record, SoakWatch};
 
-use super::host::with_port;
-use super::{Exit, Failure, Outcome, event, print, read_bounded, warn};
+use super::inputs::{forbid_core_dumps, read_bounded, with_port};
 use crate::args::line::{
     Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
 };
-use crate::config::{Config, Keyed, LinkKey, LinkSettings, NodeName, Proof};
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
-use crate::link_overrides::LinkOverrides;
-use crate::probe::client::{self, Target};
-use crate::probe::disk::Disk;
-use crate::probe::serve::{self, Serving};
-use crate::probe::tally::Half;
-use crate::probe::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TIMEOUT, Terms, parse_sizes};
-use crate::probe::{PORT, Trouble, modes, path, report, soak, sweep};
+use crate::outcome::{Exit, Failure, Outcome, event, print, warn};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
@@ -74,7 +72,8 @@ pub fn serve(args: &ServeArgs) -> Outcome {
             served = serve::serve(serving, Rc::new(Told), stop) => served,
             never = renew_for_ever(renewal.as_ref(), &config, &node) => match never {},
         }
-    })??;
+    })?
+    .map_err(failure)?;
     Ok(Exit::Done.into())
 }
 
@@ -216,7 +215,8 @@ pub fn probe(args: &ProbeArgs) -> Outcome {
     let probe = run_to_end(async |stop| {
         let watch = Findings::watch(path::STREAM_SCHEMA, Bar::new("both ways", time_s), args.json_stream);
         path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &*watch).await
-    })??;
+    })?
+    .map_err(failure)?;
     if args.json_stream {
         event(path::STREAM_SCHEMA, "end", &probe.json())?;
     } else {
@@ -271,10 +271,17 @@ fn swallowed(address: &str) -> String {
 }
 
 /// Where nothing comes any more before there is a test, that may be its first large packets.
-fn hinted(trouble: Trouble, address: &str) -> Trouble {
+fn hinted(trouble: Trouble, address: &str) -> Failure {
     match trouble {
-        Trouble::Silent(why) => Trouble::Failed(format!("{why}{}", swallowed(address))),
-        other => other,
+        Trouble::Silent(why) => format!("{why}{}", swallowed(address)).into(),
+        other => failure(other),
+    }
+}
+
+fn failure(trouble: Trouble) -> Failure {
+    match trouble {
+        Trouble::Usage(message) => Failure::usage(message),
+        other => other.sentence().into(),
     }
 }
 
@@ -304,7 +311,7 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
 
 /// Who this is, what it shows, and what it asks of its connections.
 fn credentials(args: &Credentials) -> Result<(Config, NodeName, LineCredentials, LinkSettings), Failure> {
-    super::forbid_core_dumps()?;
+    forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
+use toolkit::screen::Paint;
+use units::exact::{duration_text, parse_duration};
 
+use super::reach::{self, report, unexpected};
+use super::set;
 use super::status::colours_wanted;
-use super::{Exit, Failure, Outcome, print, reach, report, set, unexpected, warn};
 use crate::api::{LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkRecord, Reply, Request};
 use crate::args::{LinkHistoryArgs, LinkSetArgs, LinkShowArgs};
-use crate::show::Paint;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 use crate::show::link::{self, Row};
-use units::exact::{duration_text, parse_duration};
 
 /// More rows are no table any more.
 const ROWS_WANTED: u64 = 48;

@@ -1,9 +1,10 @@
 //! `mark list`, `mark drop`: the images kept besides the volumes' own.
 
-use super::{Outcome, print, reach, report};
+use super::reach::{self, report};
 use crate::api::{MARKS_SCHEMA, Reply, Request};
 use crate::args::{MarkDropArgs, MarkListArgs};
-use crate::cmd::Exit;
+use crate::outcome::Exit;
+use crate::outcome::{Outcome, print};
 use crate::show;
 
 pub fn list(args: &MarkListArgs) -> Outcome {

@@ -12,8 +12,8 @@ use plan::{inputs, plan_text, report};
 use units::quantities::{Seconds, show_time};
 
 use super::feed::feed;
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::planner::{CongestionName, DiskSource, LinkSource, PlanArgs};
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 /// Marks are judged by intervals of this length.
 const INTERVAL: Seconds = Seconds(60.0);

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Failure, unexpected};
+use settings::Config;
+use settings::limits::POLL_INTERVAL;
+
 use crate::api::client::{Client, Unanswered};
 use crate::api::{ErrorCode, GroupStatus, Reply, Request, Status};
-use crate::args::Reach;
-use crate::config::Config;
-use crate::limits::POLL_INTERVAL;
+use crate::args::reach::Reach;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
@@ -95,4 +96,30 @@ pub fn watch<T>(
 
 fn may_restart(heard: Option<Instant>) -> bool {
     heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE)
+}
+
+/// Prints what a daemon answered to a command that changes something.
+pub fn report(reply: Reply) -> Outcome {
+    match reply {
+        Reply::Ok { message, warnings } => {
+            print(&format!("{message}\n"))?;
+            // What it came to may itself be the warning.
+            warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
+            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
+        }
+        Reply::Error { message, .. } => Err(message.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub fn unexpected(reply: &Reply) -> Failure {
+    let kind = match reply {
+        Reply::Ok { .. } => "a bare success",
+        Reply::Error { .. } => "an error",
+        Reply::Status(_) => "a status",
+        Reply::Counters(_) => "counters",
+        Reply::Recorded(_) => "a recording",
+        Reply::LinkHistory(_) => "a link's history",
+    };
+    format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

@@ -9,10 +9,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plan::trace::own::{self, TraceWriter};
 use plan::trace::samples::{DiskCounters, HEADING};
 
-use super::{Exit, Failure, Outcome, print, reach, unexpected, warn};
+use super::reach::{self, unexpected};
 use crate::api::client::Client;
 use crate::api::{Reply, Request};
 use crate::args::planner::RecordArgs;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 const DISKSTATS: &str = "/proc/diskstats";
 

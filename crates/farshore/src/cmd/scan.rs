@@ -10,8 +10,8 @@ use plan::trace::own::TraceWriter;
 use serde_json::json;
 
 use super::feed::feed;
-use super::{Exit, Failure, Outcome, print, warn};
 use crate::args::planner::ScanArgs;
+use crate::outcome::{Exit, Failure, Outcome, print, warn};
 
 /// # Errors
 /// When a file cannot be read or is no usable trace, or the scan file cannot be written.

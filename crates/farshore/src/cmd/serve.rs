@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use super::{Failure, Outcome};
+use settings::{Config, GroupOverrides, LinkOverrides, Node};
+
 use crate::args::ServeArgs;
-use crate::config::{Config, Node};
 use crate::daemon;
-use crate::link_overrides::LinkOverrides;
 use crate::log;
-use crate::overrides::Overrides;
+use crate::outcome::{Failure, Outcome};
 
 pub fn run(args: &ServeArgs) -> Outcome {
-    super::forbid_core_dumps()?;
+    super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
     let silent = config.check_to_serve(&name)?;
@@ -20,7 +19,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     make_state_directory(&node.state)?;
     // Before anything in it is read: a daemon that still runs may be changing it.
     let state = daemon::hold(&node.state)?;
-    let overrides = Overrides::load(&node.overrides_file())?;
+    let overrides = GroupOverrides::load(&node.overrides_file())?;
     let link_overrides = LinkOverrides::load(&node.link_overrides_file())?;
     check_together(&config, &link_overrides, node)?;
     log::start(super::status::colours_wanted(&std::io::stderr()))?;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Failure, Outcome, reach, report};
+use super::reach::{self, report};
 use crate::api::Request;
 use crate::args::SetArgs;
+use crate::outcome::{Failure, Outcome};
 
 pub fn run(args: &SetArgs) -> Outcome {
     let settings = parse(&args.settings)?;
@@ -39,7 +40,7 @@ mod tests {
         let settings = words(&["mode=sync", "queue.memory=8MiB"]).expect("good");
         assert_eq!(settings["queue.memory"], "8MiB");
         for bad in [&["mode"][..], &["=sync"], &["mode="], &["mode=sync", "mode=async"]] {
-            assert_eq!(words(bad).expect_err("bad").exit, crate::cmd::Exit::Usage);
+            assert_eq!(words(bad).expect_err("bad").exit, crate::outcome::Exit::Usage);
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::io::IsTerminal;
 
-use super::{Exit, Outcome, print, reach};
+use settings::limits::POLL_INTERVAL;
+use toolkit::screen::Paint;
+
+use super::reach;
 use crate::api::Status;
 use crate::args::StatusArgs;
-use crate::limits::POLL_INTERVAL;
-use crate::show::{self, Paint};
+use crate::outcome::{Exit, Outcome, print};
+use crate::show;
 
 /// Home, and erase what stands below: less flicker than erasing first.
 const REDRAW: &str = "\x1b[H\x1b[J";

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::reach::report;
 use super::reach::{self, Look};
 use super::wait::explained;
-use super::{Failure, Outcome, print, report};
 use crate::api::{GroupState, GroupStatus, Reply, Request};
 use crate::args::SyncArgs;
+use crate::outcome::{Failure, Outcome, print};
 use crate::show;
 
 /// A shorter sync needs no bar.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use settings::suggest;
+
 use super::reach::{self, Look};
-use super::{Exit, Failure, Outcome, print};
 use crate::api::{GroupState, GroupStatus};
 use crate::args::WaitArgs;
-use crate::config::suggest;
+use crate::outcome::{Exit, Failure, Outcome, print};
 
 pub fn run(args: &WaitArgs) -> Outcome {
     let wanted = parse_state(&args.state)?;

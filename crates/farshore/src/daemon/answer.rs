@@ -8,6 +8,7 @@ use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
 use host::driver::{Control, Gone, GroupSnapshot, RecordedRequests, entropy};
+use settings::{Config, Group, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -17,9 +18,6 @@ use super::renewal::{self, Renewal};
 use super::watch::Watch;
 use super::{attached, promises, recording, view};
 use crate::api::{ErrorCode, Recorded, Reply, Request};
-use crate::config::{Config, Group, Key, NodeName};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
@@ -27,7 +25,7 @@ pub(super) struct Desk {
     node: NodeName,
     /// Held while a change is under way, so that two of them come one after the other.
     changing: Mutex<()>,
-    overrides: Mutex<Overrides>,
+    overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<Recorder>,
     control: Control,
@@ -42,7 +40,7 @@ impl Desk {
     pub fn new(
         config: Config,
         node: NodeName,
-        (overrides, link_overrides): (Overrides, LinkOverrides),
+        (overrides, link_overrides): (GroupOverrides, LinkOverrides),
         recorder: Rc<Recorder>,
         control: Control,
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
@@ -204,7 +202,7 @@ impl Desk {
         if let Err(wrong) = wanted.change(&group.name, &settings) {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
-        let effective = wanted.effective(&group.name, &group.settings);
+        let effective = wanted.of(&group.name).effective(&group.settings);
         let command = Command::Set(effective.for_engine());
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) => Vec::new(),
@@ -220,18 +218,13 @@ impl Desk {
         if let Err(problem) = saved {
             warnings.push(format!("it holds until the daemon stops only: {problem}"));
         }
-        let now = wanted.describe(&group.name, &effective);
         *self.overrides.lock().await = wanted;
-        let told: Vec<_> = settings
-            .keys()
-            .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
-            .collect();
         let peer = group.peer_of(&self.node).map_or_else(|| "the peer".to_string(), |peer| peer.to_string());
         let snapshot = self.control.snapshot().await?;
         let theirs = snapshot.groups.iter().find(|group| group.status.id == id).and_then(|g| g.status.peer.settings);
-        let keys: Vec<Key> = settings.keys().filter_map(|key| Key::parse(key).ok()).collect();
+        let keys = keys_of(&settings);
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
-        let message = format!("{name}: {} (on this node; {there})", told.join(", "));
+        let message = format!("{name}: {} (on this node; {there})", told(&keys, &effective));
         Ok(Reply::Ok { message, warnings })
     }
 
@@ -255,7 +248,6 @@ impl Desk {
         if let Err(problem) = saved {
             warnings.push(format!("it holds until the daemon stops only: {problem}"));
         }
-        let now = wanted.describe(&from_file.settings);
         *self.link_overrides.lock().await = wanted;
         if effective == before {
             return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
@@ -267,12 +259,9 @@ impl Desk {
             let groups = self.settings_of_groups().await;
             reconnect(&self.control, &groups, How::Retuned(options)).await?;
         }
-        let told: Vec<_> = settings
-            .keys()
-            .filter_map(|key| now.get(key).map(|setting| format!("{key} = {}", setting.value)))
-            .collect();
         let how = if reconnects { "whose links connect again" } else { "at once, for what it sends" };
-        let message = format!("link: {} (on this node, {how}; set it on the other node too)", told.join(", "));
+        let told = told(&keys_of(&settings), &effective);
+        let message = format!("link: {told} (on this node, {how}; set it on the other node too)");
         Ok(Reply::Ok { message, warnings })
     }
 
@@ -281,7 +270,7 @@ impl Desk {
         let overrides = self.overrides.lock().await;
         let one = |(number, group): (usize, &Group)| {
             let id = GroupId(u32::try_from(number).ok()?);
-            let settings = overrides.effective(&group.name, &group.settings).for_engine();
+            let settings = overrides.of(&group.name).effective(&group.settings).for_engine();
             Some((id, settings))
         };
         self.config.groups_of(&self.node).filter_map(one).collect()
@@ -313,6 +302,15 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
+/// The keys of a `set` that was taken.
+fn keys_of<S: Keyed>(wanted: &BTreeMap<String, String>) -> Vec<keys::Key<S>> {
+    wanted.keys().filter_map(|name| keys::Key::parse(name).ok()).collect()
+}
+
+fn told<S: Keyed>(keys: &[keys::Key<S>], effective: &S) -> String {
+    keys.iter().map(|key| format!("{key} = {}", effective.text(*key))).collect::<Vec<_>>().join(", ")
+}
+
 fn reply(group: &Group, result: CommandResult) -> Reply {
     let told = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {

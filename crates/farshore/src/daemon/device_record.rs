@@ -11,8 +11,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use engine::identity::Role;
 use host::disk::device_id::DeviceId;
-
-use crate::durable;
+use settings::durable;
 
 const DEVICES: &str = "devices";
 const ACCEPTED: &str = "accepted";

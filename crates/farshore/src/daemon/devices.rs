@@ -23,12 +23,11 @@ use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory, read_blocks};
 use host::driver::group_tag;
+use settings::{Config, Group, NodeName, Problem, Silent, Volume};
 
 use super::device_record::{self as record, Accepted, Devices};
+use super::group_directory::{self, GROUPS};
 use super::names::Strays;
-use super::open::{GROUPS, node_id};
-use super::state_files;
-use crate::config::{Config, Group, NodeName, Problem, Silent, Volume};
 
 /// What is to become of a group at this start.
 pub(super) enum Look {
@@ -236,7 +235,7 @@ impl<'a> Place<'a> {
     }
 
     fn is_new(&self) -> bool {
-        state_files::is_new(&self.directory, self.tag)
+        group_directory::is_new(&self.directory, self.tag)
     }
 
     fn recorded(&self) -> Option<Superblock> {
@@ -251,7 +250,7 @@ impl<'a> Place<'a> {
     /// The state directory is the other node's, or a copy of it.
     fn is_the_peers(&self) -> bool {
         let Some((found, peer)) = self.recorded().zip(self.group.peer_of(self.node)) else { return false };
-        (found.node, found.peer) == (node_id(self.config, peer), node_id(self.config, self.node))
+        (found.node, found.peer) == (self.config.node_id(peer), self.config.node_id(self.node))
     }
 
     /// The recorded sizes, or those that are there.

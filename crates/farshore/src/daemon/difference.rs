@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::diff_definitions;
+use settings::diff_definitions;
 
 /// Groups shown at most: a text comes from a peer, and whoever has more differences has another configuration.
 const GROUPS_SHOWN_MAX: usize = 8;

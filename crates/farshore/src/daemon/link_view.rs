@@ -1,14 +1,16 @@
 //! The links in the words of the control socket.
 
-use host::driver::{LinkSnapshot, Snapshot};
+use std::collections::BTreeMap;
+
+use engine::status::LinkStatus;
+use host::driver::{GroupSnapshot, LinkSnapshot, Snapshot};
 use host::link::meter::Reading;
 use host::link::{Amount, BufferReport, Carried, Doing, SocketReport};
-
-use super::view::link_reason;
-use crate::api;
-use crate::config::Config;
-use crate::link_overrides::LinkOverrides;
+use settings::keys::Key;
+use settings::{Config, Keyed, LinkOverrides, Overrides};
 use units::exact::show_seconds;
+
+use crate::api;
 
 /// One for each peer.
 pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &Snapshot) -> Vec<api::LinkReport> {
@@ -23,7 +25,7 @@ fn report(
 ) -> Option<api::LinkReport> {
     let node = &config.nodes.get(usize::from(link.peer.0))?.name;
     // The groups of a pair of nodes share the link, so any of them tells.
-    let shares = |group: &&host::driver::GroupSnapshot| {
+    let shares = |group: &&GroupSnapshot| {
         let group = config.groups.get(group.status.id.0 as usize);
         group.is_some_and(|group| group.primary == *node || group.secondary == *node)
     };
@@ -42,7 +44,7 @@ fn report(
         address: connection.map(|connection| connection.address.to_string()),
         dialed: connection.map(|connection| connection.dialed),
         connections: link.connections,
-        settings: overrides.describe(&config.link.settings),
+        settings: settings(overrides, &overrides.effective(&config.link.settings)),
         socket: connection.map(|connection| api::SocketStatus {
             congestion: congestion.clone().unwrap_or_default(),
             ..socket(&connection.socket)
@@ -54,6 +56,32 @@ fn report(
         verdict: link.reading.as_ref().map(|reading| reading.sentence(congestion.as_deref().unwrap_or_default())),
         warnings,
     })
+}
+
+/// Why the link is not simply connected.
+pub(super) fn link_reason(snapshot: &GroupSnapshot) -> Option<String> {
+    let now = &snapshot.status.peer;
+    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
+    match now.link {
+        LinkStatus::Connected => None,
+        LinkStatus::Congested => told,
+        LinkStatus::Connecting | LinkStatus::Disconnected => both(told, snapshot.link_problem.clone()),
+    }
+}
+
+/// How the last connection ended, and why none comes about since.
+fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
+    match (ended, problem) {
+        (Some(ended), Some(problem)) => Some(format!("{ended}; {problem}")),
+        (ended, problem) => ended.or(problem),
+    }
+}
+
+/// The value of each key, and where it comes from.
+pub(super) fn settings<S: Keyed>(overrides: &Overrides<S>, effective: &S) -> BTreeMap<String, api::SettingStatus> {
+    let origin = |key| if overrides.has(key) { api::Origin::Set } else { api::Origin::Config };
+    let one = |key: Key<S>| (key.to_string(), api::SettingStatus { value: effective.text(key), origin: origin(key) });
+    Key::all().map(one).collect()
 }
 
 fn risen(reading: &Reading) -> Option<String> {

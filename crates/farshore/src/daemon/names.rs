@@ -10,11 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use host::driver::group_tag;
+use settings::{Config, Group, NodeName, Problem, durable};
 
-use super::open::GROUPS;
-use super::state_files;
-use crate::config::{Config, Group, NodeName, Problem};
-use crate::durable;
+use super::group_directory::{self, GROUPS};
 
 /// Names that are kept.
 struct Record {
@@ -137,7 +135,7 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
     let held = config.groups_of(node).map(|(_, group)| {
         let directory = groups.join(group.name.as_str());
         let tag = group_tag(config.cluster.as_str(), group.name.as_str());
-        let is_new = state_files::is_new(&directory, tag);
+        let is_new = group_directory::is_new(&directory, tag);
         let compare = |record: Record| record.compare(&directory, group, is_new).map(drop);
         let result =
             strays.hold_against(&directory, group).and_then(|()| [VOLUMES, NODES].into_iter().try_for_each(compare));

@@ -3,41 +3,33 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use engine::identity::Role;
-use engine::{GroupConfig, GroupId, NodeConfig, NodeId, VolumeConfig, limits};
+use engine::{GroupConfig, GroupId, NodeConfig, VolumeConfig, limits};
 use host::disk::blank::first_data;
 use host::disk::meta::make_own_directory;
 use host::disk::overlap::Footprint;
-use host::disk::volume::{OpenError, VolumeOptions, open_volume};
+use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{
     DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
 use host::link::Peer;
+use settings::{Config, FileEngine, Group, GroupOverrides, LinkOverrides, NbdListen, Node, NodeName, Silent, Volume};
 use units::size::show_exact;
 
 use super::device_record::Devices;
 use super::devices::{self, Closed, Look};
 use super::difference::show_difference;
+use super::group_directory::{self, GROUPS};
 use super::names::Strays;
+use super::patience::Patience;
 use super::seals::{GroupSeals, Seals};
 use super::state_files;
-use crate::config::{Config, FileEngine, Group, NbdListen, Node, NodeName, Silent, Volume};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
-
-/// Under the state directory: what is recorded of each group.
-pub(super) const GROUPS: &str = "groups";
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
 const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
-
-/// How long a lock is waited for: what a killed daemon had given to the kernel holds its files until it is done.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// All of a node's groups, open.
 #[derive(Default)]
@@ -143,7 +135,7 @@ impl Opening<'_> {
         // Both have a reason of their own.
         let is_renamed = self.strays.hold_against(&directory, group).is_err();
         let has_lost_superblock = !directory.join("superblock").exists() && directory.join("journal").exists();
-        if is_told || is_renamed || has_lost_superblock || !state_files::is_new(&directory, tag) {
+        if is_told || is_renamed || has_lost_superblock || !group_directory::is_new(&directory, tag) {
             return None;
         }
         let found = files.iter().zip(&group.volumes).find_map(|(file, volume)| match first_data(file) {
@@ -208,28 +200,6 @@ impl Taken {
     }
 }
 
-/// Until when a file may be held by somebody.
-#[derive(Clone, Copy)]
-pub(super) struct Patience(Instant);
-
-impl Patience {
-    pub fn new() -> Patience {
-        Patience(Instant::now() + LOCK_PATIENCE)
-    }
-
-    /// Opens something that nobody else may hold, or says who does.
-    pub fn free<T>(self, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
-        loop {
-            match open() {
-                Err(OpenError::Locked { .. } | OpenError::InUse { .. }) if Instant::now() < self.0 => {
-                    std::thread::sleep(LOCK_RETRY);
-                }
-                result => return result,
-            }
-        }
-    }
-}
-
 fn open_one(
     volume: &Volume,
     node: &NodeName,
@@ -273,12 +243,12 @@ fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Resu
 pub(super) fn setup(
     config: &Config,
     node: &NodeName,
-    (overrides, link_overrides): (&Overrides, &LinkOverrides),
+    (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     proof: NodeProof,
     Opened { groups, seals, .. }: Opened,
 ) -> (DriverSetup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
-    let settings = |group: &OpenGroup| overrides.effective(&group.config.name, &group.config.settings).for_engine();
+    let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
     let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
@@ -291,7 +261,7 @@ pub(super) fn setup(
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
     let setup = DriverSetup {
         node: NodeConfig {
-            node: node_id(config, node),
+            node: config.node_id(node),
             groups: engine_groups,
             link_timeout: config.link.timeout,
             memory_bytes,
@@ -336,7 +306,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     GroupConfig {
         id: group.id,
         tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
-        peer: node_id(config, peer),
+        peer: config.node_id(peer),
         starts_as: group.begins_as,
         meets_peer_first: !group.is_told,
         volumes: group.volumes.iter().map(volume).collect(),
@@ -348,15 +318,9 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     }
 }
 
-/// A node's place in the list of nodes, which is sorted by name on every node alike.
-pub(super) fn node_id(config: &Config, name: &NodeName) -> NodeId {
-    let at = config.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
-    NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
-}
-
 fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: NodeProof) -> LinkSetup {
     let peer = |other: &Node| Peer {
-        id: node_id(config, &other.name),
+        id: config.node_id(&other.name),
         name: other.name.to_string(),
         address: other.address.to_string(),
     };

@@ -3,8 +3,7 @@
 use engine::identity::Role;
 use engine::state::Mode;
 use engine::status::GroupStatus;
-
-use crate::config::{GroupName, Key, Keyed, Settings};
+use settings::{GroupName, Key, Keyed, Settings};
 use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.

@@ -14,9 +14,9 @@ use host::disk::meta::make_own_directory;
 use host::driver::{Control, Gone};
 use host::link::history::{self, History, Record};
 use host::link::meter::Minute;
+use settings::{Config, Node, NodeName};
 
 use crate::api::{self, ErrorCode, LINK_HISTORY_SCHEMA, Reply};
-use crate::config::{Config, Node, NodeName};
 
 const EVERY: Duration = Duration::from_secs(60);
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::tls::{Credentials, Paths, Store, facts};
+use settings::{Config, NodeName};
 
-use crate::api::{self, TlsStatus};
-use crate::config::{Config, NodeName};
+use crate::api::TlsStatus;
 
 /// Between two looks at the files: soon enough for whoever waits for it, and three calls to the kernel are cheap.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -137,7 +137,8 @@ impl Renewal {
 
     pub fn status(&self) -> TlsStatus {
         let current = self.store.current();
-        let time = |seconds: i64| api::time_text(u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000));
+        let time =
+            |seconds: i64| units::exact::time_text(u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000));
         let authority = current.authorities.iter().map(|facts| facts.not_after).max();
         TlsStatus {
             certificate_until: time(current.own.not_after),

@@ -27,9 +27,8 @@ use engine::{Incarnation, superblock};
 use host::disk::File;
 use host::disk::fingerprint::{Fingerprint, compare};
 use host::disk::meta::read_blocks;
+use settings::durable;
 use units::size::show_exact;
-
-use crate::durable;
 
 /// A thousand volumes with the longest device names.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -1,6 +1,5 @@
 //! A group's own files in the state directory: each has its size, and a rule for when it is found with another one.
 
-use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +13,12 @@ use host::disk::meta::{create_or_open_meta, create_or_open_sparse, lengthen_meta
 use host::disk::volume::OpenError;
 use host::driver::Stores;
 use rustix::fs::OFlags;
-
-use super::names;
-use super::open::Patience;
-use crate::config::Group;
+use settings::Group;
 use units::exact::size_text;
 use units::size::show_exact;
+
+use super::names;
+use super::patience::Patience;
 
 /// A journal ends on a block.
 pub(super) fn journal_bytes(group: &Group) -> u64 {
@@ -70,14 +69,6 @@ pub(super) fn open(
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
     Ok(Stores { superblock, journal, bitmap, activity, undo })
-}
-
-/// Whether the superblock in `directory` is not there or says nothing yet.
-pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
-    match read_blocks(&directory.join("superblock")) {
-        Ok(blocks) => matches!(superblock::read(&blocks, tag).map(|read| read.found), Ok(None)),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
 }
 
 const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \

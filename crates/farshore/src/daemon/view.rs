@@ -8,13 +8,11 @@ use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use host::driver::{GroupSnapshot, Snapshot};
+use settings::{Config, Group, GroupOverrides, Keyed, LinkOverrides, NodeName, Settings};
+use units::exact::show_seconds;
 
 use super::{link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
-use crate::config::{Config, Group, Keyed, NodeName, Settings};
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
-use units::exact::show_seconds;
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
@@ -31,7 +29,7 @@ const UNKNOWN: &str = "unknown";
 pub(super) fn status(
     config: &Config,
     node: &NodeName,
-    (overrides, link_overrides): (&Overrides, &LinkOverrides),
+    (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     snapshot: &Snapshot,
     only: Option<&str>,
 ) -> api::Status {
@@ -77,10 +75,16 @@ fn pairs<'a>(config: &'a Config, snapshot: &'a Snapshot) -> impl Iterator<Item =
     snapshot.groups.iter().filter_map(|group| Some((config.groups.get(group.status.id.0 as usize)?, group)))
 }
 
-fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot: &GroupSnapshot) -> api::GroupStatus {
+fn group_status(
+    node: &NodeName,
+    overrides: &GroupOverrides,
+    group: &Group,
+    snapshot: &GroupSnapshot,
+) -> api::GroupStatus {
     let now = &snapshot.status;
     let question = question(node, group, now);
-    let effective = overrides.effective(&group.name, &group.settings);
+    let overrides = overrides.of(&group.name);
+    let effective = overrides.effective(&group.settings);
     api::GroupStatus {
         name: group.name.to_string(),
         role: now.role.word().into(),
@@ -107,9 +111,10 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
-        promotable: now
-            .promotable
-            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: api::time_text(wall.0) }),
+        promotable: now.promotable.map(|(position, wall)| api::RecoveryPoint {
+            sequence: position.seq.0,
+            time: units::exact::time_text(wall.0),
+        }),
         marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncStatus {
             full: snapshot.sync.is_some_and(|pace| pace.full),
@@ -125,7 +130,7 @@ fn group_status(node: &NodeName, overrides: &Overrides, group: &Group, snapshot:
         }),
         sync_ordered: now.sync_ordered,
         sync_place: now.sync_place.map(|place| place as u64),
-        settings: overrides.describe(&group.name, &effective),
+        settings: link_view::settings(overrides, &effective),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
 }
@@ -134,7 +139,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
     api::MarkStatus {
         name: point.name.clone(),
         sequence: point.position.seq.0,
-        time: api::time_text(point.wall.0),
+        time: units::exact::time_text(point.wall.0),
         used_bytes: point.used_bytes,
         reserved_bytes: point.reserved_bytes,
         limit_bytes: point.limit_bytes,
@@ -182,21 +187,19 @@ pub(super) fn with_names(group: &Group, text: &str) -> String {
 
 fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {
     let figures = snapshot.status.volumes.iter().zip(&snapshot.volumes);
-    let one = |(volume, (figures, facts)): (
-        &crate::config::Volume,
-        (&figures::VolumeStatus, &host::driver::VolumeSnapshot),
-    )| {
-        api::VolumeStatus {
-            name: volume.name.to_string(),
-            size_bytes: figures.size_bytes,
-            device_bytes: figures.device_bytes,
-            device: volume.device(node).display().to_string(),
-            dirty_bytes: figures.dirty_bytes,
-            direct: facts.direct,
-            clients: facts.clients,
-            error: facts.error.clone(),
-        }
-    };
+    let one =
+        |(volume, (figures, facts)): (&settings::Volume, (&figures::VolumeStatus, &host::driver::VolumeSnapshot))| {
+            api::VolumeStatus {
+                name: volume.name.to_string(),
+                size_bytes: figures.size_bytes,
+                device_bytes: figures.device_bytes,
+                device: volume.device(node).display().to_string(),
+                dirty_bytes: figures.dirty_bytes,
+                direct: facts.direct,
+                clients: facts.clients,
+                error: facts.error.clone(),
+            }
+        };
     group.volumes.iter().zip(figures).map(one).collect()
 }
 
@@ -206,7 +209,7 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
-        link_reason: link_reason(snapshot),
+        link_reason: link_view::link_reason(snapshot),
         lag_bytes: now.lag_bytes,
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         heard_s: now.told.map(|told| told.since.as_secs_f64()),
@@ -219,26 +222,7 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
         dirty_bytes: now.dirty_bytes,
         recovery_point: now
             .recovery_point
-            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: api::time_text(wall.0) }),
-    }
-}
-
-/// Why the link is not simply connected.
-pub(super) fn link_reason(snapshot: &GroupSnapshot) -> Option<String> {
-    let now = &snapshot.status.peer;
-    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
-    match now.link {
-        LinkStatus::Connected => None,
-        LinkStatus::Congested => told,
-        LinkStatus::Connecting | LinkStatus::Disconnected => both(told, snapshot.link_problem.clone()),
-    }
-}
-
-/// How the last connection ended, and why none comes about since.
-fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
-    match (ended, problem) {
-        (Some(ended), Some(problem)) => Some(format!("{ended}; {problem}")),
-        (ended, problem) => ended.or(problem),
+            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: units::exact::time_text(wall.0) }),
     }
 }
 

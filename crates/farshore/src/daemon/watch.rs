@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Config, NodeName};
+use settings::{Config, NodeName};
 
 /// What is looked at, and the problems that were found last.
 pub(super) struct Watch {

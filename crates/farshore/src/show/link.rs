@@ -1,10 +1,10 @@
 //! The links as text for eyes: one line in `status`, all of it in `link show`, a table in `link history`.
 
-use super::{Paint, Table, clean, in_one_line, plain, titled};
-use crate::api::{
-    BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus, time_text,
-};
-use units::exact::{show_rate, show_seconds, show_size};
+use toolkit::screen::{Paint, clean};
+use units::exact::{show_rate, show_seconds, show_size, time_text};
+
+use super::table::{Table, in_one_line, plain, titled};
+use crate::api::{BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus};
 
 /// One line per link for `status`, and what needs an eye.
 pub fn lines(links: &[LinkReport], paint: &Paint) -> String {
@@ -12,7 +12,12 @@ pub fn lines(links: &[LinkReport], paint: &Paint) -> String {
     for link in links {
         text += &format!("link {}\n", in_one_line(&head(link)));
         for warning in &link.warnings {
-            text += &format!("{} link {}: {}\n", paint.with(super::Colour::Bad, "!"), link.node, in_one_line(warning));
+            text += &format!(
+                "{} link {}: {}\n",
+                paint.with(toolkit::screen::Colour::Bad, "!"),
+                link.node,
+                in_one_line(warning)
+            );
         }
     }
     text
@@ -65,7 +70,7 @@ pub fn pages(links: &[LinkReport], paint: &Paint) -> String {
 }
 
 fn page(link: &LinkReport, paint: &Paint) -> String {
-    let mut text = format!("{}\n", paint.with(super::Colour::Head, &clean(&link.node)));
+    let mut text = format!("{}\n", paint.with(toolkit::screen::Colour::Head, &clean(&link.node)));
     let mut line = |title: &str, content: &str| text += &titled(title, 16, content);
     let reason = link.link_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     line("State", &format!("{} for {}{reason}", link.link, show_seconds(link.link_since_s)));

@@ -19,8 +19,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use demo::relay::{Relay, RelayOptions};
 use farshore::certs::{Holder, Registry, Validity};
-use farshore::demo::relay::{Relay, RelayOptions};
 use forgetful::{Fate, Loss, Store};
 use host::tls::Identity;
 use serde_json::Value;

@@ -6,7 +6,9 @@ use engine::activity::{ActivityCell, Extent, KIND, SLOTS_PER_CELL};
 use engine::limits::EXTENT_BYTES;
 use serde_json::json;
 
-use super::{Report, SHOWN, cell, push_some, superblock_beside};
+use super::cell;
+use super::report::{Report, SHOWN};
+use super::superblock::superblock_beside;
 use units::exact::show_size;
 
 pub(super) fn report(image: &[u8], path: &Path) -> Report {
@@ -33,7 +35,7 @@ pub(super) fn report(image: &[u8], path: &Path) -> Report {
         let first = extent.number * EXTENT_BYTES;
         format!("    volume {} (by name): bytes {first} to {}", extent.volume.0 + 1, first + EXTENT_BYTES - 1)
     };
-    push_some(&mut report, extents.iter().map(line), extents.len(), "extents");
+    report.push_some(extents.iter().map(line), extents.len(), "extents");
     match superblock_beside(path) {
         Some(beside) if beside.clean => report.line("counts", "no: the last stop was clean, the bitmap holds every difference"),
         Some(beside) if run > beside.identity.incarnation.0 + 1 => report.warnings.push(format!(
@@ -57,7 +59,7 @@ mod tests {
     use engine::{Incarnation, VolumeId};
 
     use super::*;
-    use crate::cmd::Exit;
+    use crate::outcome::Exit;
 
     #[test]
     fn hot_extents_are_named_and_damage_is_placed() {

@@ -7,7 +7,9 @@ use engine::bitmap::{BitmapCell, KIND};
 use engine::limits::REGION_BYTES;
 use serde_json::{Value, json};
 
-use super::{Report, SHOWN, cell, push_some, superblock_beside};
+use super::cell;
+use super::report::{Report, SHOWN};
+use super::superblock::superblock_beside;
 use crate::daemon::seals;
 use units::exact::show_size;
 
@@ -74,7 +76,7 @@ fn describe(report: &mut Report, number: u16, name: Option<&String>, volume: &Vo
         let end = ((last + 1) * REGION_BYTES).min(volume.size_bytes);
         format!("    regions {first} to {last}: bytes {} to {}", first * REGION_BYTES, end.saturating_sub(1))
     });
-    push_some(report, lines, ranges.len(), "ranges");
+    report.push_some(lines, ranges.len(), "ranges");
     json!({
         "volume": number, "name": name, "size_bytes": volume.size_bytes, "regions": regions,
         "dirty_regions": volume.dirty.len(), "dirty_bytes": dirty_bytes,
@@ -102,7 +104,7 @@ mod tests {
     use engine::{Bitmap, VolumeId};
 
     use super::*;
-    use crate::cmd::Exit;
+    use crate::outcome::Exit;
 
     /// Two cells of one volume, both their slots alike.
     fn image() -> Vec<u8> {

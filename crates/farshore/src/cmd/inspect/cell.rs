@@ -2,7 +2,7 @@
 
 use engine::cell::{self, BYTES, CELL_BYTES, Choice, Copy, Head, Kind, Rejected};
 
-use super::Report;
+use super::report::Report;
 
 /// A cell as it was found.
 pub(super) struct Seen<'a> {

@@ -11,9 +11,10 @@ use engine::wire::{Header, Kind};
 use engine::{GroupId, Seq, SessionId};
 use serde_json::{Value, json};
 
-use super::{Report, push_some, superblock_beside};
-use crate::api::time_text;
+use super::report::Report;
+use super::superblock::superblock_beside;
 use units::exact::show_size;
+use units::exact::time_text;
 
 /// One batch as it was found.
 struct Batch {
@@ -48,7 +49,7 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
         }
     };
     let lines = walk.batches.iter().map(line);
-    push_some(&mut report, lines, walk.batches.len(), "batches");
+    report.push_some(lines, walk.batches.len(), "batches");
     let records: usize = walk.batches.iter().map(|batch| batch.index.entries.len()).sum();
     let bytes: u64 = walk.batches.iter().map(|batch| u64::from(batch.index.bytes)).sum();
     report.line("in all", format!("{} batches, {records} records, {}", walk.batches.len(), show_size(bytes)));
@@ -269,7 +270,7 @@ mod tests {
     use engine::{Generation, Incarnation, NodeId, VolumeId, Wall};
 
     use super::*;
-    use crate::cmd::Exit;
+    use crate::outcome::Exit;
 
     const GENERATION: Generation = Generation { number: 1, tag: 5 };
 

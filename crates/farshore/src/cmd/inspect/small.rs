@@ -4,12 +4,11 @@ use std::path::Path;
 
 use host::link::history;
 use serde_json::json;
+use settings::{GroupOverrides, LinkOverrides};
+use units::exact::time_text;
 
-use super::Report;
-use crate::api::time_text;
+use super::report::Report;
 use crate::daemon::seals;
-use crate::link_overrides::LinkOverrides;
-use crate::overrides::Overrides;
 
 pub(super) fn fingerprints(bytes: &[u8]) -> Report {
     let seals = match seals::decode(bytes) {
@@ -48,7 +47,7 @@ pub(super) fn link_overrides(bytes: &[u8], file: &Path) -> Report {
     for (key, value) in overrides.entries() {
         report.line("link", format!("{key} = {value}"));
     }
-    let entry = |(key, value): (crate::config::LinkKey, &str)| json!({ "key": key.as_str(), "value": value });
+    let entry = |(key, value): (settings::LinkKey, &str)| json!({ "key": key.as_str(), "value": value });
     report.facts = json!({ "overrides": overrides.entries().map(entry).collect::<Vec<_>>() });
     report
 }
@@ -78,7 +77,7 @@ pub(super) fn overrides(bytes: &[u8], file: &Path) -> Report {
         Ok(text) => text,
         Err(failed) => return failed,
     };
-    let overrides = match Overrides::parse(file, text) {
+    let overrides = match GroupOverrides::parse(file, text) {
         Ok(overrides) => overrides,
         Err(problems) => return Report::failed(problems.to_string()),
     };
@@ -86,7 +85,7 @@ pub(super) fn overrides(bytes: &[u8], file: &Path) -> Report {
     for (group, key, value) in overrides.entries() {
         report.line(&format!("group {group}"), format!("{} = {value}", key.as_str()));
     }
-    let entry = |(group, key, value): (&crate::config::GroupName, crate::config::Key, &str)| json!({ "group": group.as_str(), "key": key.as_str(), "value": value });
+    let entry = |(group, key, value): (&settings::GroupName, settings::Key, &str)| json!({ "group": group.as_str(), "key": key.as_str(), "value": value });
     report.facts = json!({ "overrides": overrides.entries().map(entry).collect::<Vec<_>>() });
     report
 }

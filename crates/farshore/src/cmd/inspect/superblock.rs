@@ -1,14 +1,19 @@
 //! The four copies of a superblock, which one counts, and every field in words.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use engine::Position;
 use engine::cell::{BYTES, Rejected};
 use engine::identity::Role;
 use engine::superblock::{self, KIND, RollbackPoint, Superblock};
 use serde_json::{Value, json};
 
-use super::{Report, cell};
-use crate::api::time_text;
+use super::cell;
+use super::report::Report;
 use units::exact::show_size;
+use units::exact::time_text;
 
 /// The superblock that counts.
 pub(super) fn counting(bytes: &[u8]) -> Option<Superblock> {
@@ -193,12 +198,24 @@ fn describe_point(report: &mut Report, found: &Superblock) {
     }
 }
 
+/// The superblock that counts, from the file beside this one.
+pub fn superblock_beside(file: &Path) -> Option<engine::superblock::Superblock> {
+    let beside = File::open(file.with_file_name("superblock")).ok()?;
+    counting(&read_up_to(&beside, engine::superblock::FILE_BYTES).ok()?)
+}
+
+pub fn read_up_to(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.take(bytes).read_to_end(&mut head)?;
+    Ok(head)
+}
+
 #[cfg(test)]
 mod tests {
     use engine::{Incarnation, Seq, Wall};
 
     use super::*;
-    use crate::cmd::Exit;
+    use crate::outcome::Exit;
 
     fn sample(update: u64) -> Superblock {
         Superblock { update, tag: 7, ..Superblock::default() }

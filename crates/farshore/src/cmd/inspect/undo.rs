@@ -7,7 +7,8 @@ use std::path::Path;
 use engine::undo::{INDEX_BYTES, Index, VERSION};
 use serde_json::json;
 
-use super::{Report, push_some, superblock_beside};
+use super::report::Report;
+use super::superblock::superblock_beside;
 use units::exact::show_size;
 
 pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<Report> {
@@ -26,7 +27,7 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
             show_size(u64::from(index.bytes))
         )
     });
-    push_some(&mut report, lines, batches.len(), "batches");
+    report.push_some(lines, batches.len(), "batches");
     report.line("in all", format!("{} batches, {ranges} ranges, {} of volumes", batches.len(), show_size(saved)));
     report.line("ends", &end);
     let marks: Vec<u64> = batches.iter().map(|index| index.mark).collect();
@@ -95,7 +96,7 @@ mod tests {
     use engine::{Incarnation, VolumeId};
 
     use super::*;
-    use crate::cmd::Exit;
+    use crate::outcome::Exit;
 
     fn batch(ordinal: u64, offset: u64, chain: u32) -> Vec<u8> {
         let entry = Entry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
+use toolkit::line_test::client::{self, Watch};
+use toolkit::line_test::tally::Interval;
+use toolkit::line_test::terms::Terms;
+use toolkit::line_test::{report, soak};
 
-use super::{Failure, event, print};
 use crate::args::line::TestArgs;
-use crate::probe::client::{self, Watch};
-use crate::probe::tally::Interval;
-use crate::probe::terms::Terms;
-use crate::probe::{report, soak};
+use crate::outcome::{Failure, event, print};
 
 pub fn of_test(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
     if tells_lines(args) {

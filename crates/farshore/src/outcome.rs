@@ -1,0 +1,65 @@
+//! How a command ends, and what it says until then.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+/// How a command ends; the numbers are the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Done = 0,
+    /// Done, and something needs an operator's eye.
+    Warning = 1,
+    Failed = 2,
+    Usage = 3,
+}
+
+/// Why a command did not do its work: a sentence, and how it ends.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+}
+
+/// Whatever tells its own story in a sentence is a failed command.
+impl<E: Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { exit: Exit::Failed, message: format!("{error:#}") }
+    }
+}
+
+pub type Outcome = Result<ExitCode, Failure>;
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
+pub fn print(text: &str) -> Result<bool, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
+    }
+}
+
+/// A line of a stream: what happens, as it happens; whether somebody still reads it.
+pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
+    print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
+}
+
+pub fn warn(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "farshore: warning: {text}");
+}

@@ -1,0 +1,294 @@
+//! Checks across the whole file: what two correct lines may not say together.
+//!
+//! Placeholders of unreadable values (see `parse`) are passed over; their problem is on the list already.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use host::tls::Clients;
+
+use crate::config::{Config, Group, NbdListen, Node, is_loopback};
+use crate::sheet::Sheet;
+use crate::{clients, limits};
+use units::exact::size_text;
+
+pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
+    if let Err((key, why)) = config.link.settings.check(config.link.timeout) {
+        sheet.at_path(&format!("link.{key}"), format!("{key}: {why}"));
+    }
+    for node in &config.nodes {
+        check_node(config, node, sheet);
+    }
+    check_addresses(config, sheet);
+    check_directories(config, sheet);
+    for group in &config.groups {
+        check_group(group, sheet);
+    }
+    check_devices(config, sheet);
+    clients::check(config, sheet);
+}
+
+impl Config {
+    /// What is allowed but dangerous; `serve` says it loudly.
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(self)
+    }
+
+    /// What is sound, and may not be what was meant: a word for whoever checks the file.
+    pub fn notes(&self) -> Vec<String> {
+        notes(self)
+    }
+}
+
+fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let is_open = |address: &SocketAddr| !is_loopback(address.ip());
+    let plain_links = config.nodes.iter().filter(|node| config.tls.is_none() && is_open(&node.address));
+    let replication = plain_links.map(|node| format!("replication on {} ({})", node.address, node.name));
+    let nbd: Vec<String> = config
+        .nodes
+        .iter()
+        .flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))))
+        .filter(|(_, address)| is_open(address))
+        .map(|(node, address)| format!("NBD on {address} ({})", node.name))
+        .collect();
+    let open: Vec<String> = replication.chain(nbd.iter().filter(|_| config.insecure).cloned()).collect();
+    if !open.is_empty() {
+        warnings.push(format!(
+            "insecure = true: data crosses the network unencrypted and can be read or changed on the way: {}",
+            open.join(", ")
+        ));
+    }
+    if config.tls.as_ref().is_some_and(|tls| tls.clients == Clients::Any) && !nbd.is_empty() {
+        warnings.push(format!(
+            "clients = \"any\": whoever reaches these addresses can read and write the volumes: {}",
+            nbd.join(", ")
+        ));
+    }
+    for group in &config.groups {
+        for volume in group.volumes.iter().filter(|volume| !volume.model_latency.is_empty()) {
+            warnings.push(format!(
+                "volume {}/{} has a model_latency: its writes are slowed on purpose, for tests and demos only",
+                group.name, volume.name
+            ));
+        }
+    }
+    warnings
+}
+
+fn notes(config: &Config) -> Vec<String> {
+    let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients != Clients::Any) else { return Vec::new() };
+    let listens =
+        config.nodes.iter().flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))));
+    let plain = listens.filter(|(_, address)| !config.needs_tls(*address));
+    let plain: Vec<String> = plain.map(|(node, address)| format!("NBD on {address} ({})", node.name)).collect();
+    if plain.is_empty() {
+        return Vec::new();
+    }
+    let directory = tls.directory.display();
+    vec![format!(
+        "'clients' does not bind who comes in the clear: any program that reaches these addresses can read and write the \
+         volumes without a certificate of {directory}: {}; a unix socket is open to its owner alone",
+        plain.join(", ")
+    )]
+}
+
+fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
+    let path = format!("nodes.{}", node.name);
+    if node.address.port() != 0 {
+        let ip = node.address.ip();
+        if ip.is_unspecified() || ip.is_multicast() {
+            sheet.at_path(
+                &format!("{path}.address"),
+                format!("address: peers cannot dial {ip}; give the address of {} that its peer reaches", node.name),
+            );
+        } else if !is_loopback(ip) && !config.insecure && config.tls.is_none() {
+            sheet.at_path(
+                &format!("{path}.address"),
+                format!(
+                    "address: replication to {} would leave this machine unencrypted; add a table [tls] with its directory (see 'farshore cert init'), use a loopback address (a tunnel's end), or set insecure = true at the top if the network is trusted",
+                    node.address
+                ),
+            );
+        }
+    }
+    for (index, listen) in node.nbd.iter().enumerate() {
+        let place = format!("{path}.nbd.{index}");
+        match listen {
+            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.insecure && config.tls.is_none() => {
+                sheet.at_path(
+                    &place,
+                    format!(
+                        "nbd: {listen} would serve volumes unencrypted and to anyone beyond this machine; add a table [tls] with its directory (see 'farshore cert init'), use a unix socket or a loopback address, or set insecure = true at the top if the network is trusted"
+                    ),
+                );
+            }
+            NbdListen::Unix(socket) => check_socket_length(sheet, &place, "nbd", socket),
+            NbdListen::Tcp(_) => {}
+        }
+    }
+    let groups = config.groups_of(&node.name).count() as u64;
+    let needed = groups * limits::MEMORY_PER_GROUP;
+    if let Some(limit) = node.memory_limit_bytes.filter(|limit| *limit < needed) {
+        sheet.at_path(
+            &format!("{path}.memory.limit"),
+            format!(
+                "limit: {} is too little for the {groups} groups of {}, each of which needs {}; use \"{}\" or more, or leave the key out",
+                size_text(limit),
+                node.name,
+                size_text(limits::MEMORY_PER_GROUP),
+                size_text(needed),
+            ),
+        );
+    }
+    if !node.state.as_os_str().is_empty() {
+        check_socket_length(sheet, &format!("{path}.state"), "state", &node.control_socket());
+    }
+    if node.nbd.len() > limits::NBD_LISTENERS_MAX {
+        let most = limits::NBD_LISTENERS_MAX;
+        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} places to listen per node"));
+    }
+}
+
+fn check_socket_length(sheet: &mut Sheet<'_>, place: &str, key: &str, socket: &Path) {
+    let bytes = socket.as_os_str().len();
+    let most = limits::SOCKET_PATH_BYTES_MAX;
+    if bytes > most {
+        sheet.at_path(
+            place,
+            format!(
+                "{key}: the socket {} has a path of {bytes} bytes, and the kernel takes {most}; choose a shorter one",
+                socket.display()
+            ),
+        );
+    }
+}
+
+/// No two listeners of one machine on one address or socket.
+fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
+    let mut taken: BTreeMap<(String, String), String> = BTreeMap::new();
+    for node in &config.nodes {
+        let machine = config.machine_of(&node.name);
+        let replication = (node.address.port() != 0).then(|| {
+            ("tcp:".to_owned() + &node.address.to_string(), format!("nodes.{}.address", node.name), "address")
+        });
+        let nbd = node
+            .nbd
+            .iter()
+            .enumerate()
+            .map(|(index, listen)| (listen.to_string(), format!("nodes.{}.nbd.{index}", node.name), "nbd"));
+        for (listen, place, key) in replication.into_iter().chain(nbd) {
+            let user = format!("{key} of node {}", node.name);
+            // A default socket clashes only where the state directories do, and that is told there.
+            if !sheet.has(&place) {
+                continue;
+            }
+            if let Some(other) = taken.get(&(machine.clone(), listen.clone())) {
+                let what = listen.strip_prefix("tcp:").unwrap_or(&listen).to_owned();
+                sheet.at_path(&place, format!("{key}: {what} is already the {other}; each needs its own"));
+            } else {
+                taken.insert((machine.clone(), listen), user);
+            }
+        }
+    }
+}
+
+/// Nodes on one machine need directories apart, or each would read the other's files as its own.
+fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
+    let mut seen: Vec<(String, &Node)> = Vec::new();
+    for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
+        let machine = config.machine_of(&node.name);
+        for (_, other) in seen.iter().filter(|(other_machine, _)| *other_machine == machine) {
+            if node.state.starts_with(&other.state) || other.state.starts_with(&node.state) {
+                sheet.at_path(
+                    &format!("nodes.{}.state", node.name),
+                    format!(
+                        "state: {} overlaps the state directory {} of node {} on the same machine; give each node its own",
+                        node.state.display(),
+                        other.state.display(),
+                        other.name
+                    ),
+                );
+            }
+        }
+        seen.push((machine, node));
+    }
+}
+
+fn check_group(group: &Group, sheet: &mut Sheet<'_>) {
+    let path = format!("groups.{}", group.name);
+    if group.primary == group.secondary && !group.primary.is_missing() {
+        sheet.at_path(
+            &format!("{path}.secondary"),
+            format!(
+                "secondary: {} is the primary already; a copy on the same node protects nothing, name the other node",
+                group.secondary
+            ),
+        );
+    }
+    if group.layout.journal_bytes < limits::JOURNAL_WINDOWS_MIN * group.layout.window_bytes {
+        let key = if sheet.has(&format!("{path}.journal")) { "journal" } else { "window" };
+        sheet.at_path(
+            &format!("{path}.{key}"),
+            format!(
+                "journal: {} is less than twice the window of {}, so receiving would wait for applying; use journal = \"{}\" or more, or a smaller window",
+                size_text(group.layout.journal_bytes),
+                size_text(group.layout.window_bytes),
+                size_text(limits::JOURNAL_WINDOWS_MIN * group.layout.window_bytes),
+            ),
+        );
+    }
+}
+
+/// A device belongs to one volume, and Farshore's own files lie outside all of them.
+fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
+    let mut taken: BTreeMap<(String, PathBuf), String> = BTreeMap::new();
+    for group in &config.groups {
+        for volume in &group.volumes {
+            for (name, device) in &volume.devices {
+                let place = format!("groups.{}.volumes.{}.{name}", group.name, volume.name);
+                let user = format!("volume {}/{} on node {name}", group.name, volume.name);
+                let machine = config.machine_of(name);
+                if let Some(other) = taken.get(&(machine.clone(), device.clone())) {
+                    sheet.at_path(
+                        &place,
+                        format!(
+                            "{name}: {} is already used by {other}; two volumes cannot share a device",
+                            device.display()
+                        ),
+                    );
+                } else {
+                    taken.insert((machine.clone(), device.clone()), user);
+                }
+                check_device_place(config, sheet, &place, &machine, name.as_str(), device);
+            }
+        }
+    }
+}
+
+fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machine: &str, key: &str, device: &Path) {
+    for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
+        if config.machine_of(&node.name) == machine
+            && (device.starts_with(&node.state) || node.state.starts_with(device))
+        {
+            sheet.at_path(
+                place,
+                format!(
+                    "{key}: {} overlaps the state directory {} of node {}; keep volumes outside it",
+                    device.display(),
+                    node.state.display(),
+                    node.name
+                ),
+            );
+        }
+    }
+    if config.secret_file.as_deref() == Some(device) {
+        sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
+    }
+    if config.tls.as_ref().is_some_and(|tls| device.starts_with(&tls.directory)) {
+        let message =
+            format!("{key}: {} lies where the certificates are; a volume would overwrite one", device.display());
+        sheet.at_path(place, message);
+    }
+}

@@ -1,0 +1,147 @@
+//! `clients` of `[tls]`: one word for all, or a table of who may use which exports.
+
+use std::collections::BTreeMap;
+
+use host::tls::Clients;
+use host::tls::clients::{Client, Grant, Holder, Scope};
+
+use crate::config::Config;
+use crate::names::check_name;
+use crate::sheet::{Section, Sheet};
+use crate::{limits, suggest};
+
+const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
+     { backup = [\"db/data:ro\"] }";
+
+/// Reads the key, if it is there.
+pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clients> {
+    if tls.table("clients").is_none() {
+        return sheet.value(tls, "clients", |text| match text {
+            "certified" => Ok(Clients::Certified),
+            "any" => Ok(Clients::Any),
+            other => Err(format!("{other:?} is not a choice of clients; write {WORDS}")),
+        });
+    }
+    let table = sheet.section(tls, "clients")?;
+    let mut list = Vec::new();
+    for key in table.keys().take(limits::TLS_CLIENTS_MAX + 1) {
+        match holder(key) {
+            Ok(holder) => {
+                let grants = sheet.values(&table, key, grant).unwrap_or_default();
+                list.push(Client { holder, grants });
+            }
+            Err(reason) => sheet.at(table.span_of(key), reason),
+        }
+    }
+    if list.len() > limits::TLS_CLIENTS_MAX {
+        let most = limits::TLS_CLIENTS_MAX;
+        sheet.at(table.span.clone(), format!("clients: there are more than {most}; give some of them one certificate"));
+    } else if table.keys().next().is_none() {
+        let advice = "name who may come in, or write \"certified\" for every client of this cluster";
+        sheet.at(table.span.clone(), format!("clients: the table is empty, so nobody could come in; {advice}"));
+    }
+    Some(Clients::Listed(list))
+}
+
+/// Reads a client's key: its name in this cluster, or another that its certificate has.
+fn holder(key: &str) -> Result<Holder, String> {
+    if let Some(uri) = key.strip_prefix("uri:") {
+        let ours = uri.get(..9).is_some_and(|scheme| scheme.eq_ignore_ascii_case("farshore:"));
+        return match uri {
+            "" => Err(format!("clients: {key:?} names nobody; write the URI behind \"uri:\"")),
+            _ if ours => Err(format!("clients: {key:?} is written as the last part of it alone, the client's name")),
+            _ => Ok(Holder::Uri(uri.to_owned())),
+        };
+    }
+    if let Some(host) = key.strip_prefix("dns:") {
+        let sound = !host.is_empty() && !host.chars().any(|letter| letter.is_control() || letter.is_whitespace());
+        return match sound {
+            true => Ok(Holder::Host(host.to_ascii_lowercase())),
+            false => Err(format!("clients: {key:?} names no host; write \"dns:\" and the name in the certificate")),
+        };
+    }
+    check_name("client", key)
+        .map(|()| Holder::Client(key.to_owned()))
+        .map_err(|reason| format!("clients: {reason}; or name a certificate as \"dns:HOST\" or \"uri:URI\""))
+}
+
+/// Reads an export, with `:ro` behind it where it may only be read.
+fn grant(text: &str) -> Result<Grant, String> {
+    let (name, read_only) = match text.strip_suffix(":ro") {
+        Some(name) => (name, true),
+        None => (text, false),
+    };
+    let scope = match name.split_once('/') {
+        _ if name == "*" => Some(Scope::All),
+        Some((group, "*")) => check_name("group", group).is_ok().then(|| Scope::Group(group.to_owned())),
+        Some((group, volume)) => {
+            let is_sound = check_name("group", group).is_ok() && check_name("volume", volume).is_ok();
+            is_sound.then(|| Scope::Export(name.to_owned()))
+        }
+        None => None,
+    };
+    match scope {
+        Some(scope) => Ok(Grant { scope, read_only }),
+        None => Err(format!(
+            "{text:?} is no export; write \"GROUP/VOLUME\", \"GROUP/*\" or \"*\", with \":ro\" behind it for reading only"
+        )),
+    }
+}
+
+/// What entries say of each other, and of the groups there are.
+pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
+    let Some(Clients::Listed(list)) = config.tls.as_ref().map(|tls| &tls.clients) else { return };
+    let mut seen = BTreeMap::new();
+    for client in list {
+        let key = key_of(&client.holder);
+        if seen.insert(&client.holder, ()).is_some() {
+            let message = format!("clients: {key:?} is there twice; write all it may use into one list");
+            sheet.at_path("tls.clients", message);
+        }
+        for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
+            let place = format!("tls.clients.{key}.{at}");
+            if client.grants[..at].iter().any(|other| other.scope == *scope) {
+                let message =
+                    format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
+                sheet.at_path(&place, message);
+            }
+            if let Some(why) = unknown(config, scope) {
+                sheet.at_path(&place, format!("{key}: {why}"));
+            }
+        }
+    }
+}
+
+fn key_of(holder: &Holder) -> String {
+    match holder {
+        Holder::Client(name) => name.clone(),
+        Holder::Host(name) => format!("dns:{name}"),
+        Holder::Uri(uri) => format!("uri:{uri}"),
+    }
+}
+
+fn text_of(scope: &Scope) -> String {
+    match scope {
+        Scope::All => "*".to_owned(),
+        Scope::Group(group) => format!("{group}/*"),
+        Scope::Export(name) => name.clone(),
+    }
+}
+
+/// Why there is no such export.
+fn unknown(config: &Config, scope: &Scope) -> Option<String> {
+    let (group, volume) = match scope {
+        Scope::All => return None,
+        Scope::Group(group) => (group.as_str(), None),
+        Scope::Export(name) => name.split_once('/').map(|(group, volume)| (group, Some(volume)))?,
+    };
+    let Some(found) = config.group(group) else {
+        let names = || config.groups.iter().map(|group| group.name.as_str());
+        let (hint, known) = (suggest::hint(group, names()), suggest::list(names()));
+        return Some(format!("there is no group {group:?}{hint}; groups are {known}"));
+    };
+    let names = || found.volumes.iter().map(|volume| volume.name.as_str());
+    let volume = volume.filter(|volume| !names().any(|name| name == *volume))?;
+    let (hint, known) = (suggest::hint(volume, names()), suggest::list(names()));
+    Some(format!("group {group} has no volume {volume:?}{hint}; its volumes are {known}"))
+}

@@ -1,0 +1,179 @@
+//! A first configuration: the commented example, and the one `init` writes from two `HOST:DEVICE` words.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::config::is_loopback;
+use crate::names::NodeName;
+
+/// What `config example` prints. It passes `config check` once the names are yours.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// The port of `init` and of the example.
+pub const PORT: u16 = 7337;
+
+/// One side of `init`: `10.0.0.1:/dev/vg0/data` or `alpha=10.0.0.1:/dev/disk/by-id/DISK`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    pub node: String,
+    pub address: SocketAddr,
+    pub device: String,
+}
+
+impl Side {
+    /// Reads `[NODE=]HOST:DEVICE`, HOST being an IP address; IPv6 in brackets. `node` names the side when it does not.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong and how to write it.
+    pub fn parse(text: &str, node: &str) -> Result<Self, String> {
+        let advice =
+            "write it as 10.0.0.1:/dev/disk/by-id/DISK, or with the node's name as alpha=10.0.0.1:/dev/disk/by-id/DISK";
+        let (node, rest) = match text.split_once('=') {
+            Some((name, rest)) if !name.contains([':', '/']) => (name, rest),
+            _ => (node, text),
+        };
+        let name = NodeName::parse(node)?;
+        let (host, device) = rest
+            .split_once(":/")
+            .map(|(host, path)| (host, format!("/{path}")))
+            .ok_or_else(|| format!("{text:?} has no absolute device path after its host; {advice}"))?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let ip: IpAddr = bare
+            .parse()
+            .map_err(|_| format!("{host:?} is not an IP address (host names are not looked up); {advice}"))?;
+        if device.contains(['"', '\\']) || device.chars().any(char::is_control) {
+            return Err(format!(
+                "the device path {device:?} holds quotes or control characters; use another name for it"
+            ));
+        }
+        Ok(Self { node: name.to_string(), address: SocketAddr::new(ip, PORT), device })
+    }
+}
+
+impl Side {
+    /// Whether the kernel gives the device's name anew at each boot, to whichever disk it finds first.
+    pub fn has_drawn_name(&self) -> bool {
+        const DRAWN: [&str; 9] = ["sd", "vd", "hd", "xvd", "nvme", "mmcblk", "loop", "dm-", "nbd"];
+        let name = self.device.strip_prefix("/dev/").filter(|name| !name.contains('/'));
+        name.is_some_and(|name| DRAWN.iter().any(|drawn| name.starts_with(drawn)))
+    }
+}
+
+/// What two nodes of a first configuration know each other by.
+#[derive(Clone, Copy, Debug)]
+pub enum Trust<'a> {
+    /// A file that both share; for loopback only.
+    Secret { file: &'a str },
+    /// Certificates in this directory.
+    Certificates { directory: &'a str },
+}
+
+/// Whether two sides need encryption between them.
+pub fn leaves_this_machine(near: &Side, far: &Side) -> bool {
+    [near, far].iter().any(|side| !is_loopback(side.address.ip()))
+}
+
+/// The text of a first configuration: one group `main` with one volume `data`, async.
+pub fn first_config(near: &Side, far: &Side, trust: Trust<'_>) -> String {
+    let (secret, tls) = match trust {
+        Trust::Secret { file } => (format!("secret_file = \"{file}\"\n"), String::new()),
+        Trust::Certificates { directory } => (
+            String::new(),
+            format!(
+                "# Certificates of both nodes, made by: farshore cert init, farshore cert node NAME\n[tls]\ndirectory = \"{directory}\"\n\n"
+            ),
+        ),
+    };
+    let node =
+        |side: &Side| format!("[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n", side.node, side.address);
+    format!(
+        "# The same file on both nodes. Explained line by line by: farshore config example\n\
+         cluster = \"{near_name}-{far_name}\"\n\
+         {secret}\n\
+         {tls}\
+         {near_node}\n\
+         {far_node}\n\
+         [groups.main]\n\
+         primary = \"{near_name}\"\n\
+         secondary = \"{far_name}\"\n\
+         mode = \"async\"\n\
+         \n\
+         # By names that stay with the disk (ls -l /dev/disk/by-id): what is /dev/sdb today may be /dev/sdc after a reboot.\n\
+         [groups.main.volumes.data]\n\
+         {near_name} = \"{near_device}\"\n\
+         {far_name} = \"{far_device}\"\n",
+        near_name = near.node,
+        far_name = far.node,
+        near_node = node(near),
+        far_node = node(far),
+        near_device = near.device,
+        far_device = far.device,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_example_is_sound_and_shows_every_default() {
+        let file = Path::new("/etc/farshore/farshore.toml");
+        let config = Config::parse(file, EXAMPLE).expect("the example passes its own check");
+        assert!(config.warnings().is_empty());
+        let group = &config.groups[0];
+        assert_eq!(group.settings, crate::Settings::default());
+        assert_eq!(group.layout.journal_bytes, crate::limits::JOURNAL.default);
+        assert_eq!(group.layout.window_bytes, crate::limits::WINDOW.default);
+        assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);
+    }
+
+    #[test]
+    fn what_init_writes_is_sound() {
+        for (near, far, leaves) in [
+            ("10.0.0.1:/dev/sdb", "10.0.0.2:/dev/sdb", true),
+            ("[fd00::1]:/dev/sdb", "fd00::2:/dev/disk/by-id/x:y", true),
+            ("127.0.0.1:/srv/a", "127.0.0.2:/srv/b", false),
+            ("east=10.0.0.1:/dev/sdb", "west=10.0.0.2:/dev/vg/data=1", true),
+        ] {
+            let near = Side::parse(near, "alpha").expect(near);
+            let far = Side::parse(far, "beta").expect(far);
+            assert_eq!(leaves_this_machine(&near, &far), leaves);
+            let trust = match leaves {
+                true => Trust::Certificates { directory: "/etc/farshore/tls" },
+                false => Trust::Secret { file: "/etc/farshore/secret" },
+            };
+            let text = first_config(&near, &far, trust);
+            let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
+            assert_eq!((config.warnings(), config.tls.is_some()), (Vec::new(), leaves), "{text}");
+            assert_eq!(config.groups[0].volumes[0].devices.len(), 2);
+        }
+    }
+
+    #[test]
+    fn bad_sides_are_explained() {
+        for (text, hint) in [
+            ("/dev/sdb", "no absolute device path after its host"),
+            ("10.0.0.1", "no absolute device path"),
+            ("10.0.0.1:sdb", "no absolute device path"),
+            ("db1.example.org:/dev/sdb", "is not an IP address"),
+            ("Alpha=10.0.0.1:/dev/sdb", "not a node name"),
+            ("10.0.0.1:/dev/\"x\"", "quotes"),
+        ] {
+            let error = Side::parse(text, "alpha").expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_drawn_at_each_boot_are_known() {
+        let drawn = |device: &str| Side::parse(&format!("10.0.0.1:{device}"), "alpha").expect("sound").has_drawn_name();
+        for device in ["/dev/sdb", "/dev/vdb1", "/dev/nvme0n1", "/dev/loop3", "/dev/dm-4"] {
+            assert!(drawn(device), "{device}");
+        }
+        for device in ["/dev/disk/by-id/sdb", "/dev/vg0/data", "/dev/mapper/vg0-data", "/srv/sdb"] {
+            assert!(!drawn(device), "{device}");
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! A group's settings: what `set` changes while it runs, and what a start reads.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+pub use engine::StartAlone;
+pub use engine::state::Mode;
+
+use crate::keys::{self, Entry, Keyed, Takes};
+use crate::limits::{self, Bound};
+use crate::sheet::parse_flag;
+use crate::suggest;
+use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
+
+/// # Errors
+/// A sentence with the modes there are.
+pub fn parse_mode(text: &str) -> Result<Mode, String> {
+    if let "superasync" | "periodic" = text {
+        return Err(format!("{text:?} is not in this version; use \"async\", or \"sync\", \"nearsync\", \"logging\""));
+    }
+    one_of("mode", text, &Mode::ALL, Mode::word)
+}
+
+/// What happens in `sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Go to logging: writers continue alone.
+    Degrade,
+    /// Writers wait for `hold`, the peer window, then degrade.
+    Hold,
+    /// Writes wait, then fail; nothing is ever acknowledged alone.
+    Strict,
+}
+
+impl Policy {
+    pub const ALL: [Policy; 3] = [Policy::Degrade, Policy::Hold, Policy::Strict];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Policy::Degrade => "degrade",
+            Policy::Hold => "hold",
+            Policy::Strict => "strict",
+        }
+    }
+
+    /// # Errors
+    /// A sentence with the policies there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        one_of("policy", text, &Self::ALL, Self::as_str)
+    }
+}
+
+/// # Errors
+/// A sentence with the two forms there are.
+pub fn parse_start_alone(text: &str) -> Result<StartAlone, String> {
+    match text.split_once(' ') {
+        _ if text == "serve" => Ok(StartAlone::Serve),
+        Some(("wait", duration)) => bounded_duration(duration, limits::START_ALONE).map(StartAlone::Wait),
+        _ => Err(format!("{text:?} is neither \"serve\" nor \"wait\" with a duration, such as \"wait 60s\"")),
+    }
+}
+
+fn start_alone_text(value: StartAlone) -> String {
+    match value {
+        StartAlone::Serve => "serve".to_owned(),
+        StartAlone::Wait(duration) => format!("wait {}", duration_text(duration)),
+    }
+}
+
+pub(crate) fn one_of<T: Copy>(
+    what: &str,
+    text: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, String> {
+    all.iter().copied().find(|item| name(*item) == text).ok_or_else(|| {
+        let names = || all.iter().map(|item| name(*item));
+        format!("{text:?} is not a {what}{}; choose one of {}", suggest::hint(text, names()), suggest::list(names()))
+    })
+}
+
+/// A group's live settings, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub mode: Mode,
+    pub policy: Policy,
+    /// The peer window; acts only under [`Policy::Hold`].
+    pub hold: Duration,
+    /// Longest time one write waits for the peer before `policy` acts.
+    pub wait_limit: Duration,
+    /// Start an update sync by itself when the link returns.
+    pub autosync: bool,
+    /// What a primary does that lost power and does not meet its peer.
+    pub start_alone: StartAlone,
+    pub queue_memory_bytes: u64,
+    pub queue_items: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Async,
+            policy: Policy::Degrade,
+            hold: limits::HOLD.default,
+            wait_limit: limits::WAIT_LIMIT.default,
+            autosync: true,
+            start_alone: StartAlone::Wait(limits::START_ALONE.default),
+            queue_memory_bytes: limits::QUEUE_MEMORY.default,
+            queue_items: limits::QUEUE_ITEMS.default,
+        }
+    }
+}
+
+/// What `set` changes while a group runs.
+pub type Key = keys::Key<Settings>;
+
+impl Keyed for Settings {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "mode",
+            takes: Takes::Effect,
+            values: "`\"sync\"`, `\"nearsync\"`, `\"async\"`, `\"logging\"`",
+            meaning: "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version",
+            read: |settings, text| {
+                settings.mode = parse_mode(text)?;
+                Ok(())
+            },
+            write: |settings| settings.mode.word().to_owned(),
+        },
+        Entry {
+            name: "policy",
+            takes: Takes::Effect,
+            values: "`\"degrade\"`, `\"hold\"`, `\"strict\"`",
+            meaning: "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail",
+            read: |settings, text| {
+                settings.policy = Policy::parse(text)?;
+                Ok(())
+            },
+            write: |settings| settings.policy.as_str().to_owned(),
+        },
+        Entry {
+            name: "hold",
+            takes: Takes::Effect,
+            values: "1 s to 24 h",
+            meaning: "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps",
+            read: |settings, text| {
+                settings.hold = bounded_duration(text, limits::HOLD)?;
+                Ok(())
+            },
+            write: |settings| duration_text(settings.hold),
+        },
+        Entry {
+            name: "wait_limit",
+            takes: Takes::Effect,
+            values: "100 ms to 1 h",
+            meaning: "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))",
+            read: |settings, text| {
+                settings.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?;
+                Ok(())
+            },
+            write: |settings| duration_text(settings.wait_limit),
+        },
+        Entry {
+            name: "autosync",
+            takes: Takes::Effect,
+            values: "",
+            meaning: "start an update sync by itself when the link returns",
+            read: |settings, text| {
+                settings.autosync = parse_flag(text)?;
+                Ok(())
+            },
+            write: |settings| settings.autosync.to_string(),
+        },
+        Entry {
+            name: "start_alone",
+            takes: Takes::Effect,
+            values: "`\"serve\"`, or `\"wait \"` and 1 s to 24 h",
+            meaning: "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer",
+            read: |settings, text| {
+                settings.start_alone = parse_start_alone(text)?;
+                Ok(())
+            },
+            write: |settings| start_alone_text(settings.start_alone),
+        },
+        Entry {
+            name: "queue.memory",
+            takes: Takes::Effect,
+            values: "1 MiB to 1 TiB",
+            meaning: "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`",
+            read: |settings, text| {
+                settings.queue_memory_bytes = bounded_size(text, limits::QUEUE_MEMORY)?;
+                Ok(())
+            },
+            write: |settings| size_text(settings.queue_memory_bytes),
+        },
+        Entry {
+            name: "queue.items",
+            takes: Takes::Effect,
+            values: "16 to 2^32",
+            meaning: "the same, counted in writes",
+            read: |settings, text| {
+                settings.queue_items = parse_count(text, limits::QUEUE_ITEMS, "writes")?;
+                Ok(())
+            },
+            write: |settings| settings.queue_items.to_string(),
+        },
+    ];
+
+    fn beside(name: &str) -> Option<Takes> {
+        let layout = keys::Key::<Layout>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes);
+        layout.or_else(|| ["primary", "secondary"].contains(&name).then_some(Takes::Restart))
+    }
+}
+
+/// Sizes of a group's stores and of its window, per node: read at a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Landing journal, bytes.
+    pub journal_bytes: u64,
+    /// Sent but not confirmed, bytes.
+    pub window_bytes: u64,
+    /// The undo store, bytes.
+    pub history_bytes: u64,
+    /// Extents of the activity log.
+    pub activity_extents: u32,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            journal_bytes: limits::JOURNAL.default,
+            window_bytes: limits::WINDOW.default,
+            history_bytes: limits::HISTORY.default,
+            activity_extents: limits::EXTENTS.default,
+        }
+    }
+}
+
+const JOURNAL_STAYS: &str = "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
+
+impl Keyed for Layout {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "journal",
+            takes: Takes::Nothing(JOURNAL_STAYS),
+            values: "8 MiB to 1 TiB",
+            meaning: "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size",
+            read: |layout, text| {
+                layout.journal_bytes = bounded_size(text, limits::JOURNAL)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.journal_bytes),
+        },
+        Entry {
+            name: "window",
+            takes: Takes::Restart,
+            values: "2 MiB to 16 GiB",
+            meaning: "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too",
+            read: |layout, text| {
+                layout.window_bytes = bounded_size(text, limits::WINDOW)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.window_bytes),
+        },
+        Entry {
+            name: "history",
+            takes: Takes::Restart,
+            values: "64 MiB to 1 PiB",
+            meaning: "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held",
+            read: |layout, text| {
+                layout.history_bytes = bounded_size(text, limits::HISTORY)?;
+                Ok(())
+            },
+            write: |layout| size_text(layout.history_bytes),
+        },
+        Entry {
+            name: "activity.extents",
+            takes: Takes::Restart,
+            values: "16 to 65 536",
+            meaning: "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop",
+            read: |layout, text| {
+                layout.activity_extents = parse_count(text, limits::EXTENTS, "extents")?;
+                Ok(())
+            },
+            write: |layout| layout.activity_extents.to_string(),
+        },
+    ];
+
+    fn beside(_: &str) -> Option<Takes> {
+        None
+    }
+}
+
+impl Settings {
+    /// As the data path takes them: policy and peer window in one.
+    pub fn for_engine(&self) -> engine::Settings {
+        engine::Settings {
+            mode: self.mode,
+            policy: match self.policy {
+                Policy::Degrade => engine::state::Policy::Degrade,
+                Policy::Hold => engine::state::Policy::Hold(self.hold),
+                Policy::Strict => engine::state::Policy::Strict,
+            },
+            wait_limit: self.wait_limit,
+            autosync: self.autosync,
+            queue_bytes: self.queue_memory_bytes,
+            queue_items: self.queue_items,
+            start_alone: self.start_alone,
+        }
+    }
+
+    /// What a peer told of its own. A peer window that does not act there is not told.
+    pub fn told(peer: &engine::Settings) -> Self {
+        let (policy, hold) = match peer.policy {
+            engine::state::Policy::Degrade => (Policy::Degrade, limits::HOLD.default),
+            engine::state::Policy::Hold(hold) => (Policy::Hold, hold),
+            engine::state::Policy::Strict => (Policy::Strict, limits::HOLD.default),
+        };
+        Self {
+            mode: peer.mode,
+            policy,
+            hold,
+            wait_limit: peer.wait_limit,
+            autosync: peer.autosync,
+            start_alone: peer.start_alone,
+            queue_memory_bytes: peer.queue_bytes,
+            queue_items: peer.queue_items,
+        }
+    }
+
+    /// The keys that count: the peer window does so under one policy only.
+    pub fn acting(&self) -> impl Iterator<Item = Key> + use<> {
+        let holds = self.policy == Policy::Hold;
+        Key::all().filter(move |key| key.as_str() != "hold" || holds)
+    }
+}
+
+fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(
+    text: &str,
+    bound: Bound<T>,
+    what: &str,
+) -> Result<T, String> {
+    let Ok(count) = text.parse::<u64>() else {
+        return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
+    };
+    match T::try_from(count) {
+        Ok(fits) if (bound.min..=bound.max).contains(&fits) => Ok(fits),
+        _ => Err(format!("{count} {what} is out of bounds; use {} to {}", bound.min, bound.max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_reads_back_what_it_writes() {
+        let defaults = Settings::default();
+        for key in Key::all() {
+            let mut copy = defaults.clone();
+            copy.set(key, &defaults.text(key)).expect("its own text");
+            assert_eq!(copy, defaults);
+            assert_eq!(Key::parse(key.as_str()), Ok(key));
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_data_paths() {
+        let defaults = Settings::default();
+        assert_eq!(defaults.for_engine(), engine::Settings::default());
+        let held = Settings { policy: Policy::Hold, ..defaults };
+        assert_eq!(Settings::told(&held.for_engine()), held);
+        assert_eq!(held.for_engine().policy, engine::state::Policy::Hold(limits::HOLD.default));
+    }
+
+    #[test]
+    fn a_bad_value_changes_nothing_and_says_why() {
+        let mut settings = Settings::default();
+        for (key, text, hint) in [
+            ("mode", "asink", "did you mean \"async\"?"),
+            ("mode", "superasync", "not in this version"),
+            ("mode", "periodic", "not in this version"),
+            ("policy", "hodl", "did you mean \"hold\"?"),
+            ("hold", "10ms", "the least is \"1s\""),
+            ("wait_limit", "2h", "the most is \"1h\""),
+            ("wait_limit", "10", "no unit"),
+            ("autosync", "yes", "neither true nor false"),
+            ("start_alone", "never", "neither \"serve\" nor \"wait\""),
+            ("start_alone", "wait", "such as \"wait 60s\""),
+            ("start_alone", "wait 60", "no unit"),
+            ("start_alone", "wait 25h", "the most is \"24h\""),
+            ("queue.memory", "64M", "64MiB"),
+            ("queue.memory", "4096", "the least is 1MiB"),
+            ("queue.items", "1", "out of bounds"),
+            ("queue.items", "many", "not a number of writes"),
+        ] {
+            let error = settings.set(Key::named(key), text).expect_err(text);
+            assert!(error.contains(hint), "{key}={text}: {error}");
+        }
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn both_forms_of_starting_alone_read_back() {
+        for (text, value) in [
+            ("serve", StartAlone::Serve),
+            ("wait 1m 30s", StartAlone::Wait(Duration::from_secs(90))),
+            ("wait 24h", StartAlone::Wait(limits::START_ALONE.max)),
+        ] {
+            assert_eq!(parse_start_alone(text), Ok(value));
+            assert_eq!(start_alone_text(value), text);
+        }
+    }
+
+    #[test]
+    fn keys_that_need_a_restart_say_so() {
+        assert!(Key::parse("window").unwrap_err().contains("restart them"));
+        assert!(Key::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
+        assert!(Key::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
+    }
+}

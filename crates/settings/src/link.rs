@@ -1,0 +1,374 @@
+//! How sockets between nodes are tuned and what is done with frames on the way: a closed list of keys of `[link]`, one parser each for file and `link set`.
+
+use std::time::Duration;
+
+use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
+
+use crate::keys::{self, Entry, Keyed, Takes};
+use crate::limits;
+use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSize {
+    /// The kernel tunes it.
+    Auto,
+    Bytes(u64),
+}
+
+/// What a connection asks of its socket, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// Both directions alike.
+    pub buffers: BufferSize,
+    pub congestion: Congestion,
+    /// What the kernel may hold unsent; `None`: by the line's rate.
+    pub unsent_bytes: Option<u64>,
+    /// `None`: from the link's timeout.
+    pub user_timeout: Option<Duration>,
+    pub keepalive: Duration,
+    pub max_rto: Duration,
+    pub min_rto: Option<Duration>,
+    /// Bits per second.
+    pub pacing_bits: Option<u64>,
+    pub compression: Compression,
+    /// Bits per second.
+    pub rate_bits: Option<u64>,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        Self {
+            buffers: BufferSize::Auto,
+            congestion: Congestion::Auto,
+            unsent_bytes: None,
+            user_timeout: None,
+            keepalive: limits::KEEPALIVE.default,
+            max_rto: limits::MAX_RTO.default,
+            min_rto: None,
+            pacing_bits: None,
+            compression: Compression::Off,
+            rate_bits: None,
+        }
+    }
+}
+
+/// What `link set` changes while links run.
+pub type LinkKey = keys::Key<LinkSettings>;
+
+impl Keyed for LinkSettings {
+    const KEYS: &'static [Entry<Self>] = &[
+        Entry {
+            name: "buffers",
+            takes: Takes::Effect,
+            values: "4 KiB to 1 GiB",
+            meaning: "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection",
+            read: |link, text| {
+                link.buffers = parse_buffers(text)?;
+                Ok(())
+            },
+            write: |link| buffers_text(link.buffers),
+        },
+        Entry {
+            name: "congestion",
+            takes: Takes::Effect,
+            values: "a name",
+            meaning: "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`",
+            read: |link, text| {
+                link.congestion = parse_congestion(text)?;
+                Ok(())
+            },
+            write: |link| link.congestion.to_string(),
+        },
+        Entry {
+            name: "unsent",
+            takes: Takes::Effect,
+            values: "16 KiB to 64 MiB",
+            meaning: "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor",
+            read: |link, text| {
+                link.unsent_bytes = unless("auto", text, |text| bounded_size(text, limits::UNSENT))?;
+                Ok(())
+            },
+            write: |link| or("auto", link.unsent_bytes.map(size_text)),
+        },
+        Entry {
+            name: "user_timeout",
+            takes: Takes::Effect,
+            values: "5 s to 1 h",
+            meaning: "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`",
+            read: |link, text| {
+                link.user_timeout = unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT))?;
+                Ok(())
+            },
+            write: |link| or("auto", link.user_timeout.map(duration_text)),
+        },
+        Entry {
+            name: "keepalive",
+            takes: Takes::Effect,
+            values: "1 s to 2 h",
+            meaning: "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it",
+            read: |link, text| {
+                link.keepalive = bounded_duration(text, limits::KEEPALIVE)?;
+                Ok(())
+            },
+            write: |link| duration_text(link.keepalive),
+        },
+        Entry {
+            name: "max_rto",
+            takes: Takes::Effect,
+            values: "1 s to 2 min",
+            meaning: "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15",
+            read: |link, text| {
+                link.max_rto = bounded_duration(text, limits::MAX_RTO)?;
+                Ok(())
+            },
+            write: |link| duration_text(link.max_rto),
+        },
+        Entry {
+            name: "min_rto",
+            takes: Takes::Effect,
+            values: "20 ms to 200 ms",
+            meaning: "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15",
+            read: |link, text| {
+                link.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
+                Ok(())
+            },
+            write: |link| or("off", link.min_rto.map(duration_text)),
+        },
+        Entry {
+            name: "pacing",
+            takes: Takes::Effect,
+            values: "64 kbit/s to 400 Gbit/s",
+            meaning: "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty",
+            read: |link, text| {
+                link.pacing_bits = unless("off", text, parse_bits)?;
+                Ok(())
+            },
+            write: |link| or("off", link.pacing_bits.map(rate_text)),
+        },
+        Entry {
+            name: "compression",
+            takes: Takes::Effect,
+            values: "",
+            meaning: "of what this node sends: `\"off\"`, `\"lz4\"`, `\"zstd\"` (level 1), `\"zstd:LEVEL\"` (-7, the fastest, to 9), or `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is.",
+            read: |link, text| {
+                link.compression = parse_compression(text)?;
+                Ok(())
+            },
+            write: |link| link.compression.to_string(),
+        },
+        Entry {
+            name: "rate",
+            takes: Takes::Effect,
+            values: "64 kbit/s to 400 Gbit/s",
+            meaning: "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow",
+            read: |link, text| {
+                link.rate_bits = unless("unlimited", text, parse_bits)?;
+                Ok(())
+            },
+            write: |link| or("unlimited", link.rate_bits.map(rate_text)),
+        },
+    ];
+
+    fn beside(name: &str) -> Option<Takes> {
+        (name == "timeout").then_some(Takes::Restart)
+    }
+}
+
+fn or(word: &str, value: Option<String>) -> String {
+    value.unwrap_or_else(|| word.to_owned())
+}
+
+fn buffers_text(buffers: BufferSize) -> String {
+    match buffers {
+        BufferSize::Auto => "auto".to_owned(),
+        BufferSize::Bytes(bytes) => size_text(bytes),
+    }
+}
+
+impl LinkSettings {
+    /// What two correct values may not say together.
+    ///
+    /// # Errors
+    /// A sentence, with the key it is about.
+    pub fn check(&self, timeout: Duration) -> Result<(), (&'static str, String)> {
+        match self.user_timeout {
+            Some(user) if user < timeout => Err((
+                "user_timeout",
+                format!(
+                    "{} is shorter than the link's timeout of {}, so the kernel would cut a link that is only slow; use \"{}\" or more, or \"auto\"",
+                    duration_text(user),
+                    duration_text(timeout),
+                    duration_text(timeout)
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// As sockets take them.
+    pub fn socket_options(&self, timeout: Duration) -> SocketOptions {
+        let buffers = match self.buffers {
+            BufferSize::Auto => None,
+            BufferSize::Bytes(bytes) => usize::try_from(bytes).ok(),
+        };
+        let options = SocketOptions {
+            congestion: self.congestion.clone(),
+            unsent_bytes: self.unsent_bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+            // Far above the timeout: it also counts while the peer's window is closed.
+            user_timeout: self.user_timeout.unwrap_or(limits::USER_TIMEOUT.default.max(timeout * 2)),
+            keepalive: self.keepalive,
+            rto_max: Some(self.max_rto),
+            rto_min: self.min_rto,
+            pacing: self.pacing_bits.map(|bits| bits / 8),
+            ..SocketOptions::default()
+        };
+        options.with_buffers(buffers)
+    }
+
+    /// What is done with frames.
+    pub fn flow(&self) -> Flow {
+        Flow { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
+    }
+}
+
+fn unless<T>(word: &str, text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == word {
+        return Ok(None);
+    }
+    parse(text).map(Some).map_err(|reason| format!("{reason}; or \"{word}\""))
+}
+
+fn parse_buffers(text: &str) -> Result<BufferSize, String> {
+    if text == "auto" {
+        return Ok(BufferSize::Auto);
+    }
+    bounded_size(text, limits::SOCKET_BUFFER)
+        .map(BufferSize::Bytes)
+        .map_err(|reason| format!("{reason}; or \"auto\" to let the kernel tune them"))
+}
+
+/// # Errors
+/// A sentence: it is neither of our words, nor what a kernel could call one.
+pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    match text {
+        "auto" => Ok(Congestion::Auto),
+        "system" => Ok(Congestion::System),
+        // 15 letters and a closing zero is what the kernel keeps.
+        name if (1..=15).contains(&name.len()) && name.chars().all(allowed) => Ok(Congestion::Named(name.to_owned())),
+        _ => Err(format!(
+            "{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\", nor \"auto\" or \"system\""
+        )),
+    }
+}
+
+fn parse_bits(text: &str) -> Result<u64, String> {
+    let (bits, bound) = (parse_rate(text)?, limits::PACING);
+    if (bound.min..=bound.max).contains(&bits) {
+        return Ok(bits);
+    }
+    Err(format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max)))
+}
+
+/// # Errors
+/// A sentence with the ones there are.
+pub fn parse_compression(text: &str) -> Result<Compression, String> {
+    let level = |text: &str| text.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
+    match (text, text.strip_prefix("zstd:")) {
+        ("off", _) => Ok(Compression::Off),
+        ("auto", _) => Ok(Compression::Auto),
+        ("lz4", _) => Ok(Compression::Always(Method::Lz4)),
+        ("zstd", _) => Ok(Compression::Always(Method::Zstd(1))),
+        (_, Some(text)) => level(text).map(|level| Compression::Always(Method::Zstd(level))).ok_or_else(|| {
+            let (least, most) = (ZSTD_LEVELS.start(), ZSTD_LEVELS.end());
+            format!("{text:?} is not a level that a link can keep up with; use \"zstd:{least}\" (fastest) to \"zstd:{most}\"")
+        }),
+        _ => Err(format!("{text:?} is not a compression; use \"off\", \"lz4\", \"zstd\", \"zstd:LEVEL\" or \"auto\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_reads_back_what_it_writes() {
+        let defaults = LinkSettings::default();
+        let mut others = defaults.clone();
+        for (key, text) in [
+            ("buffers", "4MiB"),
+            ("congestion", "bbr"),
+            ("unsent", "256KiB"),
+            ("user_timeout", "1m"),
+            ("keepalive", "30s"),
+            ("max_rto", "2s"),
+            ("min_rto", "40ms"),
+            ("pacing", "93Mbit/s"),
+            ("compression", "zstd:-5"),
+            ("rate", "128kbit/s"),
+        ] {
+            let key = LinkKey::named(key);
+            others.set(key, text).expect("a good value");
+            assert_eq!(others.text(key), text);
+            assert_ne!(others.text(key), defaults.text(key));
+        }
+        for key in LinkKey::all() {
+            let mut copy = others.clone();
+            copy.set(key, &defaults.text(key)).expect("its own text");
+            assert_eq!(copy.text(key), defaults.text(key));
+            assert_eq!(LinkKey::parse(key.as_str()), Ok(key));
+        }
+    }
+
+    #[test]
+    fn zstd_without_a_level_is_the_fastest_that_is_worth_its_name() {
+        let mut settings = LinkSettings::default();
+        for (text, flow) in [
+            ("zstd", Compression::Always(Method::Zstd(1))),
+            ("lz4", Compression::Always(Method::Lz4)),
+            ("auto", Compression::Auto),
+            ("off", Compression::Off),
+        ] {
+            settings.set(LinkKey::named("compression"), text).expect("a good value");
+            assert_eq!(settings.flow(), Flow { compression: flow, rate: None });
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_data_paths() {
+        let timeout = limits::LINK_TIMEOUT.default;
+        assert_eq!(LinkSettings::default().socket_options(timeout), SocketOptions::default());
+        assert_eq!(LinkSettings::default().flow(), Flow::default());
+        let patient = LinkSettings::default().socket_options(Duration::from_secs(60));
+        assert_eq!(patient.user_timeout, Duration::from_secs(120), "a patient link is not cut by the kernel");
+    }
+
+    #[test]
+    fn a_bad_value_changes_nothing_and_says_why() {
+        let mut settings = LinkSettings::default();
+        for (key, text, hint) in [
+            ("buffers", "4M", "write \"4MiB\""),
+            ("buffers", "1KiB", "the least is 4KiB"),
+            ("congestion", "CUBIC!", "not the name of a congestion control"),
+            ("unsent", "1GiB", "the most is 64MiB; or \"auto\""),
+            ("user_timeout", "1s", "the least is \"5s\"; or \"auto\""),
+            ("max_rto", "500ms", "the least is \"1s\""),
+            ("min_rto", "5ms", "the least is \"20ms\"; or \"off\""),
+            ("min_rto", "1s", "the most is \"200ms\""),
+            ("pacing", "100", "no unit"),
+            ("pacing", "1kbit/s", "out of bounds"),
+            ("rate", "off", "or \"unlimited\""),
+            ("compression", "gzip", "use \"off\""),
+            ("compression", "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
+            ("compression", "zstd:", "is not a level"),
+        ] {
+            let error = settings.set(LinkKey::named(key), text).expect_err(text);
+            assert!(error.contains(hint), "{key}={text}: {error}");
+        }
+        assert_eq!(settings, LinkSettings::default());
+        settings.set(LinkKey::named("user_timeout"), "6s").expect("good by itself");
+        assert!(settings.check(Duration::from_secs(5)).is_ok());
+        let (key, why) = settings.check(Duration::from_secs(10)).expect_err("too short");
+        assert!(key == "user_timeout" && why.contains("shorter than the link's timeout of 10s"), "{why}");
+    }
+}

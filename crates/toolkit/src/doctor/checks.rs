@@ -1,0 +1,27 @@
+//! What the facts mean: each check is a function from the sheet to a line.
+//!
+//! The thresholds are those of the HADR and AVS papers and of measurements on Linux 6.18 (docs/link.md); each stands
+//! beside its check.
+
+mod interface;
+mod kernel;
+mod memory;
+mod node;
+mod path;
+mod silence;
+
+use super::Check;
+use super::facts::{Facts, Way};
+
+/// All of them, in the order of the report.
+pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
+    let mut checks = path::checks(facts);
+    if let Some(interface) = &facts.interface {
+        checks.extend(interface::checks(interface, facts));
+    }
+    checks.extend(kernel::checks(facts, way));
+    checks.extend(silence::checks(facts));
+    checks.extend(memory::checks(facts));
+    checks.extend(node::checks(facts));
+    checks
+}

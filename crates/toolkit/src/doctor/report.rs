@@ -1,0 +1,197 @@
+//! What the doctor says, for eyes and for programs.
+
+use serde::{Deserialize, Serialize};
+
+use super::ends::Row;
+use super::facts::{Facts, Way};
+use super::{Check, Verdict};
+use crate::screen::{Colour, Paint, clean};
+
+/// The schema of what `doctor --json` prints, and of what `--beside` reads.
+pub const DOCTOR_SCHEMA: &str = "farshore-doctor/1";
+pub const STREAM_SCHEMA: &str = "farshore-doctor-stream/1";
+/// A reason is wrapped to so many columns.
+const TEXT_COLUMNS: usize = 100;
+
+/// The object that `--json` prints; keys are added, never renamed.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    pub schema: &'static str,
+    /// The worst of all.
+    pub verdict: Verdict,
+    pub checks: &'a [Check],
+    pub way: WayShown,
+    pub facts: &'a Facts,
+    /// Both ends, with `--beside`.
+    pub ends: Option<&'a [Row]>,
+}
+
+/// What was judged by.
+#[derive(Serialize)]
+pub struct WayShown {
+    pub bandwidth_bytes_per_s: Option<f64>,
+    pub bandwidth_from: &'static str,
+    pub rtt_s: Option<f64>,
+    pub rtt_from: &'static str,
+}
+
+impl From<&Way> for WayShown {
+    fn from(way: &Way) -> WayShown {
+        WayShown {
+            bandwidth_bytes_per_s: way.bytes_per_s,
+            bandwidth_from: way.bytes_from,
+            rtt_s: way.rtt_s,
+            rtt_from: way.rtt_from,
+        }
+    }
+}
+
+/// The part of a report that the other end reads.
+#[derive(Deserialize)]
+struct Beside {
+    schema: String,
+    facts: Facts,
+}
+
+/// The sheet of another machine, from what `doctor --json` printed there.
+///
+/// # Errors
+/// A sentence: not JSON, or of another schema.
+pub fn facts_of(text: &str) -> Result<Facts, String> {
+    let found: Beside =
+        serde_json::from_str(text).map_err(|error| format!("it is not what doctor --json prints: {error}"))?;
+    if found.schema != DOCTOR_SCHEMA {
+        return Err(format!("its schema is {:?}, and {DOCTOR_SCHEMA:?} is wanted", found.schema));
+    }
+    Ok(found.facts)
+}
+
+pub fn worst(checks: &[Check]) -> Verdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok)
+}
+
+/// Everything, the lines that need an eye with their reasons and commands.
+pub fn text(facts: &Facts, checks: &[Check], ends: Option<(&Facts, &[Row])>, paint: &Paint) -> String {
+    let mut out =
+        paint.with(Colour::Head, &format!("{} (Linux {})", clean(&facts.host), clean(&facts.kernel))) + "\n\n";
+    let width = checks.iter().map(|check| check.id.len()).max().unwrap_or(0);
+    for check in checks {
+        out += &lines(check, width, paint);
+    }
+    if let Some((there, rows)) = ends {
+        out += &table(facts, there, rows, paint);
+    }
+    let counted = |verdict: Verdict, word: &str| {
+        let count = checks.iter().filter(|check| check.verdict == verdict).count();
+        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+    };
+    let (problems, warnings) = (counted(Verdict::Problem, "problem"), counted(Verdict::Warning, "warning"));
+    out + &format!("\n{problems}, {warnings}, {}; nothing was changed\n", counted(Verdict::Info, "note"))
+}
+
+fn colour(verdict: Verdict) -> Colour {
+    match verdict {
+        Verdict::Ok => Colour::Good,
+        Verdict::Info => Colour::Head,
+        Verdict::Warning => Colour::Busy,
+        Verdict::Problem => Colour::Bad,
+    }
+}
+
+fn lines(check: &Check, width: usize, paint: &Paint) -> String {
+    let word = check.verdict.word();
+    let margin = " ".repeat(9 + width + 2);
+    let want = if check.want.is_empty() { String::new() } else { format!("; want {}", clean(&check.want)) };
+    let mut out = format!(
+        "{}{}{:<width$}  {}{want}\n",
+        // Padding stands outside the colour: its codes have no width.
+        paint.with(colour(check.verdict), word),
+        " ".repeat(9 - word.len()),
+        check.id,
+        clean(&check.have)
+    );
+    for line in wrapped(&clean(&check.why), TEXT_COLUMNS.saturating_sub(margin.len())) {
+        out += &format!("{margin}{line}\n");
+    }
+    if let Some(command) = &check.command {
+        out += &format!("{margin}$ {}\n", clean(command));
+    }
+    out
+}
+
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn table(here: &Facts, there: &Facts, rows: &[Row], paint: &Paint) -> String {
+    let name = |facts: &Facts, place: &str| format!("{} ({place})", facts.node.as_ref().unwrap_or(&facts.host));
+    let header = [String::new(), clean(&name(here, "here")), clean(&name(there, "there")), String::new()];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let mark = if row.alike { "" } else { "differ" };
+            vec![row.what.to_owned(), clean(&row.here), clean(&row.there), mark.to_owned()]
+        })
+        .collect();
+    format!("\n{}\n{}", paint.with(Colour::Head, "both ends"), plan::answer::table(&header, &cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sheet_travels_as_json() {
+        let facts = Facts { host: "beta".to_owned(), ..Facts::default() };
+        let report = Report {
+            schema: DOCTOR_SCHEMA,
+            verdict: Verdict::Ok,
+            checks: &[],
+            way: (&Way::default()).into(),
+            facts: &facts,
+            ends: None,
+        };
+        let json = serde_json::to_string(&report).expect("JSON");
+        assert_eq!(facts_of(&json), Ok(facts));
+        // Of an older or newer version: what is missing is unknown, what is new is passed over.
+        let other = r#"{"schema":"farshore-doctor/1","facts":{"host":"x","colour":"red"}}"#;
+        assert_eq!(facts_of(other).map(|facts| facts.host), Ok("x".to_owned()));
+        assert!(facts_of(r#"{"schema":"farshore-doctor/2","facts":{}}"#).is_err_and(|text| text.contains("is wanted")));
+        assert!(facts_of("{").is_err_and(|text| text.contains("not what doctor --json prints")));
+    }
+
+    #[test]
+    fn a_line_says_have_want_why_and_command() {
+        let check = Check::new("tcp-rmem", Verdict::Warning, "most 16 KiB")
+            .want("64 KiB")
+            .why("one connection stops there, \u{1b}[31m as words that are long enough to need a second line show quite well")
+            .run("sysctl -w x=1");
+        let facts = Facts { host: "alpha".to_owned(), kernel: "6.18".to_owned(), ..Facts::default() };
+        let text = text(&facts, &[check, Check::ok("sack", "on")], None, &Paint::plain());
+        assert_eq!(
+            text,
+            "alpha (Linux 6.18)\n\n\
+             warning  tcp-rmem  most 16 KiB; want 64 KiB\n                   \
+             one connection stops there, ?[31m as words that are long enough to need a second\n                   \
+             line show quite well\n                   \
+             $ sysctl -w x=1\n\
+             ok       sack      on\n\n\
+             0 problems, 1 warning, 0 notes; nothing was changed\n"
+        );
+    }
+
+    #[test]
+    fn the_worst_line_decides() {
+        let line = |verdict| Check::new("x", verdict, "");
+        assert_eq!(worst(&[line(Verdict::Ok), line(Verdict::Warning), line(Verdict::Info)]), Verdict::Warning);
+        assert_eq!(worst(&[line(Verdict::Problem), line(Verdict::Warning)]), Verdict::Problem);
+        assert_eq!(worst(&[]), Verdict::Ok);
+    }
+}
