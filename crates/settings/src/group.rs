@@ -6,7 +6,7 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use crate::keys::{self, Entry, Keyed, Takes};
+use crate::keys::{self, Entry, Keyed, Takes, keyed};
 use crate::limits::{self, Bound};
 use crate::sheet::parse_flag;
 use crate::suggest;
@@ -79,215 +79,81 @@ pub(crate) fn one_of<T: Copy>(
     })
 }
 
-/// A group's live settings, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub mode: Mode,
-    pub policy: Policy,
-    /// The peer window; acts only under [`Policy::Hold`].
-    pub hold: Duration,
-    /// Longest time one write waits for the peer before `policy` acts.
-    pub wait_limit: Duration,
-    /// Start an update sync by itself when the link returns.
-    pub autosync: bool,
-    /// What a primary does that lost power and does not meet its peer.
-    pub start_alone: StartAlone,
-    pub queue_memory_bytes: u64,
-    pub queue_items: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Async,
-            policy: Policy::Degrade,
-            hold: limits::HOLD.default,
-            wait_limit: limits::WAIT_LIMIT.default,
-            autosync: true,
-            start_alone: StartAlone::Wait(limits::START_ALONE.default),
-            queue_memory_bytes: limits::QUEUE_MEMORY.default,
-            queue_items: limits::QUEUE_ITEMS.default,
-        }
-    }
-}
-
 /// What `set` changes while a group runs.
 pub type Key = keys::Key<Settings>;
 
-impl Keyed for Settings {
-    const KEYS: &'static [Entry<Self>] = &[
-        Entry {
-            name: "mode",
-            takes: Takes::Effect,
-            values: "`\"sync\"`, `\"nearsync\"`, `\"async\"`, `\"logging\"`",
-            meaning: "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version",
-            read: |settings, text| {
-                settings.mode = parse_mode(text)?;
-                Ok(())
-            },
-            write: |settings| settings.mode.word().to_owned(),
-        },
-        Entry {
-            name: "policy",
-            takes: Takes::Effect,
-            values: "`\"degrade\"`, `\"hold\"`, `\"strict\"`",
-            meaning: "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail",
-            read: |settings, text| {
-                settings.policy = Policy::parse(text)?;
-                Ok(())
-            },
-            write: |settings| settings.policy.as_str().to_owned(),
-        },
-        Entry {
-            name: "hold",
-            takes: Takes::Effect,
-            values: "1 s to 24 h",
-            meaning: "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps",
-            read: |settings, text| {
-                settings.hold = bounded_duration(text, limits::HOLD)?;
-                Ok(())
-            },
-            write: |settings| duration_text(settings.hold),
-        },
-        Entry {
-            name: "wait_limit",
-            takes: Takes::Effect,
-            values: "100 ms to 1 h",
-            meaning: "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))",
-            read: |settings, text| {
-                settings.wait_limit = bounded_duration(text, limits::WAIT_LIMIT)?;
-                Ok(())
-            },
-            write: |settings| duration_text(settings.wait_limit),
-        },
-        Entry {
-            name: "autosync",
-            takes: Takes::Effect,
-            values: "",
-            meaning: "start an update sync by itself when the link returns",
-            read: |settings, text| {
-                settings.autosync = parse_flag(text)?;
-                Ok(())
-            },
-            write: |settings| settings.autosync.to_string(),
-        },
-        Entry {
-            name: "start_alone",
-            takes: Takes::Effect,
-            values: "`\"serve\"`, or `\"wait \"` and 1 s to 24 h",
-            meaning: "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer",
-            read: |settings, text| {
-                settings.start_alone = parse_start_alone(text)?;
-                Ok(())
-            },
-            write: |settings| start_alone_text(settings.start_alone),
-        },
-        Entry {
-            name: "queue.memory",
-            takes: Takes::Effect,
-            values: "1 MiB to 1 TiB",
-            meaning: "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`",
-            read: |settings, text| {
-                settings.queue_memory_bytes = bounded_size(text, limits::QUEUE_MEMORY)?;
-                Ok(())
-            },
-            write: |settings| size_text(settings.queue_memory_bytes),
-        },
-        Entry {
-            name: "queue.items",
-            takes: Takes::Effect,
-            values: "16 to 2^32",
-            meaning: "the same, counted in writes",
-            read: |settings, text| {
-                settings.queue_items = parse_count(text, limits::QUEUE_ITEMS, "writes")?;
-                Ok(())
-            },
-            write: |settings| settings.queue_items.to_string(),
-        },
-    ];
-
-    fn beside(name: &str) -> Option<Takes> {
+keyed! {
+    /// A group's live settings, checked.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Settings, beside |name| {
         let layout = keys::Key::<Layout>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes);
         layout.or_else(|| ["primary", "secondary"].contains(&name).then_some(Takes::Restart))
-    }
-}
-
-/// Sizes of a group's stores and of its window, per node: read at a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Landing journal, bytes.
-    pub journal_bytes: u64,
-    /// Sent but not confirmed, bytes.
-    pub window_bytes: u64,
-    /// The undo store, bytes.
-    pub history_bytes: u64,
-    /// Extents of the activity log.
-    pub activity_extents: u32,
-}
-
-impl Default for Layout {
-    fn default() -> Self {
-        Self {
-            journal_bytes: limits::JOURNAL.default,
-            window_bytes: limits::WINDOW.default,
-            history_bytes: limits::HISTORY.default,
-            activity_extents: limits::EXTENTS.default,
-        }
+    } {
+        "mode" => mode: Mode = Mode::Async,
+            read |text| parse_mode(text), write |value| value.word().to_owned();
+            Takes::Effect, "`\"sync\"`, `\"nearsync\"`, `\"async\"`, `\"logging\"`",
+            "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
+        "policy" => policy: Policy = Policy::Degrade,
+            read |text| Policy::parse(text), write |value| value.as_str().to_owned();
+            Takes::Effect, "`\"degrade\"`, `\"hold\"`, `\"strict\"`",
+            "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail";
+        /// The peer window; acts only under [`Policy::Hold`].
+        "hold" => hold: Duration = limits::HOLD.default,
+            read |text| bounded_duration(text, limits::HOLD), write |value| duration_text(*value);
+            Takes::Effect, "1 s to 24 h",
+            "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps";
+        /// Longest time one write waits for the peer before `policy` acts.
+        "wait_limit" => wait_limit: Duration = limits::WAIT_LIMIT.default,
+            read |text| bounded_duration(text, limits::WAIT_LIMIT), write |value| duration_text(*value);
+            Takes::Effect, "100 ms to 1 h",
+            "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))";
+        /// Start an update sync by itself when the link returns.
+        "autosync" => autosync: bool = true,
+            read |text| parse_flag(text), write |value| value.to_string();
+            Takes::Effect, "",
+            "start an update sync by itself when the link returns";
+        /// What a primary does that lost power and does not meet its peer.
+        "start_alone" => start_alone: StartAlone = StartAlone::Wait(limits::START_ALONE.default),
+            read |text| parse_start_alone(text), write |value| start_alone_text(*value);
+            Takes::Effect, "`\"serve\"`, or `\"wait \"` and 1 s to 24 h",
+            "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer";
+        "queue.memory" => queue_memory_bytes: u64 = limits::QUEUE_MEMORY.default,
+            read |text| bounded_size(text, limits::QUEUE_MEMORY), write |value| size_text(*value);
+            Takes::Effect, "1 MiB to 1 TiB",
+            "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`";
+        "queue.items" => queue_items: u64 = limits::QUEUE_ITEMS.default,
+            read |text| parse_count(text, limits::QUEUE_ITEMS, "writes"), write |value| value.to_string();
+            Takes::Effect, "16 to 2^32",
+            "the same, counted in writes";
     }
 }
 
 const JOURNAL_STAYS: &str = "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
 
-impl Keyed for Layout {
-    const KEYS: &'static [Entry<Self>] = &[
-        Entry {
-            name: "journal",
-            takes: Takes::Nothing(JOURNAL_STAYS),
-            values: "8 MiB to 1 TiB",
-            meaning: "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size",
-            read: |layout, text| {
-                layout.journal_bytes = bounded_size(text, limits::JOURNAL)?;
-                Ok(())
-            },
-            write: |layout| size_text(layout.journal_bytes),
-        },
-        Entry {
-            name: "window",
-            takes: Takes::Restart,
-            values: "2 MiB to 16 GiB",
-            meaning: "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too",
-            read: |layout, text| {
-                layout.window_bytes = bounded_size(text, limits::WINDOW)?;
-                Ok(())
-            },
-            write: |layout| size_text(layout.window_bytes),
-        },
-        Entry {
-            name: "history",
-            takes: Takes::Restart,
-            values: "64 MiB to 1 PiB",
-            meaning: "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held",
-            read: |layout, text| {
-                layout.history_bytes = bounded_size(text, limits::HISTORY)?;
-                Ok(())
-            },
-            write: |layout| size_text(layout.history_bytes),
-        },
-        Entry {
-            name: "activity.extents",
-            takes: Takes::Restart,
-            values: "16 to 65 536",
-            meaning: "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop",
-            read: |layout, text| {
-                layout.activity_extents = parse_count(text, limits::EXTENTS, "extents")?;
-                Ok(())
-            },
-            write: |layout| layout.activity_extents.to_string(),
-        },
-    ];
-
-    fn beside(_: &str) -> Option<Takes> {
-        None
+keyed! {
+    /// Sizes of a group's stores and of its window, per node: read at a start.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Layout, beside |_| { None } {
+        /// Landing journal, bytes.
+        "journal" => journal_bytes: u64 = limits::JOURNAL.default,
+            read |text| bounded_size(text, limits::JOURNAL), write |value| size_text(*value);
+            Takes::Nothing(JOURNAL_STAYS), "8 MiB to 1 TiB",
+            "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size";
+        /// Sent but not confirmed, bytes.
+        "window" => window_bytes: u64 = limits::WINDOW.default,
+            read |text| bounded_size(text, limits::WINDOW), write |value| size_text(*value);
+            Takes::Restart, "2 MiB to 16 GiB",
+            "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too";
+        /// The undo store, bytes.
+        "history" => history_bytes: u64 = limits::HISTORY.default,
+            read |text| bounded_size(text, limits::HISTORY), write |value| size_text(*value);
+            Takes::Restart, "64 MiB to 1 PiB",
+            "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
+        /// Extents of the activity log.
+        "activity.extents" => activity_extents: u32 = limits::EXTENTS.default,
+            read |text| parse_count(text, limits::EXTENTS, "extents"), write |value| value.to_string();
+            Takes::Restart, "16 to 65 536",
+            "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop";
     }
 }
 

@@ -54,6 +54,54 @@ pub trait Keyed: Clone + Default + 'static {
     }
 }
 
+/// Settings and their table in one: a key is a field, its default, how it is read and written, when it takes effect, the values there
+/// are, and what the manual says of it.
+macro_rules! keyed {
+    (
+        $(#[$of_all:meta])*
+        pub struct $settings:ident, beside |$beside_name:pat_param| $beside:block {
+            $(
+                $(#[$of_field:meta])*
+                $name:literal => $field:ident: $type:ty = $default:expr,
+                    read |$text:ident| $read:expr, write |$value:ident| $write:expr;
+                    $takes:expr, $values:literal,
+                    $meaning:literal;
+            )+
+        }
+    ) => {
+        $(#[$of_all])*
+        pub struct $settings {
+            $($(#[$of_field])* pub $field: $type,)+
+        }
+
+        impl Default for $settings {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl Keyed for $settings {
+            const KEYS: &'static [Entry<Self>] = &[$(Entry {
+                name: $name,
+                takes: $takes,
+                values: $values,
+                meaning: $meaning,
+                read: |settings, $text| {
+                    settings.$field = $read?;
+                    Ok(())
+                },
+                write: |settings| {
+                    let $value = &settings.$field;
+                    $write
+                },
+            },)+];
+
+            fn beside($beside_name: &str) -> Option<Takes> $beside
+        }
+    };
+}
+pub(crate) use keyed;
+
 /// A key of the settings `S`.
 pub struct Key<S> {
     index: usize,

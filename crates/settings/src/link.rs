@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use crate::keys::{self, Entry, Keyed, Takes};
+use crate::keys::{self, Entry, Keyed, Takes, keyed};
 use crate::limits;
 use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 
@@ -15,162 +15,72 @@ pub enum BufferSize {
     Bytes(u64),
 }
 
-/// What a connection asks of its socket, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// Both directions alike.
-    pub buffers: BufferSize,
-    pub congestion: Congestion,
-    /// What the kernel may hold unsent; `None`: by the line's rate.
-    pub unsent_bytes: Option<u64>,
-    /// `None`: from the link's timeout.
-    pub user_timeout: Option<Duration>,
-    pub keepalive: Duration,
-    pub max_rto: Duration,
-    pub min_rto: Option<Duration>,
-    /// Bits per second.
-    pub pacing_bits: Option<u64>,
-    pub compression: Compression,
-    /// Bits per second.
-    pub rate_bits: Option<u64>,
-}
-
-impl Default for LinkSettings {
-    fn default() -> Self {
-        Self {
-            buffers: BufferSize::Auto,
-            congestion: Congestion::Auto,
-            unsent_bytes: None,
-            user_timeout: None,
-            keepalive: limits::KEEPALIVE.default,
-            max_rto: limits::MAX_RTO.default,
-            min_rto: None,
-            pacing_bits: None,
-            compression: Compression::Off,
-            rate_bits: None,
-        }
-    }
-}
-
 /// What `link set` changes while links run.
 pub type LinkKey = keys::Key<LinkSettings>;
 
-impl Keyed for LinkSettings {
-    const KEYS: &'static [Entry<Self>] = &[
-        Entry {
-            name: "buffers",
-            takes: Takes::Effect,
-            values: "4 KiB to 1 GiB",
-            meaning: "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection",
-            read: |link, text| {
-                link.buffers = parse_buffers(text)?;
-                Ok(())
-            },
-            write: |link| buffers_text(link.buffers),
-        },
-        Entry {
-            name: "congestion",
-            takes: Takes::Effect,
-            values: "a name",
-            meaning: "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`",
-            read: |link, text| {
-                link.congestion = parse_congestion(text)?;
-                Ok(())
-            },
-            write: |link| link.congestion.to_string(),
-        },
-        Entry {
-            name: "unsent",
-            takes: Takes::Effect,
-            values: "16 KiB to 64 MiB",
-            meaning: "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor",
-            read: |link, text| {
-                link.unsent_bytes = unless("auto", text, |text| bounded_size(text, limits::UNSENT))?;
-                Ok(())
-            },
-            write: |link| or("auto", link.unsent_bytes.map(size_text)),
-        },
-        Entry {
-            name: "user_timeout",
-            takes: Takes::Effect,
-            values: "5 s to 1 h",
-            meaning: "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`",
-            read: |link, text| {
-                link.user_timeout = unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT))?;
-                Ok(())
-            },
-            write: |link| or("auto", link.user_timeout.map(duration_text)),
-        },
-        Entry {
-            name: "keepalive",
-            takes: Takes::Effect,
-            values: "1 s to 2 h",
-            meaning: "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it",
-            read: |link, text| {
-                link.keepalive = bounded_duration(text, limits::KEEPALIVE)?;
-                Ok(())
-            },
-            write: |link| duration_text(link.keepalive),
-        },
-        Entry {
-            name: "max_rto",
-            takes: Takes::Effect,
-            values: "1 s to 2 min",
-            meaning: "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15",
-            read: |link, text| {
-                link.max_rto = bounded_duration(text, limits::MAX_RTO)?;
-                Ok(())
-            },
-            write: |link| duration_text(link.max_rto),
-        },
-        Entry {
-            name: "min_rto",
-            takes: Takes::Effect,
-            values: "20 ms to 200 ms",
-            meaning: "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15",
-            read: |link, text| {
-                link.min_rto = unless("off", text, |text| bounded_duration(text, limits::MIN_RTO))?;
-                Ok(())
-            },
-            write: |link| or("off", link.min_rto.map(duration_text)),
-        },
-        Entry {
-            name: "pacing",
-            takes: Takes::Effect,
-            values: "64 kbit/s to 400 Gbit/s",
-            meaning: "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty",
-            read: |link, text| {
-                link.pacing_bits = unless("off", text, parse_bits)?;
-                Ok(())
-            },
-            write: |link| or("off", link.pacing_bits.map(rate_text)),
-        },
-        Entry {
-            name: "compression",
-            takes: Takes::Effect,
-            values: "",
-            meaning: "of what this node sends: `\"off\"`, `\"lz4\"`, `\"zstd\"` (level 1), `\"zstd:LEVEL\"` (-7, the fastest, to 9), or `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is.",
-            read: |link, text| {
-                link.compression = parse_compression(text)?;
-                Ok(())
-            },
-            write: |link| link.compression.to_string(),
-        },
-        Entry {
-            name: "rate",
-            takes: Takes::Effect,
-            values: "64 kbit/s to 400 Gbit/s",
-            meaning: "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow",
-            read: |link, text| {
-                link.rate_bits = unless("unlimited", text, parse_bits)?;
-                Ok(())
-            },
-            write: |link| or("unlimited", link.rate_bits.map(rate_text)),
-        },
-    ];
+keyed! {
+    /// What a connection asks of its socket, checked.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct LinkSettings, beside |name| {
+        keys::Key::<LinkStart>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes)
+    } {
+        /// Both directions alike.
+        "buffers" => buffers: BufferSize = BufferSize::Auto,
+            read |text| parse_buffers(text), write |value| buffers_text(*value);
+            Takes::Effect, "4 KiB to 1 GiB",
+            "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection";
+        "congestion" => congestion: Congestion = Congestion::Auto,
+            read |text| parse_congestion(text), write |value| value.to_string();
+            Takes::Effect, "a name",
+            "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`";
+        /// What the kernel may hold unsent; `None`: by the line's rate.
+        "unsent" => unsent_bytes: Option<u64> = None,
+            read |text| unless("auto", text, |text| bounded_size(text, limits::UNSENT)), write |value| or("auto", value.map(size_text));
+            Takes::Effect, "16 KiB to 64 MiB",
+            "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor";
+        /// `None`: from the link's timeout.
+        "user_timeout" => user_timeout: Option<Duration> = None,
+            read |text| unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT)), write |value| or("auto", value.map(duration_text));
+            Takes::Effect, "5 s to 1 h",
+            "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`";
+        "keepalive" => keepalive: Duration = limits::KEEPALIVE.default,
+            read |text| bounded_duration(text, limits::KEEPALIVE), write |value| duration_text(*value);
+            Takes::Effect, "1 s to 2 h",
+            "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it";
+        "max_rto" => max_rto: Duration = limits::MAX_RTO.default,
+            read |text| bounded_duration(text, limits::MAX_RTO), write |value| duration_text(*value);
+            Takes::Effect, "1 s to 2 min",
+            "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15";
+        "min_rto" => min_rto: Option<Duration> = None,
+            read |text| unless("off", text, |text| bounded_duration(text, limits::MIN_RTO)), write |value| or("off", value.map(duration_text));
+            Takes::Effect, "20 ms to 200 ms",
+            "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15";
+        /// Bits per second.
+        "pacing" => pacing_bits: Option<u64> = None,
+            read |text| unless("off", text, parse_bits), write |value| or("off", value.map(rate_text));
+            Takes::Effect, "64 kbit/s to 400 Gbit/s",
+            "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty";
+        "compression" => compression: Compression = Compression::Off,
+            read |text| parse_compression(text), write |value| value.to_string();
+            Takes::Effect, "",
+            "of what this node sends: `\"off\"`, `\"lz4\"`, `\"zstd\"` (level 1), `\"zstd:LEVEL\"` (-7, the fastest, to 9), or `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is.";
+        /// Bits per second.
+        "rate" => rate_bits: Option<u64> = None,
+            read |text| unless("unlimited", text, parse_bits), write |value| or("unlimited", value.map(rate_text));
+            Takes::Effect, "64 kbit/s to 400 Gbit/s",
+            "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow";
+    }
+}
 
-    fn beside(name: &str) -> Option<Takes> {
-        (name == "timeout").then_some(Takes::Restart)
+keyed! {
+    /// What a link has from its node's start on.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct LinkStart, beside |_| { None } {
+        /// Silence after which a peer counts as unreachable.
+        "timeout" => timeout: Duration = limits::LINK_TIMEOUT.default,
+            read |text| bounded_duration(text, limits::LINK_TIMEOUT), write |value| duration_text(*value);
+            Takes::Restart, "1 s to 10 min",
+            "silence after which the peer counts as unreachable. Shorter notices an outage sooner and cuts the link over a hiccup";
     }
 }
 

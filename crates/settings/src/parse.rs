@@ -15,12 +15,12 @@ use toml::de::DeTable;
 use crate::config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
 use crate::group::{Key, Layout, Settings, one_of};
 use crate::keys::{self, Keyed};
-use crate::link::{LinkKey, LinkSettings};
+use crate::link::{LinkKey, LinkSettings, LinkStart};
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
 use crate::sheet::{Section, Sheet};
 use crate::{check, clients, limits, suggest};
-use units::exact::{bounded_duration, bounded_size, duration_text, parse_duration};
+use units::exact::{bounded_size, duration_text, parse_duration};
 
 const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
 const TLS_KEYS: [&str; 2] = ["directory", "clients"];
@@ -122,17 +122,15 @@ fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Optio
 }
 
 fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
-    let mut link = Link { timeout: limits::LINK_TIMEOUT.default, settings: LinkSettings::default() };
-    let Some(section) = sheet.section(root, "link") else {
-        return link;
-    };
-    let keys: Vec<&str> = ["timeout"].into_iter().chain(LinkKey::all().map(LinkKey::as_str)).collect();
-    sheet.only(&section, &keys);
-    if let Some(timeout) = sheet.value(&section, "timeout", |text| bounded_duration(text, limits::LINK_TIMEOUT)) {
-        link.timeout = timeout;
+    let (mut start, mut settings) = (LinkStart::default(), LinkSettings::default());
+    if let Some(section) = sheet.section(root, "link") {
+        let start_keys = keys::Key::<LinkStart>::all().map(keys::Key::as_str);
+        let known: Vec<&str> = start_keys.chain(LinkKey::all().map(LinkKey::as_str)).collect();
+        sheet.only(&section, &known);
+        read_keys(sheet, &section, &mut start);
+        read_keys(sheet, &section, &mut settings);
     }
-    read_keys(sheet, &section, &mut link.settings);
-    link
+    Link { timeout: start.timeout, settings }
 }
 
 /// The declared node names, good or bad, so that a group that uses one is not accused for the node's own problem.
