@@ -1,7 +1,5 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
-use crate::shared::lifecycle::{Phase, Promotion};
-use crate::{Event, limits};
 use alloc::format;
 
 use crate::common::Common;
@@ -11,7 +9,9 @@ use crate::group::Group;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::{Phase, Promotion};
 use crate::state::Broken;
+use crate::{Event, limits};
 
 impl Group {
     /// A fault on purpose: goes on before what was to be recorded first is durable.

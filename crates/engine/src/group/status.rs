@@ -1,5 +1,9 @@
 //! What is shown of a group.
 
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
 use crate::formats::bitmap::Bitmap;
 use crate::formats::identity::Role;
 use crate::group::Group;
@@ -7,9 +11,6 @@ use crate::ids::{Seq, VolumeId};
 use crate::shared::link::Link;
 use crate::shared::time::Now;
 use crate::status::{Glance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
-use alloc::format;
-use alloc::string::String;
-use core::time::Duration;
 
 impl Group {
     /// Inner places as one line, for a simulator's failure report.

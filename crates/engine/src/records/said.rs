@@ -1,6 +1,7 @@
 //! What the superblock says of the group, changed by what happens to the group. Whoever calls one of these saves it: several
 //! changes go on record in one update.
 
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -14,7 +15,6 @@ use crate::records::record::{AfterSuper, SuperWriter};
 use crate::shared::greeting::Greeting;
 use crate::shared::time::Wall;
 use crate::state::Mode;
-use alloc::string::String;
 
 /// What it says now, in memory.
 impl Deref for SuperWriter {

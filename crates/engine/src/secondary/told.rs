@@ -4,6 +4,7 @@
 //! How far the copy is behind only the primary knows: it tells that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`TOLD_HOLDS`], and never once the session is over.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::Common;
@@ -17,7 +18,6 @@ use crate::limits::TOLD_HOLDS;
 use crate::secondary::Secondary;
 use crate::shared::time::{Mono, Wall, ahead};
 use crate::state::State;
-use alloc::vec::Vec;
 
 /// The newest word of the primary.
 #[derive(Clone, Copy, Debug)]
