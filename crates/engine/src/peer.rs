@@ -19,6 +19,7 @@ pub mod status;
 pub mod stream;
 pub mod streaming;
 pub mod ticks;
+pub mod writers;
 
 use crate::Event;
 use crate::common::Common;

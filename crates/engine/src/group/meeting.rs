@@ -43,7 +43,7 @@ impl Group {
                 self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
                 self.bits_saved(cx);
             }
-            (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
+            (Kind::Pull, FramePayload::None) => self.secondary.pull_is_asked(&mut self.common, cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }

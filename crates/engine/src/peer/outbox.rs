@@ -241,7 +241,7 @@ impl Outbox {
             cx.marks.hit(Mark::CutInterrupted);
         }
         common.volumes.iter_mut().for_each(Volume::drop_cut);
-        common.empty_scratch();
+        common.undo.empty();
         cut.take_waiting()
     }
 

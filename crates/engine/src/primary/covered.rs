@@ -4,6 +4,7 @@ use crate::ActivityConfig;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::ids::Seq;
+use crate::peer::writers::{fail_unnumbered, give_back_range};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::activity::extents_of;
@@ -20,7 +21,7 @@ impl Primary {
         if common.has_failed() {
             // It waited for another write when the group failed.
             common.volumes.of(id).let_go(slot);
-            return common.fail_unnumbered(cx, slot);
+            return fail_unnumbered(common, cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         let generation_due = self.peer.outbox.want_generation(common, cx);
@@ -39,7 +40,7 @@ impl Primary {
         if !self.peer.outbox.has_room(common, cx, slot) {
             if !self.peer.outbox.syncs() {
                 let volume = common.slots.write(slot).volume;
-                common.give_back_range(slot);
+                give_back_range(common, slot);
                 self.wait_for_room(common, cx, slot);
                 return self.wake_range_waiters(common, cx, volume);
             }

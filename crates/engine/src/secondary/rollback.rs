@@ -403,9 +403,7 @@ impl Secondary {
     pub fn empty_undo(&mut self, common: &mut Common) {
         self.saver.forget();
         self.undo_damaged = None;
-        if common.undo.mark().is_some() {
-            common.undo.drop_oldest();
-        }
+        common.undo.empty();
     }
 
     /// The image that a promotion would give: its place and the primary's time; `None`: none.
