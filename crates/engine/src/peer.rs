@@ -7,6 +7,7 @@ pub mod numbers;
 pub mod orders;
 pub mod outbox;
 pub mod pause;
+pub mod promised;
 pub mod queue;
 pub mod reached;
 pub mod reconcile;
