@@ -16,8 +16,8 @@ use crate::shared::lifecycle::Then;
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
-use crate::shared::time::Now;
 use crate::state::{Broken, State};
+use crate::time::Now;
 use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
 
 pub(crate) struct Group {

@@ -34,8 +34,8 @@ use crate::peer::reconcile::Reconcile;
 use crate::peer::repair::Repair;
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
-use crate::shared::time::Wall;
 use crate::state::State;
+use crate::time::Wall;
 use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it; its parts have fields of their own.

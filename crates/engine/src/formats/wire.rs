@@ -12,8 +12,8 @@ use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::Settings;
-use crate::shared::time::Wall;
 use crate::state::{Mode, Pause, State};
+use crate::time::Wall;
 
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 96;

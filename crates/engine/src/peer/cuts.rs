@@ -28,9 +28,9 @@ use crate::peer::cut::{Cut, Rates};
 use crate::peer::sending::Sending;
 use crate::peer::streaming::confirmed;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
 use crate::state::State;
+use crate::time::Mono;
 
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,8 +9,8 @@ use crate::planted::{Fault, planted};
 use crate::shared::flushes::{FlushWaiter, Who};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::time::{Now, Wall, ahead};
 use crate::shared::write::WriteStage;
+use crate::time::{Now, Wall, ahead};
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
 

@@ -29,8 +29,8 @@ use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::slots::Op;
-use crate::shared::time::Mono;
 use crate::state::Broken;
+use crate::time::Mono;
 use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
 
 /// How far this session has come.

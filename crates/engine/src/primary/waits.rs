@@ -13,8 +13,8 @@ use crate::peer::writers::{fail_unnumbered, fail_write};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
+use crate::time::Mono;
 
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.

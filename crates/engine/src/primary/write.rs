@@ -240,7 +240,7 @@ impl Primary {
         self.take_up_promise(common, cx);
         self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
-        if !common.activity.cold.is_empty() {
+        if !common.activity.waiting().is_empty() {
             self.pump_activity(common, cx);
         }
     }

@@ -380,7 +380,7 @@ impl Bits<'_> {
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
     pub fn starves(&self, cx: &Cx) -> bool {
-        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else {
+        let Some(slot) = self.activity.crowded_out() else {
             return false;
         };
         cx.now.mono.since(self.slots.write_ref(slot).since) >= limits::STARVES_AFTER

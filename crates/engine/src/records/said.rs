@@ -13,8 +13,8 @@ use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId};
 use crate::planted::{Fault, planted};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::shared::greeting::Greeting;
-use crate::shared::time::Wall;
 use crate::state::Mode;
+use crate::time::Wall;
 
 /// What it says now, in memory.
 impl Deref for SuperWriter {

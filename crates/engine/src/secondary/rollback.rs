@@ -30,9 +30,9 @@ use crate::secondary::Secondary;
 use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
-use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::{Broken, Pause};
+use crate::time::Wall;
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
 /// What an operator reads of a rollback that waits.

@@ -16,8 +16,8 @@ use crate::ids::Seq;
 use crate::limits;
 use crate::limits::TOLD_HOLDS;
 use crate::secondary::Secondary;
-use crate::shared::time::{Mono, Wall, ahead};
 use crate::state::State;
+use crate::time::{Mono, Wall, ahead};
 
 /// The newest word of the primary.
 #[derive(Clone, Copy, Debug)]

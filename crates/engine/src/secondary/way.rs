@@ -7,7 +7,7 @@ use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES};
 use crate::ids::{Seq, VolumeId};
 use crate::secondary::window::Window;
 use crate::shared::slots::Ticket;
-use crate::shared::time::Wall;
+use crate::time::Wall;
 use crate::{Buf, limits};
 
 /// What a record does, with its bytes.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::limits::CLOCK_SAID_AGAIN_AFTER;
-use crate::shared::time::{Mono, Wall};
+use crate::time::{Mono, Wall};
 
 /// Whether it was said that the wall clock stands behind the stamps of writes, and when.
 #[derive(Default)]

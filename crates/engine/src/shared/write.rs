@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::ids::*;
 use crate::shared::cost::cost;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 use crate::{Buf, IoError, limits};
 
 /// What the writer waits for at the peer.
