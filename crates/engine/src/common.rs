@@ -19,9 +19,9 @@ use crate::shared::lifecycle::{Lifecycle, Phase, Then};
 use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
 use crate::shared::standing::Standing;
-use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
+use crate::time::Wall;
 use crate::{Event, GroupConfig, Output, Settings, limits};
 
 /// Counters for people.

@@ -9,7 +9,7 @@ use crate::ids::*;
 use crate::shared::cost::frame_bytes;
 use crate::shared::link::PeerView;
 use crate::shared::marks::Marks;
-use crate::shared::time::{Now, Timers};
+use crate::time::{Now, Timers};
 use crate::{CommandResult, Event, IoError, Output, SendPayload};
 
 /// All timers of a node.

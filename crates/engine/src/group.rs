@@ -13,13 +13,12 @@ use crate::ids::*;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::Then;
-use crate::shared::time::Now;
-use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
-
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
 use crate::state::{Broken, State};
+use crate::time::Now;
+use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
 
 pub(crate) struct Group {
     /// What both halves use.

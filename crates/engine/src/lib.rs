@@ -31,6 +31,7 @@ mod settings;
 mod shared;
 pub mod state;
 pub mod status;
+mod time;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -46,7 +47,7 @@ pub use node::Node;
 pub use records::activity;
 pub use settings::{Settings, StartAlone};
 pub use shared::marks;
-pub use shared::time::{Mono, Now, Timers, Wall};
+pub use time::{Mono, Now, Timers, Wall};
 
 use state::State;
 

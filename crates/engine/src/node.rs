@@ -20,7 +20,7 @@ use crate::shared::link::Link;
 use crate::shared::marks::{Mark, Marks};
 use crate::shared::memory::Memory;
 use crate::shared::size::Size;
-use crate::shared::time::{Mono, Now, Timers};
+use crate::time::{Mono, Now, Timers};
 use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.

@@ -7,6 +7,7 @@ pub mod numbers;
 pub mod orders;
 pub mod outbox;
 pub mod pause;
+pub mod promised;
 pub mod queue;
 pub mod reached;
 pub mod reconcile;
@@ -19,6 +20,7 @@ pub mod status;
 pub mod stream;
 pub mod streaming;
 pub mod ticks;
+pub mod writers;
 
 use crate::Event;
 use crate::common::Common;
@@ -32,8 +34,8 @@ use crate::peer::reconcile::Reconcile;
 use crate::peer::repair::Repair;
 use crate::peer::stall::Stall;
 use crate::peer::stream::Stream;
-use crate::shared::time::Wall;
 use crate::state::State;
+use crate::time::Wall;
 use alloc::string::ToString;
 
 /// What a primary knows of its secondary, and has for it; its parts have fields of their own.

@@ -32,8 +32,8 @@ use crate::secondary::told::Told;
 use crate::secondary::way::{Record, Way};
 use crate::secondary::window::Window;
 use crate::shared::memory::reserve;
-use crate::shared::time::Wall;
 use crate::state::Pause;
+use crate::time::Wall;
 use crate::{GroupConfig, limits};
 
 /// A cut being received, or the last one.

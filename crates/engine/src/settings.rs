@@ -3,7 +3,6 @@
 
 use core::time::Duration;
 
-use crate::formats::codec::{Reader, Writer};
 use crate::limits;
 use crate::state::{Mode, Policy};
 
@@ -40,48 +39,5 @@ impl Default for Settings {
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
         }
-    }
-}
-
-impl Settings {
-    pub(crate) fn encode(&self, w: &mut Writer) {
-        let ns = |duration: Duration| duration.as_nanos() as u64;
-        let (policy, window) = match self.policy {
-            Policy::Degrade => (0, 0),
-            Policy::Hold(window) => (1, ns(window)),
-            Policy::Strict => (2, 0),
-        };
-        let (start, wait) = match self.start_alone {
-            StartAlone::Serve => (0, 0),
-            StartAlone::Wait(wait) => (1, ns(wait)),
-        };
-        w.u8(self.mode.number());
-        w.u8(policy);
-        w.u64(window);
-        w.u64(ns(self.wait_limit));
-        w.u8(u8::from(self.autosync));
-        w.u8(start);
-        w.u64(wait);
-        w.u64(self.queue_bytes);
-        w.u64(self.queue_items);
-    }
-
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Settings> {
-        let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
-        let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
-        let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
-        let policy = match policy {
-            0 => Policy::Degrade,
-            1 => Policy::Hold(window),
-            2 => Policy::Strict,
-            _ => return None,
-        };
-        let start_alone = match start {
-            0 => StartAlone::Serve,
-            1 => StartAlone::Wait(wait),
-            _ => return None,
-        };
-        let (queue_bytes, queue_items) = (r.number()?, r.number()?);
-        Some(Settings { mode, policy, wait_limit, autosync, queue_bytes, queue_items, start_alone })
     }
 }

@@ -18,7 +18,6 @@ pub mod share;
 pub mod size;
 pub mod slots;
 pub mod standing;
-pub mod time;
 pub mod volume;
 pub mod volumes;
 pub mod write;

@@ -8,8 +8,8 @@ use crate::Settings;
 use crate::formats::identity::{Identity, Role};
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
-use crate::shared::time::{Mono, Wall};
 use crate::state::{Mode, Pause, Protection, State};
+use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
 pub struct GroupStatus {

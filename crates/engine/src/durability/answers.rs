@@ -16,9 +16,9 @@ use crate::ids::*;
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
 use crate::planted::{Fault, planted};
 use crate::shared::slots::{Op, Slots};
-use crate::shared::time::Mono;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
+use crate::time::Mono;
 use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
 
 /// Words of dirty bits in one frame.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{Generation, Incarnation, Position, Seq};
 use crate::limits::{NUMBER_MAX, WALL_MAX};
-use crate::shared::time::Wall;
+use crate::time::Wall;
 
 /// Appends fields.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use crate::formats::codec::{self, Reader, Writer};
 use crate::formats::superblock::JournalHead;
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
-use crate::shared::time::Wall;
+use crate::time::Wall;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FSHBATCH");
 /// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.

@@ -7,8 +7,8 @@ use crate::formats::codec::{Reader, Writer};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
 use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
-use crate::shared::time::Wall;
 use crate::state::Mode;
+use crate::time::Wall;
 
 pub use crate::formats::cell::Rejected;
 

@@ -254,6 +254,13 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
+    /// Nothing that was saved is needed any more.
+    pub fn empty(&mut self) {
+        if self.mark().is_some() {
+            self.drop_oldest();
+        }
+    }
+
     /// An empty store in a file of this size.
     pub fn new(bytes: u64) -> Undo {
         Undo {

@@ -11,9 +11,9 @@ use crate::formats::codec::{Reader, Writer};
 use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
-use crate::settings::Settings;
-use crate::shared::time::Wall;
-use crate::state::{Mode, Pause, State};
+use crate::settings::{Settings, StartAlone};
+use crate::state::{Mode, Pause, Policy, State};
+use crate::time::Wall;
 
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 96;
@@ -644,6 +644,49 @@ impl SyncBegin {
         let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.number()?);
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: r.number()?, attempt: r.number()? };
         r.is_empty().then_some(begin)
+    }
+}
+
+impl Settings {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        let ns = |duration: Duration| duration.as_nanos() as u64;
+        let (policy, window) = match self.policy {
+            Policy::Degrade => (0, 0),
+            Policy::Hold(window) => (1, ns(window)),
+            Policy::Strict => (2, 0),
+        };
+        let (start, wait) = match self.start_alone {
+            StartAlone::Serve => (0, 0),
+            StartAlone::Wait(wait) => (1, ns(wait)),
+        };
+        w.u8(self.mode.number());
+        w.u8(policy);
+        w.u64(window);
+        w.u64(ns(self.wait_limit));
+        w.u8(u8::from(self.autosync));
+        w.u8(start);
+        w.u64(wait);
+        w.u64(self.queue_bytes);
+        w.u64(self.queue_items);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Settings> {
+        let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
+        let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
+        let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
+        let policy = match policy {
+            0 => Policy::Degrade,
+            1 => Policy::Hold(window),
+            2 => Policy::Strict,
+            _ => return None,
+        };
+        let start_alone = match start {
+            0 => StartAlone::Serve,
+            1 => StartAlone::Wait(wait),
+            _ => return None,
+        };
+        let (queue_bytes, queue_items) = (r.number()?, r.number()?);
+        Some(Settings { mode, policy, wait_limit, autosync, queue_bytes, queue_items, start_alone })
     }
 }
 

@@ -1,12 +1,13 @@
 //! The peer says who it is, and what it is asked and answers: to the half that it concerns.
 
+use alloc::vec::Vec;
+
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
 use crate::group::Group;
 use crate::state::State;
 use crate::{Event, FramePayload};
-use alloc::vec::Vec;
 
 impl Group {
     /// A frame of the settling, on either side. `None`: not one that may come now.
@@ -42,7 +43,7 @@ impl Group {
                 self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
                 self.bits_saved(cx);
             }
-            (Kind::Pull, FramePayload::None) => self.common.pull_asked(cx, header)?,
+            (Kind::Pull, FramePayload::None) => self.secondary.pull_is_asked(&mut self.common, cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }

@@ -11,8 +11,8 @@ use crate::ids::*;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
-use crate::shared::time::Mono;
 use crate::state::{Mode, Pause, State};
+use crate::time::Mono;
 use crate::{Command, CommandResult, Output, Settings, limits};
 
 impl Group {

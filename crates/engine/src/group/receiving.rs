@@ -5,7 +5,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
 use crate::ids::Seq;
-use crate::shared::time::Wall;
+use crate::time::Wall;
 
 impl Group {
     /// The superblock that starts replay behind these records is durable.

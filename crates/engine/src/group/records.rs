@@ -1,17 +1,18 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
-use crate::shared::lifecycle::{Phase, Promotion};
-use crate::{Event, limits};
 use alloc::format;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::Kind;
 use crate::group::Group;
+use crate::peer::writers::{flush_failed, flush_recorded};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::lifecycle::{Phase, Promotion};
 use crate::state::Broken;
+use crate::{Event, limits};
 
 impl Group {
     /// A fault on purpose: goes on before what was to be recorded first is durable.
@@ -43,7 +44,7 @@ impl Group {
         for then in self.common.sb.take_followers() {
             match then {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
-                    self.common.flush_failed(cx, waiters);
+                    flush_failed(&mut self.common, cx, waiters);
                 }
                 AfterSuper::Answer { id, .. } | AfterSuper::PointGone { answer: Some((id, _)) } => {
                     cx.refuse(id, Broken::Superblock.words());
@@ -91,9 +92,9 @@ impl Group {
                 }
             }
             AfterSuper::FlushRecorded { volume, through, waiters } => {
-                self.common.flush_recorded(cx, volume, through, waiters)
+                flush_recorded(&mut self.common, cx, volume, through, waiters)
             }
-            AfterSuper::FlushFailed { waiters } => self.common.flush_failed(cx, waiters),
+            AfterSuper::FlushFailed { waiters } => flush_failed(&mut self.common, cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Settled => {

@@ -18,8 +18,8 @@ use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::marks::Mark;
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::Size;
-use crate::shared::time::Mono;
 use crate::state::{Broken, Mode, State};
+use crate::time::Mono;
 
 impl Group {
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {

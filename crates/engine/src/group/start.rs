@@ -25,7 +25,7 @@ impl Group {
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
-        if !self.common.lifecycle.stage().is_some() || self.common.has_failed() {
+        if self.common.lifecycle.stage().is_none() || self.common.has_failed() {
             // Stopped while starting, or failed.
             return;
         }

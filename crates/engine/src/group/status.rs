@@ -1,15 +1,16 @@
 //! What is shown of a group.
 
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
 use crate::formats::bitmap::Bitmap;
 use crate::formats::identity::Role;
 use crate::group::Group;
 use crate::ids::{Seq, VolumeId};
 use crate::shared::link::Link;
-use crate::shared::time::Now;
 use crate::status::{Glance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
-use alloc::format;
-use alloc::string::String;
-use core::time::Duration;
+use crate::time::Now;
 
 impl Group {
     /// Inner places as one line, for a simulator's failure report.
@@ -18,7 +19,7 @@ impl Group {
             "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
             self.common.lifecycle.phase(),
             self.primary.waiters(),
-            self.common.activity.cold,
+            self.common.activity.waiting(),
             self.common.slots.write_ops(),
             self.primary.peer.outbox.sending(),
             self.secondary

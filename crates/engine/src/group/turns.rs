@@ -1,5 +1,7 @@
 //! What the node asks of a group: its turns to start and to sync, to speak on the link, and what it holds of what all share.
 
+use alloc::string::String;
+
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
@@ -11,7 +13,6 @@ use crate::shared::lifecycle::StartStage;
 use crate::shared::link::LinkUse;
 use crate::state::{Broken, State};
 use crate::{Request, SendPayload};
-use alloc::string::String;
 
 impl Group {
     pub fn peer(&self) -> NodeId {

@@ -1,12 +1,13 @@
 //! What is shown of a node and its groups.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::group::Group;
 use crate::ids::{GroupId, Seq, VolumeId};
 use crate::node::Node;
 use crate::status::{Glance, GroupStatus, SharedStatus};
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 impl Node {
     /// Inner places of a group as one line, for a simulator's failure report.

@@ -1,6 +1,9 @@
 //! What groups of one node share: its memory, and turns at what only a few may do at once. The node settles after every
 //! input of a group what that group holds, and lets the next ones go on.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::context::TimerKey;
 use crate::formats::identity::Identity;
 use crate::group::Group;
@@ -8,8 +11,6 @@ use crate::ids::{GroupId, mix};
 use crate::node::Node;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 /// Groups short of memory that are asked in one turn; the others are in the next.
 const ASKED_MAX: usize = 64;

@@ -26,10 +26,11 @@ use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::cut::{Cut, Rates};
 use crate::peer::sending::Sending;
+use crate::peer::streaming::confirmed;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::shared::volume::Volume;
 use crate::state::State;
+use crate::time::Mono;
 
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,7 +115,7 @@ impl Peer {
     }
 
     pub fn next_step(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
-        let small = common.small_bytes(cx);
+        let small = small_bytes(common, cx);
         match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             Step::Stream => {
                 self.outbox.sending.end_cut();
@@ -202,9 +203,9 @@ impl Peer {
         self.catch_up.rates = Some(cut.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = cut.end();
         common.greeting.holds_snapshot(from);
-        common.confirmed(from);
+        confirmed(common, from);
         common.volumes.iter_mut().for_each(Volume::end_cut);
-        common.empty_scratch();
+        common.undo.empty();
         common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;
         self.reached.reach(cx.now.mono, wall, from.seq);
@@ -216,13 +217,11 @@ impl Peer {
     }
 }
 
-impl Common {
-    /// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
-    /// queue has room for the writes that come meanwhile.
-    fn small_bytes(&self, cx: &Cx) -> u64 {
-        let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
-        tail.min(self.settings.queue_bytes / 4)
-    }
+/// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
+/// queue has room for the writes that come meanwhile.
+fn small_bytes(common: &Common, cx: &Cx) -> u64 {
+    let tail = cx.peer.rate.map_or(limits::CUT_TAIL_BYTES_UNMEASURED, |rate| rate * limits::CUT_TAIL.as_secs());
+    tail.min(common.settings.queue_bytes / 4)
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Identity;
 use crate::ids::{RequestId, Seq, VolumeId};
+use crate::peer::writers::{flush_answer, flush_record_due};
 use crate::planted::{Fault, planted};
 use crate::shared::flushes::{FlushWaiter, Who};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::time::{Now, Wall, ahead};
 use crate::shared::write::WriteStage;
+use crate::time::{Now, Wall, ahead};
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
 
@@ -100,11 +101,11 @@ impl Numbers {
     }
 
     pub fn want_flush(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, who: Who) {
-        let record = if matches!(who, Who::Engine) { Seq::NONE } else { common.flush_record_due(id) };
+        let record = if matches!(who, Who::Engine) { Seq::NONE } else { flush_record_due(common, id) };
         let volume = common.volumes.of(id);
         let waiter = FlushWaiter { who, record };
         if volume.flushes.has_failed() {
-            return common.flush_answer(cx, waiter, false);
+            return flush_answer(common, cx, waiter, false);
         }
         if volume.flushes.wait(waiter) {
             self.begin_flush(common, cx, id);
@@ -133,7 +134,7 @@ impl Numbers {
     pub fn stand_alone(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let op = common.slots.write(slot);
         let (id, stage, held) = (op.volume, op.stage(), op.fua && !op.answered && op.failed.is_none());
-        let record = common.flush_record_due(id);
+        let record = flush_record_due(common, id);
         if !held || record == Seq::NONE {
             return;
         }

@@ -5,6 +5,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
+use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::slots::Op;
@@ -92,7 +93,7 @@ impl Peer {
         }
         if self.reconcile.waits_for_choice(common) {
             // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {}", common.closed_words()));
+            return cx.refuse(id, &format!("the peer is not connected; {}", closed_words(common)));
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);

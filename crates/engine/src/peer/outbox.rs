@@ -8,8 +8,8 @@ use crate::limits::REGION_BYTES;
 use crate::peer::cut::saves::Scratch;
 use crate::peer::cut::{Cut, GivenUp, Placed, longest_read};
 use crate::peer::numbers::Numbers;
+use crate::peer::promised::Promised;
 use crate::peer::queue::HighWater;
-use crate::peer::room::Promised;
 use crate::peer::sending::Sending;
 use crate::peer::stream::Stream;
 use crate::peer::stream::pass::Pass;
@@ -241,7 +241,7 @@ impl Outbox {
             cx.marks.hit(Mark::CutInterrupted);
         }
         common.volumes.iter_mut().for_each(Volume::drop_cut);
-        common.empty_scratch();
+        common.undo.empty();
         cut.take_waiting()
     }
 

@@ -6,7 +6,7 @@ use core::fmt;
 use crate::Slice;
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
-use crate::shared::time::{Mono, Wall};
+use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {

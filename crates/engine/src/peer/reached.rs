@@ -1,7 +1,7 @@
 //! What the peer could present: the image of a number of this run, and of an instant.
 
 use crate::ids::Seq;
-use crate::shared::time::{Mono, Wall};
+use crate::time::{Mono, Wall};
 
 #[derive(Debug)]
 pub(crate) struct Reached {

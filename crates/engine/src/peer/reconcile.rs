@@ -19,7 +19,7 @@ use alloc::{format, vec};
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::bitmap::{region_span, regions};
-use crate::formats::identity::{Decision, Role, Why};
+use crate::formats::identity::{Decision, Why};
 use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
 use crate::ids::*;
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
@@ -29,9 +29,8 @@ use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::slots::Op;
-use crate::shared::time::Mono;
-use crate::shared::volume::Volume;
 use crate::state::Broken;
+use crate::time::Mono;
 use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
 
 /// How far this session has come.
@@ -280,7 +279,7 @@ impl Reconcile {
         let mut before = ranges.last().copied();
         for range in &more {
             let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
-            if !fits(&common.volumes, range) || !before.is_none_or(apart) {
+            if !common.volumes.has_sectors(range) || !before.is_none_or(apart) {
                 return None;
             }
             before = Some(*range);
@@ -577,42 +576,17 @@ impl Reconcile {
     }
 }
 
-impl Common {
-    /// Why the export is closed, and how it opens.
-    pub fn closed_words(&self) -> &'static str {
-        let peer_has_lived = self.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
-        match (self.sb.is_unmet(), peer_has_lived) {
-            (false, _) => CLOSED_UNTIL_CHOSEN,
-            (true, false) => CLOSED_UNTIL_MET,
-            (true, true) => CLOSED_AS_PEER_LIVED,
-        }
-    }
-
-    fn range_is_ours(&self, range: &VolumeRange) -> bool {
-        fits(&self.volumes, range)
-    }
-
-    pub fn pull_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
-        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
-        if !self.range_is_ours(&range) || range.length > limits::PART_BYTES_MAX {
-            return None;
-        }
-        if self.role() == Role::Secondary && !self.answers.range_asked(header.seq, range) {
-            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
-        }
-        Some(())
-    }
-}
-
-/// The range is one of whole sectors inside its volume.
-fn fits(volumes: &[Volume], range: &VolumeRange) -> bool {
-    let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
-    let volume = volumes.get(usize::from(range.volume.0));
-    let end = range.offset.checked_add(range.length);
-    aligned && range.length > 0 && volume.is_some_and(|v| end.is_some_and(|end| end <= v.size_bytes()))
-}
-
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
+
+/// Why the export is closed, and how it opens.
+pub(crate) fn closed_words(common: &Common) -> &'static str {
+    let peer_has_lived = common.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
+    match (common.sb.is_unmet(), peer_has_lived) {
+        (false, _) => CLOSED_UNTIL_CHOSEN,
+        (true, false) => CLOSED_UNTIL_MET,
+        (true, true) => CLOSED_AS_PEER_LIVED,
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,9 +7,9 @@ use crate::peer::Peer;
 use crate::peer::stream::pass::Pass;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
+use crate::time::Mono;
 use crate::{Event, IoError, limits};
 
 #[derive(Clone, Copy, Debug, Default)]

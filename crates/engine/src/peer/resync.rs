@@ -12,6 +12,7 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::{Announcement, Sending};
 use crate::peer::stream::pass::{Ending, Pass};
+use crate::peer::streaming::confirmed;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
@@ -21,15 +22,6 @@ use crate::shared::volume::Volume;
 use crate::state::{Mode, State};
 use crate::{Event, IoDone, IoError};
 use alloc::string::String;
-
-impl Common {
-    /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
-    pub fn mark_everything(&mut self, cx: &mut Cx) {
-        self.volumes.iter_mut().for_each(Volume::send_all);
-        _ = self.sb.compared();
-        self.bits().save(cx, AfterBits::FullSync);
-    }
-}
 
 impl Peer {
     pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
@@ -260,7 +252,14 @@ impl Peer {
         self.stall.sync_ended();
         common.greeting.became_whole(common.sb.identity.generation);
         // It holds a whole image again.
-        common.confirmed(common.place(applied));
+        confirmed(common, common.place(applied));
         self.transition(common, cx, State::CatchingUp, "the sync is done");
     }
+}
+
+/// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+pub(crate) fn mark_everything(common: &mut Common, cx: &mut Cx) {
+    common.volumes.iter_mut().for_each(Volume::send_all);
+    _ = common.sb.compared();
+    common.bits().save(cx, AfterBits::FullSync);
 }

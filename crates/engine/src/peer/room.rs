@@ -10,31 +10,10 @@ use crate::planted::{Fault, planted};
 use crate::shared::cost::cost;
 use crate::shared::write::WriteStage;
 
-/// Room promised to writes that wait for a range, for a record, or for memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Promised {
-    bytes: u64,
-    items: u64,
-}
-
-impl Promised {
-    pub fn bytes(self) -> u64 {
-        self.bytes
-    }
-
-    fn keep(&mut self, (bytes, items): (u64, u64)) {
-        (self.bytes, self.items) = (self.bytes + bytes, self.items + items);
-    }
-
-    fn give_back(&mut self, (bytes, items): (u64, u64)) {
-        (self.bytes, self.items) = (self.bytes - bytes, self.items - items);
-    }
-}
-
 impl Outbox {
     pub fn has_room(&self, common: &mut Common, cx: &Cx, slot: u32) -> bool {
         let Some(stream) = self.stream() else { return true };
-        let lone = stream.queue().is_empty() && self.promised.items == 0;
+        let lone = stream.queue().is_empty() && self.promised.items() == 0;
         if lone || planted(Fault::QueueLimitIgnored) {
             return true;
         }
@@ -42,8 +21,8 @@ impl Outbox {
         let memory = self.outgoing_bytes(common) + bytes <= cx.allowance;
         common.memory.note(!memory);
         memory
-            && stream.held_bytes() + self.promised.bytes + bytes <= common.settings.queue_bytes
-            && stream.queue().len() + self.promised.items + items <= common.settings.queue_items
+            && stream.held_bytes() + self.promised.bytes() + bytes <= common.settings.queue_bytes
+            && stream.queue().len() + self.promised.items() + items <= common.settings.queue_items
     }
 
     /// A write waits until the range is free; its room in the queue is kept meanwhile.

@@ -21,8 +21,8 @@ use crate::peer::Peer;
 use crate::peer::pause::PauseCause;
 use crate::peer::stream::Stream;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::state::State;
+use crate::time::Mono;
 
 /// What is known of a peer's standing still.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,9 +4,9 @@ use crate::common::Common;
 use crate::formats::identity::Role;
 use crate::ids::Seq;
 use crate::peer::Peer;
-use crate::shared::time::{Now, Wall};
 use crate::state::{Mode, Protection, State};
 use crate::status::SyncStatus;
+use crate::time::{Now, Wall};
 
 use core::time::Duration;
 

@@ -12,9 +12,9 @@ use crate::peer::stream::pass::Pass;
 use crate::planted::{Fault, planted};
 use crate::shared::cost::{cost, frame_cost};
 use crate::shared::marks::Mark;
-use crate::shared::time::{Mono, Wall};
 use crate::shared::write::{Level, What, WriteOp};
 use crate::state::Mode;
+use crate::time::{Mono, Wall};
 use crate::{SendPayload, Slice, limits};
 use core::time::Duration;
 

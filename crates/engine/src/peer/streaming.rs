@@ -43,7 +43,7 @@ impl Peer {
                 return false;
             }
         }
-        common.confirmed(common.place(ack.applied));
+        confirmed(common, common.place(ack.applied));
         common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
@@ -181,10 +181,8 @@ impl Peer {
     }
 }
 
-impl Common {
-    /// The peer stands at least here: what it said of itself when it was met is older.
-    pub fn confirmed(&mut self, place: Position) {
-        let whole = self.greeting.applied(place);
-        self.sb.peer_confirmed(place, whole);
-    }
+/// The peer stands at least here: what it said of itself when it was met is older.
+pub(crate) fn confirmed(common: &mut Common, place: Position) {
+    let whole = common.greeting.applied(place);
+    common.sb.peer_confirmed(place, whole);
 }

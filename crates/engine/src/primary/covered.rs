@@ -4,6 +4,7 @@ use crate::ActivityConfig;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::ids::Seq;
+use crate::peer::writers::{fail_unnumbered, give_back_range};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::activity::extents_of;
@@ -20,7 +21,7 @@ impl Primary {
         if common.has_failed() {
             // It waited for another write when the group failed.
             common.volumes.of(id).let_go(slot);
-            return common.fail_unnumbered(cx, slot);
+            return fail_unnumbered(common, cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         let generation_due = self.peer.outbox.want_generation(common, cx);
@@ -30,7 +31,7 @@ impl Primary {
         cx.marks.hit(Mark::WaitedForActivityLog);
         self.peer.outbox.reserve(common, slot);
         common.slots.write(slot).enter(WriteStage::ForRecord);
-        common.activity.cold.push_back(slot);
+        common.activity.wait(slot);
         self.pump_activity(common, cx);
     }
 
@@ -39,7 +40,7 @@ impl Primary {
         if !self.peer.outbox.has_room(common, cx, slot) {
             if !self.peer.outbox.syncs() {
                 let volume = common.slots.write(slot).volume;
-                common.give_back_range(slot);
+                give_back_range(common, slot);
                 self.wait_for_room(common, cx, slot);
                 return self.wake_range_waiters(common, cx, volume);
             }
@@ -58,11 +59,11 @@ impl Primary {
     /// Gives cold writes their place in the log, and lets those go on that have it.
     pub fn pump_activity(&mut self, common: &mut Common, cx: &mut Cx) {
         self.release_cold(common, cx);
-        if common.activity.is_writing() || common.activity.cold.is_empty() {
+        if common.activity.is_writing() || common.activity.waiting().is_empty() {
             return;
         }
         let config = common.config.activity;
-        let cold = common.activity.cold.clone();
+        let cold = common.activity.waiting().clone();
         for slot in &cold {
             let op = common.slots.write_ref(*slot);
             if is_very_long(config, op) {
@@ -75,7 +76,6 @@ impl Primary {
         let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
         let line = writes.map(|op| extents_of(config, op.volume, op.offset, op.length).collect());
         let crowded = !common.activity.admit_line(line, may_leave);
-        common.activity.crowded = crowded;
         common.bits().store_ahead(crowded);
         common.bits().pump_cells(cx);
         let cells =
@@ -85,7 +85,7 @@ impl Primary {
 
     fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
         let mut at = 0;
-        while let Some(&slot) = common.activity.cold.get(at) {
+        while let Some(&slot) = common.activity.waiting().get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
             if !planted(Fault::GenerationForgotten) {
                 self.peer.outbox.want_generation(common, cx);
@@ -104,7 +104,7 @@ impl Primary {
                 at += 1;
                 continue;
             }
-            common.activity.cold.remove(at);
+            common.activity.goes_on(at);
             common.volumes.of(id).forget_announced(slot);
             self.go_on(common, cx, slot);
         }
@@ -112,7 +112,7 @@ impl Primary {
 
     /// The group failed: whoever waits for the log is told.
     pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(slot) = common.activity.cold.pop_front() {
+        while let Some(slot) = common.activity.next_waiting() {
             self.peer.outbox.unreserve(common, slot);
             let id = common.slots.write(slot).volume;
             common.volumes.of(id).forget_announced(slot);

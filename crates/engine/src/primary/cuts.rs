@@ -6,6 +6,7 @@ use crate::formats::bitmap::region_span;
 use crate::formats::wire::Ack;
 use crate::limits::REGION_BYTES;
 use crate::peer::cut::GivenUp;
+use crate::peer::writers::give_back_range;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
@@ -119,7 +120,7 @@ impl Primary {
             return false;
         }
         cx.marks.hit(Mark::CutSavedRegion);
-        common.give_back_range(slot);
+        give_back_range(common, slot);
         if self.peer.outbox.save_for_cut(common, cx, id, first, last) {
             // Whole regions: one that is being written now is read when that is done, and the write comes after.
             self.peer.outbox.wait_for_range(common, slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);

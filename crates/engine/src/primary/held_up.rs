@@ -10,8 +10,8 @@ use crate::context::Cx;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
-use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
+use crate::time::Mono;
 use crate::{Event, Settings, limits};
 
 /// What writers lost of late.

@@ -5,6 +5,7 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::CommandId;
+use crate::peer::resync::mark_everything;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
@@ -92,7 +93,7 @@ impl Primary {
         }
         if full {
             self.peer.reconcile.ask_nothing(common, cx);
-            common.mark_everything(cx);
+            mark_everything(common, cx);
         } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);
         }

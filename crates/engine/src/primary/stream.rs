@@ -5,6 +5,7 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
 use crate::peer::stream::Stream;
 use crate::peer::streaming::Lost;
+use crate::peer::writers::finish;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
@@ -34,7 +35,7 @@ impl Primary {
             }
             self.waiters.leave_peer();
             common.slots.write(slot).remote_done = true;
-            common.finish(cx, slot);
+            finish(common, cx, slot);
         }
         self.end_window(common);
     }
@@ -97,7 +98,7 @@ impl Primary {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
             self.peer.outbox.numbers.stand_alone(common, cx, slot);
-            common.finish(cx, slot);
+            finish(common, cx, slot);
         }
     }
 

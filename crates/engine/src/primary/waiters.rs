@@ -8,7 +8,7 @@ use crate::context::Cx;
 use crate::ids::Seq;
 use crate::primary::held_up::HeldUp;
 use crate::shared::slots::Slots;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {

@@ -7,14 +7,14 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
+use crate::limits;
 use crate::peer::stream::Stream;
+use crate::peer::writers::{fail_unnumbered, fail_write};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
-use crate::shared::time::Mono;
 use crate::state::{Mode, Policy, State};
-use crate::{IoError, Output, limits};
+use crate::time::Mono;
 
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
@@ -35,28 +35,21 @@ impl Primary {
         let since = common.slots.write(slot).since;
         if common.state() == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
-            return self.fall_to_logging(common, cx, &common.what_is_full("and the link is down"));
+            return self.fall_to_logging(common, cx, &what_is_full(common, "and the link is down"));
         }
         if self.peer.waits_in_vain(common) {
             return self.give_up_session(
                 common,
                 cx,
-                &common.what_is_full("and the peer has not answered since it stalled"),
+                &what_is_full(common, "and the peer has not answered since it stalled"),
             );
         }
         let silent = cx.peer.silent_for(cx.now.mono);
         if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
             cx.marks.hit(Mark::QueueFullPeerSilent);
-            return self.give_up_session(common, cx, &common.what_is_full("and the peer is silent"));
+            return self.give_up_session(common, cx, &what_is_full(common, "and the peer is silent"));
         }
         self.wait_limit_reached(common, cx, since);
-    }
-}
-
-impl Common {
-    fn what_is_full(&self, and: &str) -> String {
-        let short = self.memory.is_short();
-        format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
     }
 }
 
@@ -97,7 +90,7 @@ impl Primary {
             }
             self.waiters.leave_peer();
             cx.marks.hit(Mark::StrictFailedWrite);
-            common.fail_write(cx, slot);
+            fail_write(common, cx, slot);
         }
         // Those behind them may have what they wait for.
         self.release_acked(common, cx);
@@ -107,7 +100,7 @@ impl Primary {
             }
             self.waiters.leave_room();
             self.waiters.was_blocked(common, cx, slot);
-            common.fail_unnumbered(cx, slot);
+            fail_unnumbered(common, cx, slot);
         }
     }
 
@@ -126,30 +119,16 @@ impl Primary {
     pub fn fail_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
         self.fail_cold(common, cx);
         while let Some(slot) = self.waiters.leave_peer() {
-            common.fail_write(cx, slot);
+            fail_write(common, cx, slot);
         }
         while let Some(slot) = self.waiters.leave_room() {
             self.waiters.was_blocked(common, cx, slot);
-            common.fail_unnumbered(cx, slot);
+            fail_unnumbered(common, cx, slot);
         }
     }
 }
 
-impl Common {
-    /// A write that has neither a number nor a range.
-    pub fn fail_unnumbered(&mut self, cx: &mut Cx, slot: u32) {
-        if let Some(Op::Write(op)) = self.slots.take(slot) {
-            assert!(op.stage().waits(), "a write with a number has its own way to fail");
-            cx.reply(op.id, Err(IoError::Io));
-        }
-    }
-
-    fn fail_write(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
-        op.remote_done = true;
-        if !core::mem::replace(&mut op.answered, true) {
-            cx.out.push_back(Output::Reply { id: op.id, result: Err(IoError::Io) });
-        }
-        self.finish(cx, slot);
-    }
+fn what_is_full(common: &Common, and: &str) -> String {
+    let short = common.memory.is_short();
+    format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
 }

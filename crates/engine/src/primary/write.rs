@@ -19,15 +19,16 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::peer::outbox::Numbered;
+use crate::peer::writers::{finish, flush_answer, flush_record_due};
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
-use crate::shared::flushes::{FlushWaiter, Who};
+use crate::shared::flushes::FlushWaiter;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::volume::Conflict;
 use crate::shared::write::{Level, What, WriteOp, WriteStage};
-use crate::state::{Broken, Mode, State};
+use crate::state::Broken;
 use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
 
 impl Primary {
@@ -44,10 +45,10 @@ impl Primary {
         let unrecorded = |waiter: &FlushWaiter| common.volumes[usize::from(id.0)].flushes.needs_record(waiter);
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
         for waiter in plain {
-            common.flush_answer(cx, waiter, true);
+            flush_answer(common, cx, waiter, true);
         }
         if !recorded.is_empty() {
-            common.record_flush(cx, id, through, recorded);
+            record_flush(common, cx, id, through, recorded);
         }
         if common.volumes.of(id).flushes.has_next() {
             self.peer.outbox.numbers.begin_flush(common, cx, id);
@@ -139,7 +140,7 @@ impl Primary {
                     Conflict::Resync => Mark::WriteWaitedForResync,
                 });
                 if planted(Fault::NumberedAfterAnswer) {
-                    common.answer_early(cx, slot);
+                    answer_early(common, cx, slot);
                 }
                 self.peer.outbox.wait_for_range(common, slot, offset, length);
             }
@@ -204,7 +205,7 @@ impl Primary {
             let part_bytes = part_bytes.unwrap_or(op.length);
             cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
         }
-        common.write_locally(cx, slot, &op, level);
+        write_locally(common, cx, slot, &op, level);
     }
 
     // ---- completion ------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ impl Primary {
         let volume = common.volumes.of(op.volume);
         volume.release(slot);
         common.activity.unpin(&op.pins);
-        let record = common.flush_record_due(op.volume);
+        let record = flush_record_due(common, op.volume);
         let volume = common.volumes.of(op.volume);
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed =
@@ -234,113 +235,46 @@ impl Primary {
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
         }
         // Before others go on: one that finds no room has all looked at who wait for the peer, and this one may be overdue.
-        common.finish(cx, slot);
+        finish(common, cx, slot);
         self.wake_range_waiters(common, cx, op.volume);
         self.take_up_promise(common, cx);
         self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
-        if !common.activity.cold.is_empty() {
+        if !common.activity.waiting().is_empty() {
             self.pump_activity(common, cx);
         }
     }
 }
 
-impl Common {
-    /// Only ever planted.
-    fn answer_early(&mut self, cx: &mut Cx, slot: u32) {
-        let op = self.slots.write(slot);
-        op.answered = true;
-        cx.reply(op.id, Ok(()));
-    }
+/// Only ever planted.
+fn answer_early(common: &mut Common, cx: &mut Cx, slot: u32) {
+    let op = common.slots.write(slot);
+    op.answered = true;
+    cx.reply(op.id, Ok(()));
+}
 
-    /// A write that has no number yet lets go of its range and of its place in the activity log.
-    pub fn give_back_range(&mut self, slot: u32) {
-        let op = self.slots.write(slot);
-        let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
-        self.activity.unpin(&pins);
-        self.volumes.of(volume).release(slot);
-    }
-
-    fn write_locally(&mut self, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
-        let token = Token::new(self.id(), slot);
-        let store = Store::Volume(self.id(), op.volume);
-        let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
-        cx.out.push_back(match &op.what {
-            What::Data(buf) => Output::Write {
-                token,
-                store,
-                offset: op.offset,
-                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
-                durable,
-                waits_for_peer: level > Level::Local,
-            },
-            What::Zero { no_hole } => {
-                Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }
-            }
-        });
-    }
-
-    /// Answers the writer when here and there is done what its mode asks, and forgets the write.
-    pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
-        let broken = self.has_failed();
-        let op = self.slots.write(slot);
-        if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
-            return;
+fn write_locally(common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
+    let token = Token::new(common.id(), slot);
+    let store = Store::Volume(common.id(), op.volume);
+    let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
+    cx.out.push_back(match &op.what {
+        What::Data(buf) => Output::Write {
+            token,
+            store,
+            offset: op.offset,
+            parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
+            durable,
+            waits_for_peer: level > Level::Local,
+        },
+        What::Zero { no_hole } => {
+            Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }
         }
-        let (id, result) = (op.id, op.failed.map_or(if broken { Err(IoError::Io) } else { Ok(()) }, Err));
-        if !core::mem::replace(&mut op.answered, true) {
-            cx.reply(id, result);
-        }
-        if self.slots.write(slot).remote_done {
-            self.slots.take(slot);
-        }
-    }
+    });
+}
 
-    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
-    /// every acknowledged write: a pull brings it back, and nothing is due.
-    pub fn flush_record_due(&self, id: VolumeId) -> Seq {
-        let both_have_it = self.state() == State::Replicating && self.settings.mode == Mode::Sync;
-        if both_have_it || planted(Fault::FlushPointNotRecorded) {
-            Seq::NONE
-        } else {
-            self.volumes[usize::from(id.0)].record_due()
-        }
-    }
-
-    /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
-    fn record_flush(&mut self, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
-        cx.marks.hit(Mark::FlushPointRecorded);
-        self.sb.flushed(volume, through);
-        self.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
-    }
-
-    pub fn flush_recorded(&mut self, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
-        let volume = self.volumes.of(id);
-        volume.flushes.recorded(through);
-        volume.forget_kept(through);
-        for waiter in waiters {
-            self.flush_answer(cx, waiter, true);
-        }
-    }
-
-    /// What a failed flush lost is on record, or cannot be: its waiters are told.
-    pub fn flush_failed(&mut self, cx: &mut Cx, waiters: Vec<FlushWaiter>) {
-        for waiter in waiters {
-            self.flush_answer(cx, waiter, false);
-        }
-    }
-
-    pub fn flush_answer(&mut self, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
-        let result = if ok { Ok(()) } else { Err(IoError::Io) };
-        match waiter.who {
-            Who::Request(id) => cx.reply(id, result),
-            Who::Engine => {}
-            Who::Write(slot) => {
-                let op = self.slots.write(slot);
-                op.enter(WriteStage::Here);
-                op.failed = op.failed.or(result.err());
-                self.finish(cx, slot);
-            }
-        }
-    }
+/// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
+fn record_flush(common: &mut Common, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+    cx.marks.hit(Mark::FlushPointRecorded);
+    common.sb.flushed(volume, through);
+    common.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
 }

@@ -119,7 +119,7 @@ pub(crate) fn extents_of(
 /// The log in memory.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    pub config: ActivityConfig,
+    config: ActivityConfig,
     slots: Vec<Slot>,
     by_extent: BTreeMap<Extent, u32>,
     /// Where the search for a slot to give away goes on.
@@ -129,9 +129,9 @@ pub(crate) struct Activity {
     in_flight: usize,
     broken: bool,
     /// Writes that wait for their extents.
-    pub cold: VecDeque<u32>,
+    cold: VecDeque<u32>,
     /// The first of them found every place of the log in use.
-    pub crowded: bool,
+    crowded: bool,
 }
 
 impl Activity {
@@ -177,6 +177,31 @@ impl Activity {
         }
     }
 
+    /// A write waits for its extents, behind all that wait already.
+    pub fn wait(&mut self, slot: u32) {
+        self.cold.push_back(slot);
+    }
+
+    /// The writes that wait, first come first.
+    pub fn waiting(&self) -> &VecDeque<u32> {
+        &self.cold
+    }
+
+    /// The write at this place of the line waits no more.
+    pub fn goes_on(&mut self, at: usize) {
+        self.cold.remove(at);
+    }
+
+    /// The first of the line, which waits no more.
+    pub fn next_waiting(&mut self) -> Option<u32> {
+        self.cold.pop_front()
+    }
+
+    /// The first of the line, if it found every place of the log in use.
+    pub fn crowded_out(&self) -> Option<u32> {
+        self.cold.front().copied().filter(|_| self.crowded)
+    }
+
     /// An update of the log is being written, or none can be any more.
     pub fn is_writing(&self) -> bool {
         self.in_flight > 0 || self.broken
@@ -190,10 +215,12 @@ impl Activity {
         may_leave: impl Fn(Extent) -> bool,
     ) -> bool {
         let mut spoken_for = BTreeSet::<Extent>::new();
-        line.all(|extents| {
+        let all = line.all(|extents| {
             spoken_for.extend(&extents);
             extents.iter().all(|extent| self.admit(*extent, |old| !spoken_for.contains(&old) && may_leave(old)))
-        })
+        });
+        self.crowded = !all;
+        all
     }
 
     /// Gives the extent a slot, in place of one that `may_leave`; false if there is none.

@@ -75,7 +75,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct BitmapWriter {
     /// The cells on disk speak of smaller volumes: all are to be written.
-    pub outgrown: bool,
+    outgrown: bool,
     /// What cells say of the size of their volume's device, for each volume.
     device_bytes: Vec<u64>,
     /// First cell of each volume.
@@ -119,6 +119,10 @@ impl BitmapWriter {
         self.outgrown = true;
         let says = &mut self.device_bytes[usize::from(volume.0)];
         *says = before_bytes.min(*says);
+    }
+
+    pub fn is_outgrown(&self) -> bool {
+        self.outgrown
     }
 
     /// The sizes are on record.
@@ -376,7 +380,7 @@ impl Bits<'_> {
     /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
     /// past him, so that those under way can end.
     pub fn starves(&self, cx: &Cx) -> bool {
-        let Some(&slot) = self.activity.cold.front().filter(|_| self.activity.crowded) else {
+        let Some(slot) = self.activity.crowded_out() else {
             return false;
         };
         cx.now.mono.since(self.slots.write_ref(slot).since) >= limits::STARVES_AFTER

@@ -12,8 +12,8 @@ use crate::ids::*;
 use crate::shared::flushes::FlushWaiter;
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::slots::{Op, Slots};
-use crate::shared::time::Wall;
 use crate::state::Broken;
+use crate::time::Wall;
 use crate::{Bytes, CommandResult, Output, Store};
 
 /// What goes on once a superblock update is durable.

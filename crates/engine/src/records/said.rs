@@ -1,6 +1,7 @@
 //! What the superblock says of the group, changed by what happens to the group. Whoever calls one of these saves it: several
 //! changes go on record in one update.
 
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -12,9 +13,8 @@ use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId};
 use crate::planted::{Fault, planted};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::shared::greeting::Greeting;
-use crate::shared::time::Wall;
 use crate::state::Mode;
-use alloc::string::String;
+use crate::time::Wall;
 
 /// What it says now, in memory.
 impl Deref for SuperWriter {

@@ -1,5 +1,9 @@
 //! Records are taken up: superblock, dirty regions and activity log are read, or made for a new group; at the end this run is recorded.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::context::Cx;
 use crate::formats::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{CELL_BYTES, Head, RELIED_ON_FROM, Rejected};
@@ -22,9 +26,6 @@ use crate::shared::volume::Volume;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{Event, GroupConfig, IoDone, IoError, Output, Store};
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 /// Cells of the bitmap read at once: 1 MiB.
 const CELLS_PER_READ: usize = 64;
@@ -346,7 +347,7 @@ impl Start<'_> {
         }
         self.sb.current.compare = self.volumes.iter().any(Volume::has_doubt);
         self.lifecycle.enter_stage(StartStage::StoringBits);
-        if self.bitmap.outgrown && self.sb.current.identity.role == Role::Secondary {
+        if self.bitmap.is_outgrown() && self.sb.current.identity.role == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
             self.bits().store_device_sizes(cx);
         }

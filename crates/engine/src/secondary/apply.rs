@@ -16,9 +16,9 @@ use crate::secondary::way::{Content, Record};
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
-use crate::shared::time::Wall;
 use crate::shared::volume::Volume;
 use crate::state::{Broken, Pause, State};
+use crate::time::Wall;
 use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
 
 impl Secondary {

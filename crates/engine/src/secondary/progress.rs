@@ -3,7 +3,7 @@
 use crate::formats::wire::SyncBegin;
 use crate::ids::{Generation, Incarnation, Position, Seq};
 use crate::secondary::CutPlace;
-use crate::shared::time::Wall;
+use crate::time::Wall;
 
 /// Received, durable in the journal, written to the volumes, applied: each is at most the one before it.
 #[derive(Debug, Default)]

@@ -26,9 +26,9 @@ use crate::shared::cost::cost;
 use crate::shared::lifecycle::Phase;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
-use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
+use crate::time::Wall;
 use crate::{Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
 
 /// A flush cycle: everything written up to `upto` becomes durable on the volumes.

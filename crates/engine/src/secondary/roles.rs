@@ -1,5 +1,8 @@
 //! What a promotion has to know of the copy.
 
+use alloc::format;
+use alloc::string::String;
+
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Identity, Role};
@@ -7,8 +10,6 @@ use crate::ids::{Position, Seq};
 use crate::planted::{Fault, planted};
 use crate::secondary::Secondary;
 use crate::shared::size::Size;
-use alloc::format;
-use alloc::string::String;
 
 impl Secondary {
     /// Nothing in the journal is needed any more: what follows begins behind it.

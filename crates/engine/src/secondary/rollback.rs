@@ -30,9 +30,9 @@ use crate::secondary::Secondary;
 use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
-use crate::shared::time::Wall;
 use crate::shared::volumes::Volumes;
 use crate::state::{Broken, Pause};
+use crate::time::Wall;
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
 
 /// What an operator reads of a rollback that waits.
@@ -403,9 +403,7 @@ impl Secondary {
     pub fn empty_undo(&mut self, common: &mut Common) {
         self.saver.forget();
         self.undo_damaged = None;
-        if common.undo.mark().is_some() {
-            common.undo.drop_oldest();
-        }
+        common.undo.empty();
     }
 
     /// The image that a promotion would give: its place and the primary's time; `None`: none.

@@ -1,5 +1,7 @@
 //! What is about to be overwritten goes into the undo store before: reads and batches of a secondary on their way there.
 
+use core::ops::Range;
+
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Batched;
@@ -9,7 +11,6 @@ use crate::secondary::Secondary;
 use crate::shared::slots::Ticket;
 use crate::state::{Broken, Pause};
 use crate::{IoDone, IoError, limits};
-use core::ops::Range;
 
 impl Secondary {
     /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.

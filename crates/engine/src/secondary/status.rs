@@ -3,9 +3,9 @@
 use crate::common::Common;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
-use crate::shared::time::{Mono, Wall};
 use crate::state::{Pause, State};
 use crate::status::{PeerStatus, RollbackPointStatus, TellingStatus};
+use crate::time::{Mono, Wall};
 
 impl Secondary {
     /// Why nothing is written to the volumes of this secondary, and in what words.

@@ -4,20 +4,20 @@
 //! How far the copy is behind only the primary knows: it tells that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`TOLD_HOLDS`], and never once the session is over.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::Cx;
 use crate::durability::kept::merged;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Header, Tick};
+use crate::formats::wire::{FlushPoints, GroupHello, Header, Tick, VolumeRange};
 use crate::ids::Seq;
 use crate::limits;
 use crate::limits::TOLD_HOLDS;
 use crate::secondary::Secondary;
-use crate::shared::time::{Mono, Wall, ahead};
 use crate::state::State;
-use alloc::vec::Vec;
+use crate::time::{Mono, Wall, ahead};
 
 /// The newest word of the primary.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +110,18 @@ impl Secondary {
     pub fn tail_is_asked(&mut self, common: &mut Common, cx: &mut Cx, points: FlushPoints, question: Seq) {
         self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
         self.answer_tail(common, cx);
+    }
+
+    /// A primary asks for content. `None`: not of a range that it may ask for.
+    pub fn pull_is_asked(&self, common: &mut Common, cx: &mut Cx, header: &Header) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !common.volumes.has_sectors(&range) || range.length > limits::PART_BYTES_MAX {
+            return None;
+        }
+        if common.role() == Role::Secondary && !common.answers.range_asked(header.seq, range) {
+            common.protocol_error(cx, "a question for more ranges at once than may be asked for");
+        }
+        Some(())
     }
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.

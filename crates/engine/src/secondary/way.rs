@@ -1,15 +1,14 @@
 //! Records on their way from a primary's window to the volumes of a secondary.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES};
-
 use crate::ids::{Seq, VolumeId};
 use crate::secondary::window::Window;
 use crate::shared::slots::Ticket;
-use crate::shared::time::Wall;
+use crate::time::Wall;
 use crate::{Buf, limits};
-use alloc::vec::Vec;
 
 /// What a record does, with its bytes.
 #[derive(Clone, Debug)]
@@ -154,7 +153,7 @@ impl Way {
 
     /// The next batch that is durable. Durable is the unbroken run: a later batch that finished first waits.
     pub fn next_durable(&mut self) -> Option<Batch> {
-        self.batches.pop_front_if(|batch| batch.done)
+        if self.batches.front()?.done { self.batches.pop_front() } else { None }
     }
 
     /// They are in the journal, and may be applied.
@@ -227,7 +226,8 @@ impl Way {
 
     /// The next that is written, in order.
     pub fn collect(&mut self) -> Option<Record> {
-        let Applying { record, .. } = self.applying.pop_front_if(|a| a.done)?;
+        self.applying.front().filter(|a| a.done)?;
+        let Applying { record, .. } = self.applying.pop_front()?;
         self.window.release(record.cost);
         Some(record)
     }

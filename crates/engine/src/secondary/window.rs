@@ -9,7 +9,7 @@
 use core::time::Duration;
 
 use crate::planted::{Fault, planted};
-use crate::shared::time::Mono;
+use crate::time::Mono;
 
 #[derive(Debug)]
 pub(crate) struct Window {

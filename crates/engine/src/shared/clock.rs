@@ -1,11 +1,11 @@
 //! A wall clock that was set back: what is said of it.
 
 use alloc::format;
+use alloc::string::String;
 use core::time::Duration;
 
 use crate::limits::CLOCK_SAID_AGAIN_AFTER;
-use crate::shared::time::{Mono, Wall};
-use alloc::string::String;
+use crate::time::{Mono, Wall};
 
 /// Whether it was said that the wall clock stands behind the stamps of writes, and when.
 #[derive(Default)]

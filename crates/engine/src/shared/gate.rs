@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use crate::ids::GroupId;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 
 #[derive(Debug)]
 pub(crate) struct Gate {

@@ -1,7 +1,7 @@
 //! What a group is busy with besides serving: one phase at a time, and one table of the edges between them.
 
 use crate::ids::CommandId;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 
 /// A promotion that was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::ids::*;
 use crate::limits;
 use crate::shared::share::Shares;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 
 /// What a group sees of the link to its peer.
 #[derive(Clone, Copy, Debug, Default)]

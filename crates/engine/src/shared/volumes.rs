@@ -12,9 +12,9 @@ use core::ops::{Deref, DerefMut};
 use crate::VolumeConfig;
 use crate::formats::bitmap::region_span;
 use crate::formats::identity::Role;
-use crate::formats::wire::GroupHello;
+use crate::formats::wire::{GroupHello, VolumeRange};
 use crate::ids::VolumeId;
-use crate::limits::REGION_BYTES;
+use crate::limits::{REGION_BYTES, SECTOR_BYTES};
 use crate::shared::size::Exactly;
 use crate::shared::volume::Volume;
 
@@ -64,6 +64,12 @@ impl Volumes {
     pub fn contain(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
         self.get(usize::from(id.0)).is_some_and(|volume| end.is_some_and(|end| end <= volume.size_bytes()))
+    }
+
+    /// The range is one of whole sectors inside its volume.
+    pub fn has_sectors(&self, range: &VolumeRange) -> bool {
+        let aligned = range.offset.is_multiple_of(SECTOR_BYTES) && range.length.is_multiple_of(SECTOR_BYTES);
+        aligned && range.length > 0 && self.contain(range.volume, range.offset, range.length)
     }
 
     pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {

@@ -1,10 +1,11 @@
 //! A write under way: what it is, what its writer waits for, and how far it came.
 
+use alloc::vec::Vec;
+
 use crate::ids::*;
 use crate::shared::cost::cost;
-use crate::shared::time::Mono;
+use crate::time::Mono;
 use crate::{Buf, IoError, limits};
-use alloc::vec::Vec;
 
 /// What the writer waits for at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -141,12 +141,3 @@ impl Cut {
         }
     }
 }
-
-impl Common {
-    /// Nothing of the cut is needed any more.
-    pub fn empty_scratch(&mut self) {
-        if self.undo.mark().is_some() {
-            self.undo.drop_oldest();
-        }
-    }
-}

@@ -6,6 +6,7 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::limits::{self};
+use crate::peer::reconcile::closed_words;
 use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
@@ -40,7 +41,7 @@ impl Reconcile {
         if !self.waits_for_choice(common) || matches!(self.stage, Reconciling::Asking) {
             return common.standing.why().into();
         }
-        format!("{}; {}", common.standing.why(), common.closed_words())
+        format!("{}; {}", common.standing.why(), closed_words(common))
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
@@ -69,7 +70,7 @@ impl Reconcile {
         self.withheld = true;
         self.withheld_since = cx.now.mono;
         if common.sb.is_unmet() && self.waits_for_choice(common) {
-            cx.event(common.id(), Event::Note(common.closed_words().into()));
+            cx.event(common.id(), Event::Note(closed_words(common).into()));
         }
         self.start_alone(common, cx);
     }
