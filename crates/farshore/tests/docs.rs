@@ -9,6 +9,7 @@ use farshore::api::{
 };
 use farshore::args::Args;
 use host::link::history::{self, RECORD_BYTES, Record};
+use settings::link::LinkStart;
 use settings::{Key, Layout, LinkKey, example, keys};
 
 fn manual(name: &str) -> String {
@@ -48,8 +49,9 @@ fn the_manuals_tables_of_keys_are_the_programs() {
     let text = manual("config.md");
     let groups =
         Key::all().map(|key| key.manual_row(true)).chain(keys::Key::<Layout>::all().map(|key| key.manual_row(true)));
-    let wrong: Vec<String> =
-        groups.chain(LinkKey::all().map(|key| key.manual_row(false))).filter(|row| !text.contains(row)).collect();
+    let start = keys::Key::<LinkStart>::all().map(|key| key.manual_row(false));
+    let links = start.chain(LinkKey::all().map(|key| key.manual_row(false)));
+    let wrong: Vec<String> = groups.chain(links).filter(|row| !text.contains(row)).collect();
     assert!(wrong.is_empty(), "docs/config.md should have these rows:\n{}", wrong.join("\n"));
 }
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{self, OpenError};
-use host::trusted_file::not_ours;
 use host::tls::{Credentials, Identity, Paths, facts};
+use host::trusted_file::not_ours;
 
 use crate::config::{Config, NbdListen, Node};
 use crate::names::NodeName;
