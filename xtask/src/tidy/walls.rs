@@ -42,6 +42,9 @@ enum Exemption {
 /// The name of a module from its crate downwards: `["host", "link", "conn"]`.
 type Name = Vec<String>;
 
+/// Which module imports which of those that stand beside it, and the file and line where it does so first.
+type Arrows = BTreeMap<(String, String), (String, usize)>;
+
 /// What the rules need to know of one file.
 pub struct Module {
     name: Name,
@@ -276,9 +279,9 @@ impl House<'_> {
         problems
     }
 
-    /// Which of the modules that stand side by side imports which, by the module around them, and where it does so first.
-    fn arrows(&self) -> BTreeMap<Name, BTreeMap<(String, String), (String, usize)>> {
-        let mut levels = BTreeMap::<Name, BTreeMap<_, _>>::new();
+    /// The arrows by the module around them.
+    fn arrows(&self) -> BTreeMap<Name, Arrows> {
+        let mut levels = BTreeMap::<Name, Arrows>::new();
         for from in self.modules.values() {
             for (path, line) in &from.paths {
                 let Some(to) = self.module_of(path) else { continue };
