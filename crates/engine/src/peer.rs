@@ -13,7 +13,6 @@ pub mod reached;
 pub mod reconcile;
 pub mod repair;
 pub mod resync;
-pub mod room;
 pub mod sending;
 pub mod stall;
 pub mod status;

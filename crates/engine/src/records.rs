@@ -2,7 +2,5 @@
 
 pub mod activity;
 pub mod bits;
-pub mod doubt;
 pub mod record;
-pub mod said;
 pub mod start;

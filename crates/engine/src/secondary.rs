@@ -73,7 +73,6 @@ pub(crate) struct Secondary {
     /// The primary asks for what it may have lost; answered once all is applied.
     /// With the number of the question.
     tail_asked: Option<(FlushPoints, Seq)>,
-    want_received: bool,
     ack_due: bool,
     /// A primary sends on this session.
     streaming: bool,
@@ -109,7 +108,6 @@ impl Secondary {
             kept: KeptWrites::default(),
             noted: Seq::NONE,
             tail_asked: None,
-            want_received: false,
             ack_due: false,
             streaming: false,
             undo_damaged: None,

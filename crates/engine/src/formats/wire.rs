@@ -505,7 +505,7 @@ impl GroupHello {
         w.u8(u8::from(self.failed));
         w.u64(self.features);
         w.u64(self.required);
-        self.settings.encode(&mut w);
+        encode_settings(&self.settings, &mut w);
         w.u16(self.volume_bytes.len() as u16);
         for size in &self.volume_bytes {
             w.u64(*size);
@@ -519,7 +519,7 @@ impl GroupHello {
             .filter(crate::formats::identity::Identity::is_in_reach)?;
         let (granted_bytes, dirty_bytes, failed) = (r.number()?, r.number()?, r.u8()? != 0);
         let (features, required) = (r.u64()?, r.u64()?);
-        let settings = Settings::decode(&mut r)?;
+        let settings = decode_settings(&mut r)?;
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
             return None;
@@ -647,47 +647,45 @@ impl SyncBegin {
     }
 }
 
-impl Settings {
-    pub(crate) fn encode(&self, w: &mut Writer) {
-        let ns = |duration: Duration| duration.as_nanos() as u64;
-        let (policy, window) = match self.policy {
-            Policy::Degrade => (0, 0),
-            Policy::Hold(window) => (1, ns(window)),
-            Policy::Strict => (2, 0),
-        };
-        let (start, wait) = match self.start_alone {
-            StartAlone::Serve => (0, 0),
-            StartAlone::Wait(wait) => (1, ns(wait)),
-        };
-        w.u8(self.mode.number());
-        w.u8(policy);
-        w.u64(window);
-        w.u64(ns(self.wait_limit));
-        w.u8(u8::from(self.autosync));
-        w.u8(start);
-        w.u64(wait);
-        w.u64(self.queue_bytes);
-        w.u64(self.queue_items);
-    }
+fn encode_settings(settings: &Settings, w: &mut Writer) {
+    let ns = |duration: Duration| duration.as_nanos() as u64;
+    let (policy, window) = match settings.policy {
+        Policy::Degrade => (0, 0),
+        Policy::Hold(window) => (1, ns(window)),
+        Policy::Strict => (2, 0),
+    };
+    let (start, wait) = match settings.start_alone {
+        StartAlone::Serve => (0, 0),
+        StartAlone::Wait(wait) => (1, ns(wait)),
+    };
+    w.u8(settings.mode.number());
+    w.u8(policy);
+    w.u64(window);
+    w.u64(ns(settings.wait_limit));
+    w.u8(u8::from(settings.autosync));
+    w.u8(start);
+    w.u64(wait);
+    w.u64(settings.queue_bytes);
+    w.u64(settings.queue_items);
+}
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Settings> {
-        let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
-        let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
-        let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
-        let policy = match policy {
-            0 => Policy::Degrade,
-            1 => Policy::Hold(window),
-            2 => Policy::Strict,
-            _ => return None,
-        };
-        let start_alone = match start {
-            0 => StartAlone::Serve,
-            1 => StartAlone::Wait(wait),
-            _ => return None,
-        };
-        let (queue_bytes, queue_items) = (r.number()?, r.number()?);
-        Some(Settings { mode, policy, wait_limit, autosync, queue_bytes, queue_items, start_alone })
-    }
+fn decode_settings(r: &mut Reader<'_>) -> Option<Settings> {
+    let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
+    let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
+    let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
+    let policy = match policy {
+        0 => Policy::Degrade,
+        1 => Policy::Hold(window),
+        2 => Policy::Strict,
+        _ => return None,
+    };
+    let start_alone = match start {
+        0 => StartAlone::Serve,
+        1 => StartAlone::Wait(wait),
+        _ => return None,
+    };
+    let (queue_bytes, queue_items) = (r.number()?, r.number()?);
+    Some(Settings { mode, policy, wait_limit, autosync, queue_bytes, queue_items, start_alone })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What leaves this primary for its peer: writes in their order, numbered, and what carries them; no state changes here.
 
+mod room;
+
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Unbroken;

@@ -1,5 +1,7 @@
 //! The superblock's updates: one in flight at a time, and what goes on once one is durable.
 
+mod said;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 

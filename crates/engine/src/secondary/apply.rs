@@ -1,8 +1,6 @@
 //! From the journal to the volumes: durable records are written in order where they overlap, then flushed, recorded, and told
 //! as `applied`; only then is their journal space free.
 
-use alloc::vec;
-
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::undo::BLOCK_BYTES;
@@ -12,14 +10,14 @@ use crate::planted::{Fault, planted};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::secondary::receive::*;
-use crate::secondary::way::{Content, Record};
+use crate::secondary::way::Content;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
-use crate::shared::slots::{Op, Slots};
+use crate::shared::slots::Op;
 use crate::shared::volume::Volume;
 use crate::state::{Broken, Pause, State};
 use crate::time::Wall;
-use crate::{Bytes, Event, IoDone, IoError, Output, SendPayload, Slice, Store, limits};
+use crate::{Event, IoDone, IoError, Output, SendPayload, Store, limits};
 
 impl Secondary {
     pub fn apply_done(
@@ -347,33 +345,5 @@ impl Secondary {
     /// Memory of this node came free: the window may grow.
     pub fn memory_freed(&mut self, cx: &Cx) {
         self.ack_due |= self.streaming && self.way.window.could_grow(cx.allowance);
-    }
-}
-
-impl Record {
-    /// Writes it to its volume, or reads what it is compared with.
-    fn carry_out(&self, slots: &mut Slots, cx: &mut Cx) {
-        let token = slots.start(Op::Apply { seq: self.seq });
-        let store = Store::Volume(slots.group(), self.volume);
-        let (mut offset, mut length) = (self.offset, self.length);
-        if planted(Fault::TrimDiffers) && matches!(self.content, Content::Zero { .. }) {
-            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
-            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
-        }
-        cx.out.push_back(match &self.content {
-            Content::Data(buf) => Output::Write {
-                token,
-                store,
-                offset,
-                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
-                durable: false,
-                waits_for_peer: false,
-            },
-            Content::Zero { no_hole } => {
-                Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
-            }
-            Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
-            Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
-        });
     }
 }

@@ -136,10 +136,7 @@ impl Secondary {
         self.streaming = true;
         self.kept.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
-        if header.flags & flags::WANT_RECEIVED != 0 {
-            self.want_received = true;
-            self.ack_due = true;
-        }
+        self.ack_due |= header.flags & flags::WANT_RECEIVED != 0;
     }
 
     // ---- landing ---------------------------------------------------------------------------------------------------
@@ -394,18 +391,6 @@ impl Secondary {
     }
 }
 
-impl Record {
-    fn kind(&self) -> RecordKind {
-        match self.content {
-            Content::Data(_) => RecordKind::Data,
-            Content::Zero { .. } => RecordKind::Zero,
-            // A comparison changes nothing; its number must still be there.
-            Content::Void | Content::Probe(_) => RecordKind::Void,
-            Content::SyncEnd => RecordKind::SyncEnd,
-        }
-    }
-}
-
 fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
     Some(match (header.kind, payload) {
         (Kind::Data, FramePayload::Data(buf)) => Content::Data(buf),
@@ -431,35 +416,4 @@ fn range_fits(volumes: &Volumes, header: &Header) -> bool {
         _ => limits::PART_BYTES_MAX,
     };
     aligned && (1..=longest).contains(&header.length) && volumes.contain(header.volume, header.offset, header.length)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two records that have nothing in common were applied one after the other, or two of one block side by side (rule 3).
-    #[test]
-    fn records_touch_where_both_reach_into_one_block() {
-        let record = |volume, offset, length| Record {
-            seq: Seq(1),
-            volume: VolumeId(volume),
-            offset,
-            length,
-            wall: Wall(0),
-            crc: 0,
-            content: Content::Void,
-            cost: 0,
-            resync: false,
-        };
-        let touches = |a: &Record, b: &Record| {
-            assert_eq!(a.touches(b, 4096), b.touches(a, 4096));
-            a.touches(b, 4096)
-        };
-        let one = record(0, 4096, 512);
-        assert!(touches(&one, &record(0, 7680, 512)), "one block, other bytes");
-        assert!(touches(&one, &record(0, 0, 4097)));
-        assert!(!touches(&one, &record(0, 8192, 512)) && !touches(&one, &record(0, 0, 4096)), "the blocks beside it");
-        assert!(!touches(&one, &record(1, 4096, 512)), "another volume");
-        assert!(!touches(&one, &record(0, 4096, 0)), "nothing of it");
-    }
 }

@@ -1,14 +1,17 @@
 //! Records on their way from a primary's window to the volumes of a secondary.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES};
+use crate::context::Cx;
+use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, RecordKind};
 use crate::ids::{Seq, VolumeId};
+use crate::planted::{Fault, planted};
 use crate::secondary::window::Window;
-use crate::shared::slots::Ticket;
+use crate::shared::slots::{Op, Slots, Ticket};
 use crate::time::Wall;
-use crate::{Buf, limits};
+use crate::{Buf, Bytes, Output, Slice, Store, limits};
 
 /// What a record does, with its bytes.
 #[derive(Clone, Debug)]
@@ -53,6 +56,42 @@ impl Record {
         let blocks = |r: &Record| (r.offset / block_bytes, (r.offset + r.length).div_ceil(block_bytes));
         let ((a, a_end), (b, b_end)) = (blocks(self), blocks(other));
         self.volume == other.volume && self.length > 0 && other.length > 0 && a < b_end && b < a_end
+    }
+
+    pub fn kind(&self) -> RecordKind {
+        match self.content {
+            Content::Data(_) => RecordKind::Data,
+            Content::Zero { .. } => RecordKind::Zero,
+            // A comparison changes nothing; its number must still be there.
+            Content::Void | Content::Probe(_) => RecordKind::Void,
+            Content::SyncEnd => RecordKind::SyncEnd,
+        }
+    }
+
+    /// Writes it to its volume, or reads what it is compared with.
+    pub fn carry_out(&self, slots: &mut Slots, cx: &mut Cx) {
+        let token = slots.start(Op::Apply { seq: self.seq });
+        let store = Store::Volume(slots.group(), self.volume);
+        let (mut offset, mut length) = (self.offset, self.length);
+        if planted(Fault::TrimDiffers) && matches!(self.content, Content::Zero { .. }) {
+            let (start, end) = (offset.next_multiple_of(4096), (offset + length) / 4096 * 4096);
+            (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
+        }
+        cx.out.push_back(match &self.content {
+            Content::Data(buf) => Output::Write {
+                token,
+                store,
+                offset,
+                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
+                durable: false,
+                waits_for_peer: false,
+            },
+            Content::Zero { no_hole } => {
+                Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
+            }
+            Content::Probe(_) => Output::ReadHash { token, store, offset, length: length as u32 },
+            Content::Void | Content::SyncEnd => unreachable!("nothing to do on a volume"),
+        });
     }
 }
 
@@ -284,5 +323,36 @@ impl Way {
         if let Some(Applying { record, .. }) = self.applying.remove(at) {
             self.window.release(record.cost);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two records that have nothing in common were applied one after the other, or two of one block side by side (rule 3).
+    #[test]
+    fn records_touch_where_both_reach_into_one_block() {
+        let record = |volume, offset, length| Record {
+            seq: Seq(1),
+            volume: VolumeId(volume),
+            offset,
+            length,
+            wall: Wall(0),
+            crc: 0,
+            content: Content::Void,
+            cost: 0,
+            resync: false,
+        };
+        let touches = |a: &Record, b: &Record| {
+            assert_eq!(a.touches(b, 4096), b.touches(a, 4096));
+            a.touches(b, 4096)
+        };
+        let one = record(0, 4096, 512);
+        assert!(touches(&one, &record(0, 7680, 512)), "one block, other bytes");
+        assert!(touches(&one, &record(0, 0, 4097)));
+        assert!(!touches(&one, &record(0, 8192, 512)) && !touches(&one, &record(0, 0, 4096)), "the blocks beside it");
+        assert!(!touches(&one, &record(1, 4096, 512)), "another volume");
+        assert!(!touches(&one, &record(0, 4096, 0)), "nothing of it");
     }
 }
