@@ -8,6 +8,7 @@ use crate::durability::answers::Answers;
 use crate::formats::cell::Head;
 use crate::formats::identity::Role;
 use crate::formats::undo::Undo;
+use crate::formats::wire::{Header, VolumeRange};
 use crate::ids::*;
 use crate::records::activity::Activity;
 use crate::records::bits::{BitmapWriter, Bits};
@@ -171,6 +172,18 @@ impl Common {
             Phase::RollingBack(then) => then == Then::Start,
             _ => false,
         }
+    }
+
+    /// A primary asks for content. `None`: not of a range that it may ask for.
+    pub fn pull_is_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !self.volumes.has_sectors(&range) || range.length > limits::PART_BYTES_MAX {
+            return None;
+        }
+        if self.role() == Role::Secondary && !self.answers.range_asked(header.seq, range) {
+            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
+        }
+        Some(())
     }
 
     /// The peer broke the protocol: this session ends.

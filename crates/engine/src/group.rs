@@ -53,7 +53,8 @@ impl Group {
 
     /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
     pub fn held_bytes(&self) -> u64 {
-        let lease = if self.common.role() == Role::Secondary { self.secondary.lease_bytes() } else { 0 };
+        let lease =
+            if self.common.role() == Role::Secondary { self.secondary.replica.window().lease_bytes() } else { 0 };
         self.primary.peer.outbox.outgoing_bytes(&self.common) + lease
     }
 
@@ -94,8 +95,8 @@ impl Group {
             }
             Some(Op::PullFlush) => self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok()),
             Some(Op::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
-            Some(Op::ReplicaFlush) => self.secondary.replica_flush_done(&mut self.common, cx, result.is_ok()),
-            Some(Op::SaveRead { piece }) => self.secondary.save_read_done(&mut self.common, cx, piece, result),
+            Some(Op::ReplicaFlush) => self.secondary.replica.replica_flush_done(&mut self.common, cx, result.is_ok()),
+            Some(Op::SaveRead { piece }) => self.secondary.replica.save_read_done(&mut self.common, cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => {
                 self.secondary.save_batch_done(&mut self.common, cx, last_piece, result.map(|_| ()))
             }
@@ -124,7 +125,7 @@ impl Group {
                 if result.is_err() {
                     self.fail(cx, Broken::Journal);
                 }
-                self.secondary.batch_done(&mut self.common, cx, ordinal);
+                self.secondary.replica.batch_done(&mut self.common, cx, ordinal);
             }
             Op::StartRead => match self.start_read_done(cx, result) {
                 Ok(()) => self.bits_saved(cx),
@@ -159,7 +160,7 @@ impl Group {
         self.primary.peer.transition(&mut self.common, cx, State::Failed(broken), broken.words());
         if self.common.role() == Role::Secondary {
             let slots = &self.common.slots;
-            self.secondary.let_go(|seq| slots.applies(seq));
+            self.secondary.replica.let_go(|seq| slots.applies(seq));
             self.common.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
         self.primary.fail_waiting(&mut self.common, cx);
@@ -174,7 +175,9 @@ impl Group {
     pub fn identity(&self) -> Identity {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.numbers.identity_sent(&self.common),
-            Role::Secondary => Identity { position: self.secondary.position(), ..self.common.sb.identity },
+            Role::Secondary => {
+                Identity { position: self.secondary.replica.progress().position(), ..self.common.sb.identity }
+            }
         }
     }
 
@@ -191,7 +194,7 @@ impl Group {
                 incarnation: durable.incarnation,
                 seq: self.primary.peer.outbox.numbers.last(),
             },
-            Role::Secondary => self.secondary.position(),
+            Role::Secondary => self.secondary.replica.progress().position(),
         };
         Identity { position, ..durable }
     }
@@ -200,7 +203,7 @@ impl Group {
         let identity = self.told_identity();
         GroupHello {
             identity,
-            granted_bytes: self.secondary.granted_bytes(),
+            granted_bytes: self.secondary.replica.window().granted_bytes(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: self.common.has_failed(),
             features: 0,
@@ -213,7 +216,7 @@ impl Group {
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.common.greeting.forget();
-        self.secondary.told_is_past();
+        self.secondary.told.is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
         if self.common.is_starting() || self.common.lifecycle.has_stopped() {
@@ -233,7 +236,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.common.greeting.forget();
-        self.secondary.told_is_past();
+        self.secondary.told.is_past();
         self.common.answers.forget();
         self.primary.peer.reconcile.session_ends();
         match self.common.role() {
@@ -305,7 +308,7 @@ impl Group {
             GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
             GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
             GroupTimer::ApplyFlush => {
-                self.secondary.flush_replica(&mut self.common, cx);
+                self.secondary.replica.flush_replica(&mut self.common, cx);
                 self.secondary.count_batches(&mut self.common, cx);
             }
             GroupTimer::ApplyRetry => self.secondary.retry_apply(&mut self.common, cx),
@@ -327,14 +330,14 @@ impl Group {
         let told = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
-        self.secondary.check_invariants();
+        self.secondary.replica.check_invariants();
     }
 
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     pub fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.numbers.clock_behind(now),
-            Role::Secondary => self.secondary.primary_clock_ahead(),
+            Role::Secondary => self.secondary.told.clock_ahead(),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Group {
                 self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
                 self.bits_saved(cx);
             }
-            (Kind::Pull, FramePayload::None) => self.secondary.pull_is_asked(&mut self.common, cx, header)?,
+            (Kind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }
@@ -71,7 +71,7 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.take_peer_hello(&mut self.common, hello);
+        self.secondary.told.take_peer_hello(&mut self.common, hello);
         self.primary.meet_peer(&mut self.common, cx);
         self.bits_saved(cx);
         self.primary.peer.tell_primary_state(&mut self.common, cx);
@@ -94,7 +94,7 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.take_peer_hello(&mut self.common, hello);
+        self.secondary.told.take_peer_hello(&mut self.common, hello);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::ids::*;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::rollback::command_drop_point;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::state::{Mode, Pause, State};
 use crate::time::Mono;
@@ -34,7 +35,7 @@ impl Group {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
-        let stuck = starts && self.secondary.paused() == Some(Pause::HistoryFull);
+        let stuck = starts && self.secondary.replica.paused() == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !self.common.lifecycle.is_running() && !way_out {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
@@ -49,7 +50,7 @@ impl Group {
             Command::Sync { full } => self.command_sync(cx, id, full),
             Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
-            Command::DropRollbackPoint { name } => self.secondary.command_drop_point(&mut self.common, cx, id, &name),
+            Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
         }
     }
 
@@ -210,7 +211,7 @@ impl Group {
             }
             return;
         }
-        if self.secondary.paused().is_some() && cx.now.mono >= deadline {
+        if self.secondary.replica.paused().is_some() && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
             self.common.lifecycle.enter(Phase::Stopped);
             return;
@@ -228,10 +229,10 @@ impl Group {
                     && (overdue || !self.primary.peer.outbox.peer_is_behind())
             }
             Role::Secondary => {
-                if !self.secondary.is_streaming() || cx.now.mono >= deadline {
-                    self.secondary.give_up_unlanded(&mut self.common, cx);
+                if !self.secondary.replica.is_streaming() || cx.now.mono >= deadline {
+                    self.secondary.replica.give_up_unlanded(&mut self.common, cx);
                 }
-                self.secondary.replica_at_rest(&mut self.common, cx)
+                self.secondary.replica.replica_at_rest(&mut self.common, cx)
             }
         };
         if drained {

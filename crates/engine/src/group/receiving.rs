@@ -15,13 +15,13 @@ impl Group {
             // No acknowledgements before the new stream: this says that what was before it gets on.
             self.say_hello(cx, Kind::GroupState);
         }
-        self.secondary.goes_on_applying(&mut self.common, cx);
+        self.secondary.replica.goes_on_applying(&mut self.common, cx);
     }
 
     /// Memory of this node came free: room for writers who wait, for a larger window.
     pub fn memory_freed(&mut self, cx: &mut Cx) {
         self.primary.release_blocked(&mut self.common, cx);
-        self.secondary.memory_freed(cx);
+        self.secondary.replica.memory_freed(cx);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------

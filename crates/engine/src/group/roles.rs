@@ -67,8 +67,8 @@ impl Group {
         let wall = self.primary.peer.outbox.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
-        self.secondary.stand_at(position, wall);
-        self.secondary.empty_journal(&mut self.common);
+        self.secondary.replica.stand_at(position, wall);
+        self.secondary.replica.empty_journal(&mut self.common);
         let text = demoted_words(&self.common.greeting, self.common.sb.is_in_doubt(), clean, dirty_bytes);
         self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
@@ -110,7 +110,7 @@ impl Group {
         cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
         if let Some(hello) = self.common.greeting.take_early() {
             // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
-            self.secondary.take_peer_hello(&mut self.common, hello);
+            self.secondary.told.take_peer_hello(&mut self.common, hello);
         }
         if identity.inconsistent && !planted(Fault::PromoteMidSync) {
             self.secondary.begin_rollback(&mut self.common, cx, promotion);
@@ -126,9 +126,9 @@ impl Group {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
         }
-        self.secondary.land(&mut self.common, cx);
-        self.secondary.waits_for_primary_no_more(&mut self.common);
-        if !self.secondary.replica_at_rest(&mut self.common, cx) {
+        self.secondary.replica.land(&mut self.common, cx);
+        self.secondary.replica.waits_for_primary_no_more(&mut self.common);
+        if !self.secondary.replica.replica_at_rest(&mut self.common, cx) {
             return;
         }
         self.store_promotion_bits(cx, promotion);
@@ -155,15 +155,15 @@ impl Group {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
-        let position = self.secondary.position();
-        self.secondary.empty_journal(&mut self.common);
+        let position = self.secondary.replica.progress().position();
+        self.secondary.replica.empty_journal(&mut self.common);
         self.common.sb.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
         let takes_back = self.common.sb.takes_demotion_back();
         self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
-        self.primary.peer.begin_run(cx, self.secondary.applied_wall());
+        self.primary.peer.begin_run(cx, self.secondary.replica.progress().applied_wall());
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!(
             "sequence {} of generation {}, {}",
@@ -187,7 +187,7 @@ impl Group {
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_dirty || !other_mode.is_empty();
         let answer = PromotionAnswer { at: format!("promoted at {image}"), in_doubt, missing, other_mode, warn };
-        self.secondary.forget_told();
+        self.secondary.told.forget();
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 

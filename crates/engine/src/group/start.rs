@@ -66,7 +66,7 @@ impl Group {
             Some(StartStage::Replay) => self.secondary.replay_read(&mut self.common, cx, result),
             Some(StartStage::Superblocks { .. }) => {
                 self.common.start().read_done(cx, result)?;
-                self.secondary.take_up_journal(&self.common);
+                self.secondary.replica.take_up_journal(&self.common);
                 Ok(())
             }
             Some(_) => self.common.start().read_done(cx, result),

@@ -28,7 +28,7 @@ impl Group {
 
     /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self) -> Option<Seq> {
-        self.secondary.oldest_kept()
+        self.secondary.replica.oldest_kept()
     }
 
     pub fn glance(&self) -> Glance {
@@ -37,7 +37,7 @@ impl Group {
             state: self.common.state(),
             mode: self.common.settings.mode,
             protection: self.primary.peer.protection(&self.common),
-            paused: self.secondary.paused(),
+            paused: self.secondary.replica.paused(),
             running: self.common.lifecycle.is_running(),
             in_doubt: self.common.sb.is_in_doubt(),
             settled: self.common.lifecycle.is_running() && self.settled(),
@@ -71,7 +71,7 @@ impl Group {
                 .primary_mode
                 .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: self.secondary.shown_state(&self.common, self.secondary.told_state().filter(|_| secondary)),
+            state: self.secondary.shown_state(&self.common, self.secondary.told.state().filter(|_| secondary)),
             reason: self
                 .secondary
                 .standstill(&self.common)
@@ -105,12 +105,12 @@ impl Group {
             sync: self.primary.peer.sync_status(),
             sync_ordered: self.primary.peer.sync_is_ordered(&self.common),
             sync_place: None,
-            unapplied_bytes: self.secondary.unapplied_bytes(),
+            unapplied_bytes: self.secondary.replica.window().held_bytes(),
             memory_bytes: self.held_bytes(),
             promotable: self
                 .secondary
                 .promotable(&self.common)
-                .map(|(place, wall)| (place, self.secondary.time_of_copy(place.seq, wall))),
+                .map(|(place, wall)| (place, self.secondary.told.time_of_copy(place.seq, wall))),
             rollback_point: self.secondary.rollback_point(&self.common),
             writes: self.common.counters.writes,
             written_bytes: self.common.counters.written_bytes,
@@ -124,7 +124,7 @@ impl Group {
     fn settled(&self) -> bool {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.is_in_step(&self.common),
-            Role::Secondary => self.secondary.is_in_step(),
+            Role::Secondary => self.secondary.replica.progress().is_in_step(),
         }
     }
 

@@ -57,7 +57,7 @@ impl Group {
 
     /// What is worth doing once per turn: land batches, start reads of a sync, acknowledge.
     pub fn end_turn(&mut self, cx: &mut Cx) {
-        self.secondary.land(&mut self.common, cx);
+        self.secondary.replica.land(&mut self.common, cx);
         self.primary.pump_resync(&mut self.common, cx);
         self.secondary.send_due_ack(&mut self.common, cx);
     }

@@ -1,249 +1,53 @@
-//! The receiving side: receive in order, land in the journal, confirm, apply behind in order, flush, confirm again.
-//!
-//! ```text
-//! receive -> landing -> batch (journal, durable) -> to_apply -> volumes -> flush -> superblock -> applied, trim
-//!   received                durable                                                            applied
-//! ```
-//! Nothing reaches a volume before it is durable in the journal: so a crash at any point leaves volumes + journal =
-//! a prefix of the write order (P2), once replayed.
+//! Frames of a primary, as a secondary takes them: streams that begin, records, its clock.
 
-use alloc::vec::Vec;
-use alloc::{format, vec};
+use alloc::format;
 
 use crate::common::Common;
-use crate::context::{Cx, GroupTimer};
+use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::journal::{Entry, INDEX_BYTES, Index, RecordKind};
-use crate::formats::superblock::JournalHead;
-use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
-use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::formats::wire::{Header, Kind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
-use crate::secondary::rollback::reserve_for_sync;
-use crate::secondary::way::{Content, Record};
-use crate::shared::cost::cost;
-use crate::shared::lifecycle::Phase;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
-use crate::shared::volumes::Volumes;
 use crate::state::State;
-use crate::time::Wall;
-use crate::{Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
-
-/// A flush cycle: everything written up to `upto` becomes durable on the volumes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cycle {
-    pub upto: Seq,
-    pub wall: Wall,
-    pub head: JournalHead,
-    pub flushes: usize,
-    pub failed: bool,
-}
+use crate::{FramePayload, SendPayload};
 
 /// A stream that waits to begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
-    pub begin: SyncBegin,
+    begin: SyncBegin,
     /// Names this attempt: a newer one overtakes it.
-    pub number: u64,
+    number: u64,
     /// The superblock that names the stream is being written.
-    pub recording: bool,
+    recording: bool,
 }
 
 impl Secondary {
-    pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
-        if common.has_failed() {
-            // What of it is durable the next start finds.
-            return self.way.let_go_of_batch(ordinal);
-        }
-        self.way.batch_written(ordinal);
-        if let Some(last) = self.way.written_over_gap().filter(|_| planted(Fault::DurableOverGap)) {
-            self.progress.land(last);
-            self.ack_due = true;
-        }
-        while let Some(batch) = self.way.next_durable() {
-            self.progress.land(batch.last);
-            if self.progress.cut().is_none() {
-                // What had landed of a cut is not replayed: it is no damage when it is not there.
-                common.sb.batch_durable(batch.ordinal);
-            }
-            self.ack_due = true;
-            self.remember(&batch.records);
-            if !planted(Fault::ApplyBeforeJournal) {
-                self.way.landed(batch.records);
-            }
-        }
-        common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        self.apply(common, cx);
-    }
-}
-
-impl Secondary {
-    // ---- receiving -------------------------------------------------------------------------------------------------
-
     pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
         let receives = common.role() == Role::Secondary && common.lifecycle.is_running();
         if common.has_failed() || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
         }
-        if common.role() == Role::Primary {
-            // Promoted while it was on its way; the peer was told.
-            return;
-        }
-        let expected = self.progress.received().next();
-        let ours = header.incarnation == self.progress.incarnation()
-            && header.generation_tag == self.progress.generation().tag;
-        if !ours && self.beginning.is_none() {
-            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
-            return;
-        }
         if self.beginning.is_some() {
             let what = format!("number {} before this node was ready for its sync", header.seq.0);
             return common.protocol_error(cx, &what);
         }
-        if header.seq != expected {
-            return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
+        if self.replica.is_of_stream(header) {
+            self.replica.receive(common, cx, header, payload);
         }
-        if !range_fits(&common.volumes, header) {
-            return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
-        }
-        let Some(content) = content_of(header, payload) else {
-            return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
-        };
-        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
-        // What says nothing of a range may still name one.
-        let (volume, offset, length) = match content {
-            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
-            _ => (header.volume, header.offset, header.length),
-        };
-        let record = Record {
-            seq: header.seq,
-            volume,
-            offset,
-            length,
-            wall: header.wall,
-            crc: header.payload_crc,
-            content,
-            cost: cost(payload_bytes),
-            resync: header.flags & flags::RESYNC != 0,
-        };
-        if !self.way.receive(record) {
-            return common.protocol_error(cx, "more than the window allows");
-        }
-        self.progress.receive(header.seq, header.wall);
-        self.streaming = true;
-        self.kept.flushed_by_primary(header.flushed.min(header.seq));
-        self.trim_if_pressed(common, cx);
-        self.ack_due |= header.flags & flags::WANT_RECEIVED != 0;
     }
 
-    // ---- landing ---------------------------------------------------------------------------------------------------
+    // ---- a stream begins ---------------------------------------------------------------------------------------------
 
-    /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
-    /// lands together.
-    pub fn land(&mut self, common: &mut Common, cx: &mut Cx) {
-        while self.way.wants_to_land() && self.land_batch(common, cx) {}
-    }
-
-    fn land_batch(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let batch_max = limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4);
-        let (count, bytes, last) = self.way.next_batch(batch_max);
-        let tail_before = self.ring.head_after(Seq(u64::MAX)).offset;
-        let remembers = self.kept.len() + count <= limits::KEPT_MAX;
-        let Some((offset, ordinal)) = remembers.then(|| self.ring.place(bytes, last)).flatten() else {
-            cx.marks.hit(Mark::JournalFullWaited);
-            self.ack_due = true;
-            self.flush_replica(common, cx);
-            return false;
-        };
-        if offset < tail_before {
-            cx.marks.hit(Mark::JournalWrapped);
+    /// A primary begins another stream.
+    pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
+        if !common.greeting.is_in_run(begin.from, begin.parent) {
+            return common.protocol_error(cx, "a sync of another run or history than its own");
         }
-        let records = self.way.take_unlanded(count);
-        let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
-        debug_assert_eq!(index.last(), last);
-        let mut all = vec![Bytes::Meta(index.encode())];
-        all.extend(parts);
-        if planted(Fault::ApplyBeforeJournal) {
-            self.way.landed(records.iter().cloned());
-        }
-        self.way.batch(ordinal, last, records);
-        if planted(Fault::AckBeforeJournal) {
-            self.progress.land(last);
-            self.ack_due = true;
-        }
-        let token = common.slots.start(Op::JournalBatch { ordinal });
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Journal(common.id()),
-            offset,
-            parts: all,
-            durable: true,
-            waits_for_peer: true,
-        });
-        true
-    }
-
-    fn batch_parts(
-        &self,
-        common: &Common,
-        records: &[Record],
-        ring_offset: u64,
-        ordinal: u64,
-        bytes: u32,
-    ) -> (Index, Vec<Bytes>) {
-        let identity = &common.sb.identity;
-        let mut at = INDEX_BYTES as u32;
-        let mut entries = Vec::with_capacity(records.len());
-        let mut parts = Vec::new();
-        for record in records {
-            let payload_bytes = record.payload_bytes() as u32;
-            if let Content::Data(buf) = &record.content {
-                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
-            }
-            entries.push(Entry {
-                seq: record.seq,
-                kind: self.kind_in_journal(common, record),
-                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
-                resync: record.resync,
-                volume: record.volume,
-                offset: record.offset,
-                length: record.length,
-                wall: record.wall,
-                payload_at: if payload_bytes > 0 { at } else { 0 },
-                payload_bytes,
-                payload_crc: if payload_bytes > 0 { record.crc } else { 0 },
-            });
-            at += payload_bytes;
-        }
-        let padding = bytes - at;
-        if padding > 0 {
-            parts.push(Bytes::Meta(vec![0; padding as usize]));
-        }
-        let index = Index {
-            tag: common.config.tag,
-            ring_offset,
-            ordinal,
-            boot: identity.incarnation,
-            origin: common.config.peer,
-            generation: self.progress.generation(),
-            incarnation: self.progress.incarnation(),
-            cut: self.progress.cut().map_or(0, |cut| cut.name),
-            bytes,
-            entries,
-        };
-        (index, parts)
-    }
-
-    /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
-    /// begins anew then, as the primary was not told that it had ended.
-    fn kind_in_journal(&self, common: &Common, record: &Record) -> RecordKind {
-        match record.kind() {
-            RecordKind::SyncEnd if self.shrinks_when_whole(common) => RecordKind::Void,
-            kind => kind,
-        }
+        self.replica.end_stream();
+        self.begins += 1;
+        self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
+        self.proceed_sync_begin(common, cx);
     }
 
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
@@ -252,168 +56,64 @@ impl Secondary {
         let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
         let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));
-        if records || !self.replica_at_rest(common, cx) {
+        if records || !self.replica.replica_at_rest(common, cx) {
             return;
         }
         self.beginning = Some(Beginning { begin, number, recording: true });
         self.take_rollback_point(common, cx, &begin);
-        self.begin_sizes(common, cx);
-        reserve_for_sync(&mut common.undo, &common.volumes, &begin);
-        let journal = self.ring.head_after(Seq(u64::MAX));
-        common.sb.sync_begins(&begin, journal);
-        _ = self.ring.trim(journal);
-        let wall = self.progress.applied_wall();
-        self.begin_stream(&begin, wall);
+        self.replica.begin_stream(common, cx, &begin);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 
     pub fn sync_ready(&mut self, common: &mut Common, cx: &mut Cx, number: u64) {
-        let Some(Beginning { begin, .. }) = self.beginning.filter(|b| b.number == number) else { return };
-        self.beginning = None;
-        self.streaming = true;
-        self.ack_due = true;
-        // The window is counted per stream, from its first frame on both ends.
-        self.way.window.restart();
+        let Some(Beginning { begin, .. }) = self.beginning.take_if(|beginning| beginning.number == number) else {
+            return;
+        };
+        self.replica.await_stream();
         if let Some(link) = cx.peer.link {
             let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, common.id()) };
             cx.send(link, header, SendPayload::None);
         }
     }
 
-    /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
-    /// never confirmed as durable, and a primary that is still there sends it again.
-    pub fn give_up_unlanded(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.land(common, cx);
-        if !self.waits_for_primary() {
-            return;
-        }
-        let dropped = self.drop_unlanded();
-        let note = format!(
-            "{dropped} writes that were received and not yet durable are dropped: the journal is full of what the primary \
-             may not have flushed ('journal' makes it larger)"
-        );
-        cx.event(common.id(), crate::Event::Note(note));
-    }
+    // ---- what both sides know ----------------------------------------------------------------------------------------
 
-    /// Nothing that landed is kept for the primary any more, though it may have lost it: that goes on record with the next update,
-    /// which is also the first to use the journal's space.
-    pub fn give_up_kept(&mut self, common: &mut Common, given_up: Seq) {
-        if self.kept.give_up(self.progress.durable()) && !planted(Fault::GivenUpForgotten) {
-            common.sb.give_up(given_up);
-        }
-    }
-
-    /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
-    pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
-        if self.waits_for_primary() {
-            self.give_up_kept(common, self.progress.durable());
-        }
-    }
-
-    /// Everything received is applied, flushed and recorded.
-    pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        self.land(common, cx);
-        if self.progress.is_unflushed() {
-            self.flush_replica(common, cx);
-        }
-        self.is_idle() && self.saver.is_idle() && self.progress.is_in_step() && !common.slots.saves()
-    }
-
-    // ---- the primary's clock -----------------------------------------------------------------------------------------
-
+    /// The primary's clock, and what it says of the group.
     pub fn primary_tick(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
         let tick = Tick::decode(payload)?;
         if common.role() != Role::Secondary || !common.lifecycle.is_running() {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
-        let state = tick.state;
-        self.hear_primary(common, cx, header, tick);
-        if header.incarnation == self.progress.incarnation() {
-            self.kept.flushed_by_primary(header.flushed.min(self.progress.durable()));
+        let (state, mode) = (tick.state, tick.mode);
+        let in_step = Some(header.seq).filter(|_| self.replica.has_all(header));
+        self.told.hear(common, cx, tick, header.wall, in_step);
+        // A group that failed may not know what its superblock should say.
+        let may_record = self.may_count && !common.has_failed();
+        if may_record && common.sb.primary_mode != Some(mode) {
+            // What a promotion has to know, however this node comes to it.
+            common.sb.primary_serves_in(mode);
+            common.save(cx, None);
         }
-        match state {
-            // Nothing comes before a new stream begins.
-            State::Logging | State::Failed(_) => self.way.window.restart(),
-            _ => self.way.window.seen(header.offset),
-        }
-        // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
-        let in_order =
-            self.streaming && self.progress.cut().is_none() && header.incarnation == self.progress.incarnation();
-        if in_order && header.seq == self.progress.applied() && self.progress.is_in_step() {
-            let recalls = self.way.window.recalls();
-            self.way.window.recall();
-            if self.way.window.recalls() > recalls {
-                cx.marks.hit(Mark::WindowTakenBack);
-            }
-            self.progress.stands_still_until(header.wall);
-            self.ack_due = true;
-        }
-        // After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
+        self.replica.take_tick(cx, header, state);
         if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && self.beginning.is_none() {
-            self.ack_due |= !core::mem::replace(&mut self.streaming, true);
+            self.replica.go_on_streaming();
         }
-        self.trim_if_pressed(common, cx);
+        self.replica.trim_if_pressed(common, cx);
         Some(())
     }
 
-    /// A change of role waits for space that may never come.
-    pub fn waits_for_space(&self, common: &Common) -> bool {
-        match common.lifecycle.phase() {
-            Phase::Promoting(_) => self.paused.is_some(),
-            _ => self.restore_waits_for_space(common),
+    /// One acknowledgement per turn, if anything moved.
+    pub fn send_due_ack(&mut self, common: &mut Common, cx: &mut Cx) {
+        if cx.peer.is_clogged {
+            // The newest will say all of it.
+            return;
+        }
+        if let (Some((ack, recalls)), Some(link)) =
+            (self.replica.due_ack(common, cx, self.beginning.is_some()), cx.peer.link)
+        {
+            let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
+            cx.send(link, header, SendPayload::Control(ack.encode()));
         }
     }
-}
-
-impl Secondary {
-    /// A primary begins another stream.
-    pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
-        if !common.greeting.is_in_run(begin.from, begin.parent) {
-            return common.protocol_error(cx, "a sync of another run or history than its own");
-        }
-        self.streaming = false;
-        // Another stream begins only when its primary has flushed what it sent before.
-        self.kept.flushed_by_primary(self.progress.received());
-        self.begins += 1;
-        self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
-        self.ack_due = true;
-        self.proceed_sync_begin(common, cx);
-    }
-
-    /// All that was received is applied and recorded.
-    pub fn is_in_step(&self) -> bool {
-        self.progress.is_in_step()
-    }
-
-    pub fn check_invariants(&self) {
-        self.kept.check_invariants(self.progress.durable(), self.noted);
-    }
-}
-
-fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
-    Some(match (header.kind, payload) {
-        (Kind::Data, FramePayload::Data(buf)) => Content::Data(buf),
-        (Kind::Zero, FramePayload::None) => Content::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
-        (Kind::Void, FramePayload::None) => Content::Void,
-        (Kind::SyncEnd, FramePayload::None) => Content::SyncEnd,
-        (Kind::Probe, FramePayload::Control(hash)) => Content::Probe(hash.try_into().ok()?),
-        _ => return None,
-    })
-}
-
-/// The range lies in a volume, and is no longer than a frame of its kind may be.
-fn range_fits(volumes: &Volumes, header: &Header) -> bool {
-    if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
-        return true;
-    }
-    let aligned =
-        header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
-    // A comparison is read into memory: its length is bounded like a payload's (P10).
-    let longest = match header.kind {
-        Kind::Probe => limits::PROBE_BYTES,
-        Kind::Zero => limits::ZERO_PART_BYTES_MAX,
-        _ => limits::PART_BYTES_MAX,
-    };
-    aligned && (1..=longest).contains(&header.length) && volumes.contain(header.volume, header.offset, header.length)
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::common::Common;
 use crate::context::Cx;
-use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
+use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind};
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
 use crate::planted::{Fault, planted};
@@ -42,7 +42,81 @@ pub(crate) struct Replay {
     records: u64,
 }
 
+/// What the journal was read for.
+enum ReadBack {
+    /// More is being read.
+    GoesOn,
+    /// The next batch is whole.
+    Batch(Vec<Record>),
+    /// There is no further batch.
+    Ended,
+}
+
+/// What replay has come to.
+pub(crate) struct ReplayEnd {
+    pub position: Position,
+    /// Where it began, where the next batch comes, and the batches between.
+    pub head: JournalHead,
+    pub next: JournalHead,
+    pub live: Vec<LiveBatch>,
+    /// Those that were not applied before.
+    records: u64,
+}
+
 impl Replay {
+    fn of(position: Position, head: JournalHead) -> Replay {
+        Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() }
+    }
+
+    fn end(self, common: &Common) -> ReplayEnd {
+        let position = Position { seq: self.last.max(self.applied), ..common.sb.identity.position };
+        ReplayEnd { position, head: self.head, next: self.next, live: self.live, records: self.records }
+    }
+
+    fn read_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<ReadBack, CannotStart> {
+        match (self.batch.is_some(), result) {
+            (false, Ok(IoDone::Meta(block))) => return self.index_read(common, cx, &block),
+            (true, Ok(IoDone::Payload { buf, .. })) => self.payloads.push(buf),
+            (true, Err(IoError::Damaged)) => self.damaged = true,
+            _ => return Err(CannotStart::unreadable(Broken::Journal, "the journal")),
+        }
+        Ok(self.read_next_payload(common, cx))
+    }
+
+    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<ReadBack, CannotStart> {
+        let offset = if self.tried_start { 0 } else { self.next.offset };
+        match Index::decode(block) {
+            Some(index) if self.follows(&index, offset, common) => {
+                if !index.entries.iter().all(|e| entry_fits(&common.volumes, e)) {
+                    return Err(CannotStart::new(
+                        Broken::Journal,
+                        "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
+                    ));
+                }
+                self.payloads.clear();
+                self.damaged = false;
+                self.batch = Some(index);
+                Ok(self.read_next_payload(common, cx))
+            }
+            Some(index) if index.tag == common.config.tag && index.boot > common.sb.identity.incarnation => {
+                Err(superblock_is_older("journal", index.boot, &common.sb))
+            }
+            // The journal ends here, unless the block says that it must not be read by these rules.
+            _ => match Index::other_version(block) {
+                Some(version) => {
+                    let why = other_version("journal", version, journal::VERSION);
+                    Err(CannotStart::new(Broken::Journal, why))
+                }
+                None => Ok(self.no_batch_here(common, cx)),
+            },
+        }
+    }
+
     /// Whether the block is the batch that follows.
     fn follows(&self, index: &Index, offset: u64, common: &Common) -> bool {
         let identity = common.sb.identity;
@@ -67,143 +141,51 @@ impl Replay {
             && consecutive
             && in_order
     }
-}
 
-impl Secondary {
-    pub fn replay_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), CannotStart> {
-        if self.replay.batch.is_none() {
-            return match result {
-                Ok(IoDone::Meta(block)) => self.index_read(common, cx, &block),
-                _ => Err(CannotStart::unreadable(Broken::Journal, "the journal")),
-            };
-        }
-        let replay = &mut self.replay;
-        match result {
-            Ok(IoDone::Payload { buf, .. }) => replay.payloads.push(buf),
-            Err(IoError::Damaged) => replay.damaged = true,
-            _ => {
-                return Err(CannotStart::unreadable(Broken::Journal, "the journal"));
-            }
-        }
-        self.read_next_payload(common, cx);
-        Ok(())
-    }
-
-    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
-        let replay = &mut self.replay;
-        let offset = if replay.tried_start { 0 } else { replay.next.offset };
-        match Index::decode(block) {
-            Some(index) if self.replay.follows(&index, offset, common) => {
-                let sizes_fit = index.entries.iter().all(|e| entry_fits(&common.volumes, e));
-                let replay = &mut self.replay;
-                if !sizes_fit {
-                    return Err(CannotStart::new(
-                        Broken::Journal,
-                        "the journal holds writes past the end of a volume: a volume shrank; give it its old size back",
-                    ));
-                }
-                replay.payloads.clear();
-                replay.damaged = false;
-                replay.batch = Some(index);
-                self.read_next_payload(common, cx);
-                Ok(())
-            }
-            other => self.not_the_next_batch(common, cx, other.as_ref(), block),
-        }
-    }
-
-    /// The journal ends here, unless the block says that it must not be read by these rules.
-    fn not_the_next_batch(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        index: Option<&Index>,
-        block: &[u8],
-    ) -> Result<(), CannotStart> {
-        if let Some(index) = index
-            && index.tag == common.config.tag
-            && index.boot > common.sb.identity.incarnation
-        {
-            return Err(superblock_is_older("journal", index.boot, &common.sb));
-        }
-        match Index::other_version(block) {
-            Some(version) => {
-                let why = other_version("journal", version, journal::VERSION);
-                return Err(CannotStart::new(Broken::Journal, why));
-            }
-            None => self.no_batch_here(common, cx),
-        }
-        Ok(())
-    }
-}
-
-impl Secondary {
-    pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
-        let position = common.sb.identity.position;
-        self.stand_at(position, common.sb.applied_wall);
-        self.may_count = true;
-        common.lifecycle.enter_stage(StartStage::Replay);
-        let head = common.sb.journal;
-        self.replay = Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() };
-        self.read_next_batch(common, cx);
-    }
-
-    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
-        let offset = self.replay.next.offset;
+    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
+        let offset = self.next.offset;
         if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
             return self.no_batch_here(common, cx);
         }
         read_meta(&mut common.slots, cx, Store::Journal(common.config.id), offset, INDEX_BYTES as u32);
+        ReadBack::GoesOn
     }
 
-    fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = &mut self.replay;
-        if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
-            // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
-            replay.tried_start = true;
-            read_meta(&mut common.slots, cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
-        } else {
-            self.replay_ended(common, cx);
+    fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
+        if self.tried_start || self.next.offset == 0 || planted(Fault::ReplayStopsAtWrap) {
+            return ReadBack::Ended;
         }
+        // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
+        self.tried_start = true;
+        read_meta(&mut common.slots, cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
+        ReadBack::GoesOn
     }
 
-    fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = &mut self.replay;
-        let Some(index) = &replay.batch else { return };
-        if replay.damaged {
+    fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
+        let Some(index) = &self.batch else { return ReadBack::GoesOn };
+        if self.damaged {
             // Torn: the crash came while it was written, it was never confirmed.
             cx.marks.hit(Mark::JournalTornTail);
-            return self.replay_ended(common, cx);
+            return ReadBack::Ended;
         }
         // What is on the volumes already is not read: if it is rotten, nothing is missing.
-        let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > replay.applied);
-        let next = due.nth(replay.payloads.len()).copied();
-        let base = index.ring_offset;
-        match next {
-            Some(entry) => {
-                let token = common.slots.start(Op::StartRead);
-                cx.out.push_back(Output::Read {
-                    token,
-                    store: Store::Journal(common.id()),
-                    offset: base + u64::from(entry.payload_at),
-                    length: entry.payload_bytes,
-                    crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
-                });
-            }
-            None => self.apply_batch(common, cx),
-        }
+        let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > self.applied);
+        let Some(entry) = due.nth(self.payloads.len()) else { return self.batch_read() };
+        let token = common.slots.start(Op::StartRead);
+        cx.out.push_back(Output::Read {
+            token,
+            store: Store::Journal(common.id()),
+            offset: index.ring_offset + u64::from(entry.payload_at),
+            length: entry.payload_bytes,
+            crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
+        });
+        ReadBack::GoesOn
     }
 
-    fn apply_batch(&mut self, common: &mut Common, cx: &mut Cx) {
-        let replay = &mut self.replay;
-        let Some(index) = &replay.batch else { return };
-        let applied = replay.applied;
-        let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
+    fn batch_read(&mut self) -> ReadBack {
+        let Some(index) = self.batch.take() else { return ReadBack::GoesOn };
+        let applied = self.applied;
+        let mut payloads = core::mem::take(&mut self.payloads).into_iter();
         let records: Vec<Record> = index
             .entries
             .iter()
@@ -226,99 +208,105 @@ impl Secondary {
                 resync: e.resync,
             })
             .collect();
-        replay.last = index.last();
-        replay.records += records.iter().filter(|record| record.seq > applied).count() as u64;
-        replay.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
-        replay.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
-        replay.tried_start = false;
-        replay.applying = true;
-        // What was on the volumes before is only remembered, for a primary that may have lost it.
-        self.remember(&records);
-        self.replay(records.into_iter().filter(|record| record.seq > applied).collect());
-        self.apply(common, cx);
-        self.replay_goes_on(common, cx);
+        self.last = index.last();
+        self.records += records.iter().filter(|record| record.seq > applied).count() as u64;
+        self.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
+        self.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+        self.tried_start = false;
+        self.applying = true;
+        ReadBack::Batch(records)
+    }
+}
+
+impl Secondary {
+    pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
+        let position = common.sb.identity.position;
+        self.replica.stand_at(position, common.sb.applied_wall);
+        self.may_count = true;
+        common.lifecycle.enter_stage(StartStage::Replay);
+        self.replay = Replay::of(position, common.sb.journal);
+        self.read_next_batch(common, cx);
+    }
+
+    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+        let read = self.replay.read_next_batch(common, cx);
+        self.go_on_replaying(common, cx, read);
+    }
+
+    pub fn replay_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), CannotStart> {
+        let read = self.replay.read_done(common, cx, result)?;
+        self.go_on_replaying(common, cx, read);
+        Ok(())
+    }
+
+    fn go_on_replaying(&mut self, common: &mut Common, cx: &mut Cx, read: ReadBack) {
+        match read {
+            ReadBack::GoesOn => {}
+            ReadBack::Batch(records) => {
+                self.replica.replay(common, cx, records, self.replay.applied);
+                self.replay_goes_on(common, cx);
+            }
+            // Should this start fail from here on, what it has saved and overwritten is on record.
+            ReadBack::Ended if common.sb.counts_too_few(&common.undo) => {
+                common.save(cx, Some(AfterSuper::ReplayCounted));
+            }
+            ReadBack::Ended => self.replay_counted(common, cx),
+        }
     }
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
     pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
         let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
-        if !applying || !self.replayed() || common.has_failed() {
+        if !applying || !self.replica.has_applied() || common.has_failed() {
             return;
         }
-        let replay = &mut self.replay;
-        replay.applying = false;
-        replay.batch = None;
+        self.replay.applying = false;
         self.read_next_batch(common, cx);
     }
 
-    fn replay_ended(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.sb.counts_too_few(&common.undo) {
-            // Should this start fail from here on, what it has saved and overwritten is on record.
-            return common.save(cx, Some(AfterSuper::ReplayCounted));
-        }
-        self.replay_counted(common, cx);
-    }
-
     pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
-        let failed = common.has_failed();
-        if failed || !common.lifecycle.is_at(StartStage::Replay) {
+        if common.has_failed() || !common.lifecycle.is_at(StartStage::Replay) {
             // Stopped while starting, or failed.
             return;
         }
         self.may_count = false;
-        let mut replay = core::mem::take(&mut self.replay);
-        let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
-        let (head, live) = (replay.head, core::mem::take(&mut replay.live));
+        let end = core::mem::take(&mut self.replay).end(common);
+        let (position, records) = (end.position, end.records);
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
-        let position = Position { seq: last, ..common.sb.identity.position };
-        let wall = self.progress.written_wall();
-        let sync_ended = self.take_sync_end();
-        let damaged = next.ordinal < common.sb.confirmed_ordinal;
+        let sync_ended = self.replica.take_sync_end();
+        let damaged = end.next.ordinal < common.sb.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
-            self.journal_damaged(common, cx, next, last);
+            journal_damaged(common, cx, &end);
         } else if sync_ended {
             common.sb.made_whole(common.volumes.len());
             common.sb.no_point();
         }
-        self.stand_at(position, wall);
-        self.kept_from_journal(common.sb.given_up);
-        self.gives_nothing_it_does_not_hold(common, damaged);
-        self.ring = Ring::with(common.config.journal_bytes, next, live);
-        common.sb.replayed(position, wall, if self.kept.is_empty() { next } else { head }, next);
-        if self.kept.is_empty() {
-            _ = self.ring.trim(next);
-        }
+        self.replica.replayed(common, end, damaged);
         cx.event(common.id(), Event::Replayed { to: position, records });
         common.start().flush_then_record(cx);
     }
+}
 
-    /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
-    /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
-    fn journal_damaged(&self, common: &mut Common, cx: &mut Cx, at: JournalHead, last: Seq) {
-        cx.marks.hit(Mark::JournalDamaged);
-        common.sb.image_lost();
-        let note = format!(
-            "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
-             up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
-            at.offset, at.ordinal, last.0
-        );
-        cx.event(common.id(), Event::Note(note));
-    }
-
-    /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
-    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
-    fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
-        if damaged {
-            _ = self.kept.give_up(self.progress.durable());
-            common.sb.give_up(Seq(u64::MAX));
-        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(common, self.progress.durable());
-        }
-    }
+/// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
+/// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
+fn journal_damaged(common: &mut Common, cx: &mut Cx, end: &ReplayEnd) {
+    cx.marks.hit(Mark::JournalDamaged);
+    common.sb.image_lost();
+    let note = format!(
+        "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
+         up to sequence {} and holds an unknown part of what was confirmed after it: no image before the next sync has ended",
+        end.next.offset, end.next.ordinal, end.position.seq.0
+    );
+    cx.event(common.id(), Event::Note(note));
 }
 
 fn entry_fits(volumes: &Volumes, entry: &Entry) -> bool {

@@ -6,18 +6,12 @@ use alloc::string::String;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Identity, Role};
-use crate::ids::{Position, Seq};
+use crate::ids::Position;
 use crate::planted::{Fault, planted};
 use crate::secondary::Secondary;
 use crate::shared::size::Size;
 
 impl Secondary {
-    /// Nothing in the journal is needed any more: what follows begins behind it.
-    pub fn empty_journal(&mut self, common: &mut Common) {
-        let head = self.ring.head_after(Seq(u64::MAX));
-        common.sb.journal_emptied(head);
-    }
-
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
     pub fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
@@ -66,8 +60,10 @@ impl Secondary {
     }
 
     pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
-        let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
-        let never_left = common.sb.takes_demotion_back() && common.greeting.stands_at(self.position());
+        let handed_over =
+            |identity: &Identity| identity.handed_over && identity.position == self.replica.progress().position();
+        let never_left =
+            common.sb.takes_demotion_back() && common.greeting.stands_at(self.replica.progress().position());
         !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
 }

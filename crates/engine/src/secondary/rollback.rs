@@ -10,22 +10,23 @@
 //! Bits come before the first byte (rule 6): what is undone here, the peer has. A crash anywhere in between is taken up at
 //! the next start, from the superblock on; writing back again what is back already does no harm.
 
+pub mod scan;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::durability::saving::Saver;
 use crate::formats::identity::Role;
-use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, Undo, space_for_regions};
+use crate::formats::undo::{Saved, Undo, space_for_regions};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
 use crate::limits::{self, SECTOR_BYTES};
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::records::start::{CannotStart, other_version, read_meta};
+use crate::records::start::CannotStart;
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
@@ -75,6 +76,24 @@ struct WriteBack {
 }
 
 impl Rollback {
+    /// Nothing of the copy's journal is needed for it: a promotion goes back to the image before the sync.
+    fn of_promotion(common: &mut Common, promotion: Promotion) -> Rollback {
+        let mid_start = !common.lifecycle.is_running();
+        if mid_start {
+            // The journal was not read to its end: what else it holds is not known.
+            common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        }
+        common.lifecycle.enter(Phase::RollingBack(Then::Promote(promotion)));
+        Rollback { stage: Stage::Quiesce, mid_start }
+    }
+
+    /// One that was cut short goes on from where it is on record.
+    fn of_start(common: &mut Common, cx: &mut Cx) -> Rollback {
+        cx.marks.hit(Mark::RollbackResumed);
+        common.lifecycle.enter(Phase::RollingBack(Then::Start));
+        Rollback { stage: Stage::Recording, mid_start: false }
+    }
+
     /// The only way from one stage to the next.
     fn enter(&mut self, to: Stage) {
         use Stage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
@@ -88,6 +107,165 @@ impl Rollback {
         );
         assert!(cfg!(feature = "planted") || legal, "{edge:?}");
         self.stage = to;
+    }
+
+    fn quiesces(&self) -> bool {
+        matches!(self.stage, Stage::Quiesce)
+    }
+
+    /// Nothing is in flight. What is undone, and `dropped` unapplied, is marked: the peer has it.
+    fn store_bits(&mut self, common: &mut Common, cx: &mut Cx, dropped: Vec<(VolumeId, u64, u64)>) {
+        let mut undone: Vec<(VolumeId, u64, u64)> =
+            common.undo.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
+        undone.extend(dropped);
+        if undone.is_empty() {
+            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
+            undone.push((VolumeId(0), 0, SECTOR_BYTES));
+        }
+        for (volume, offset, length) in undone {
+            if !planted(Fault::RollbackWithoutBits) {
+                common.volumes.of(volume).mark_undone(offset, length);
+            }
+        }
+        self.enter(Stage::Bits);
+        common.bits().save(cx, AfterBits::Rollback);
+    }
+
+    /// The bits are durable. True: it began before the start was through.
+    fn begin_recording(&mut self) -> bool {
+        self.enter(Stage::Recording);
+        self.mid_start
+    }
+
+    // ---- writing back. What is saved may be damaged: then these are true, and the rollback ends -----------------------
+
+    /// The superblock says so: from here on a crash is followed by the rest of the rollback.
+    fn write_back(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.enter(Stage::WriteBack(WriteBack::default()));
+        self.pump_write_back(common, cx)
+    }
+
+    fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        let Some(back) = self.writing_back(common) else { return false };
+        while let Some(saved) = back.next(&common.undo) {
+            write_back_one(&mut common.slots, cx, saved);
+        }
+        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
+            return false;
+        }
+        let damaged = back.damaged.take();
+        match damaged {
+            Some(what) => self.give_up(common, cx, what),
+            None => {
+                self.flush(common, cx);
+                false
+            }
+        }
+    }
+
+    fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) -> bool {
+        let Some(back) = self.writing_back(common) else { return false };
+        back.in_flight -= 1;
+        note(back);
+        self.pump_write_back(common, cx)
+    }
+
+    fn read_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        saved: Saved,
+        result: Result<IoDone, IoError>,
+    ) -> Result<bool, Broken> {
+        match result {
+            Ok(IoDone::Payload { buf, .. }) => {
+                let (token, store) =
+                    (common.slots.start(Op::RestoreWrite(saved)), Store::Volume(common.id(), saved.volume));
+                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let offset = saved.offset;
+                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
+                Ok(false)
+            }
+            Err(IoError::Damaged) => {
+                let what = format!(
+                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
+                    saved.place.unwrap_or_default(),
+                    saved.volume.0 + 1,
+                    saved.offset
+                );
+                Ok(self.restored(common, cx, |back| back.damaged = Some(what)))
+            }
+            _ => Err(Broken::Undo),
+        }
+    }
+
+    fn write_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        saved: Saved,
+        result: Result<(), IoError>,
+    ) -> Result<bool, Broken> {
+        match result {
+            Ok(()) => Ok(self.restored(common, cx, |back| back.waits = !back.again.is_empty())),
+            Err(IoError::NoSpace) => {
+                common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+                if self.writing_back(common).is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
+                    cx.event(common.id(), Event::Note(NO_SPACE.into()));
+                }
+                Ok(self.restored(common, cx, |back| back.again.push(saved)))
+            }
+            Err(_) => Err(Broken::VolumeApply),
+        }
+    }
+
+    /// There may be space by now.
+    fn retry(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(back) = self.writing_back(common) else { return };
+        let again = core::mem::take(&mut back.again);
+        back.in_flight += again.len();
+        again.into_iter().for_each(|saved| write_back_one(&mut common.slots, cx, saved));
+    }
+
+    fn flush(&mut self, common: &mut Common, cx: &mut Cx) {
+        let left = common.volumes.len();
+        self.enter(Stage::Flush { left });
+        for index in 0..left {
+            let token = common.slots.start(Op::RestoreFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
+        }
+    }
+
+    /// A volume's flush behind what was written back has ended; true: all have.
+    fn one_flushed(&mut self) -> bool {
+        let Stage::Flush { left } = &mut self.stage else { return false };
+        *left -= 1;
+        *left == 0
+    }
+
+    fn writing_back(&mut self, common: &Common) -> Option<&mut WriteBack> {
+        match &mut self.stage {
+            Stage::WriteBack(back) if common.lifecycle.is_rolling_back() => Some(back),
+            _ => None,
+        }
+    }
+
+    /// Volumes have no space for what is written back.
+    fn waits_for_space(&self, common: &Common) -> bool {
+        common.lifecycle.is_rolling_back() && matches!(&self.stage, Stage::WriteBack(back) if back.waits)
+    }
+
+    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
+    fn give_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) -> bool {
+        let Phase::RollingBack(then) = common.lifecycle.phase() else { return false };
+        self.enter(Stage::GivenUp(what.clone()));
+        cx.event(common.id(), Event::Note(what));
+        common.sb.rollback_given_up();
+        match then {
+            Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            Then::Start => common.start().record(cx),
+        }
+        true
     }
 }
 
@@ -111,17 +289,6 @@ impl WriteBack {
     }
 }
 
-/// Reading the store back at a start, a batch at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Scan {
-    /// The batch whose content is being checked.
-    batch: Option<(Vec<u8>, Index)>,
-    left: usize,
-    torn: bool,
-    /// Bytes of the batches that the superblock does not count.
-    drawn_bytes: u64,
-}
-
 /// The name of a rollback point, for people.
 pub(crate) fn name(point: u64) -> String {
     format!("before-sync-{point}")
@@ -131,13 +298,8 @@ impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
     pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, promotion: Promotion) {
-        let mid_start = !common.lifecycle.is_running();
-        if mid_start {
-            // The journal was not read to its end: what else it holds is not known.
-            common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
-        }
         self.lost_session();
-        self.enter_rollback(common, Then::Promote(promotion), Rollback { stage: Stage::Quiesce, mid_start });
+        self.rollback = Some(Rollback::of_promotion(common, promotion));
         self.proceed_rollback(common, cx);
     }
 
@@ -157,38 +319,38 @@ impl Secondary {
             }
             return;
         }
-        if self.rollback.as_ref().is_some_and(|rollback| matches!(rollback.stage, Stage::Quiesce)) {
-            self.quiesced(common, cx, then);
+        let Some(rollback) = self.rollback.as_mut().filter(|rollback| rollback.quiesces()) else { return };
+        match then {
+            Then::Promote(promotion) if !common.sb.identity.inconsistent => {
+                // The sync ended meanwhile: its image is the newer one.
+                common.lifecycle.enter(Phase::Promoting(promotion));
+                // The time to look for space again may have come and gone on the way back.
+                self.replica.retry_apply(common, cx);
+                self.replica.apply(common, cx);
+            }
+            _ => rollback.store_bits(common, cx, self.replica.drop_unapplied()),
         }
     }
 
-    fn quiesced(&mut self, common: &mut Common, cx: &mut Cx, then: Then) {
-        if let Then::Promote(promotion) = then
-            && !common.sb.identity.inconsistent
-        {
-            // The sync ended meanwhile: its image is the newer one.
-            common.lifecycle.enter(Phase::Promoting(promotion));
-            // The time to look for space again may have come and gone on the way back.
-            self.retry_apply(common, cx);
-            return self.apply(common, cx);
+    /// The bits of all that is undone and dropped are durable.
+    pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(rollback) = self.rollback_under_way(common) else { return };
+        // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
+        // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
+        let mid_start = rollback.begin_recording();
+        common.sb.rolls_back(mid_start);
+        self.replica.drop_journal(common);
+        if mid_start {
+            // It was not read back, and nobody knows what it was.
+            common.sb.give_up(Seq(u64::MAX));
         }
-        let mut undone: Vec<(VolumeId, u64, u64)> =
-            common.undo.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
-        undone.extend(self.drop_unapplied());
-        if undone.is_empty() {
-            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
-            undone.push((VolumeId(0), 0, SECTOR_BYTES));
-        }
-        self.saver.forget();
-        for (volume, offset, length) in undone {
-            if !planted(Fault::RollbackWithoutBits) {
-                common.volumes.of(volume).mark_undone(offset, length);
-            }
-        }
-        if let Some(rollback) = &mut self.rollback {
-            rollback.enter(Stage::Bits);
-        }
-        common.bits().save(cx, AfterBits::Rollback);
+        common.save_in_both_slots(cx, AfterSuper::RollingBack);
+    }
+
+    /// The way back is on record.
+    pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        let given_up = self.rollback_under_way(common).is_some_and(|rollback| rollback.write_back(common, cx));
+        self.goes_back(common, given_up);
     }
 
     pub fn restore_read_done(
@@ -198,25 +360,9 @@ impl Secondary {
         saved: Saved,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
-        let store = Store::Volume(common.id(), saved.volume);
-        match result {
-            Ok(IoDone::Payload { buf, .. }) => {
-                let token = common.slots.start(Op::RestoreWrite(saved));
-                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
-                let offset = saved.offset;
-                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
-            }
-            Err(IoError::Damaged) => {
-                let what = format!(
-                    "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
-                    saved.place.unwrap_or_default(),
-                    saved.volume.0 + 1,
-                    saved.offset
-                );
-                self.restored(common, cx, |back| back.damaged = Some(what));
-            }
-            _ => return Err(Broken::Undo),
-        }
+        let Some(rollback) = &mut self.rollback else { return Ok(()) };
+        let given_up = rollback.read_done(common, cx, saved, result)?;
+        self.goes_back(common, given_up);
         Ok(())
     }
 
@@ -227,18 +373,17 @@ impl Secondary {
         saved: Saved,
         result: Result<(), IoError>,
     ) -> Result<(), Broken> {
-        match result {
-            Ok(()) => self.restored(common, cx, |back| back.waits = !back.again.is_empty()),
-            Err(IoError::NoSpace) => {
-                common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-                if self.writing_back(common).is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
-                    cx.event(common.id(), Event::Note(NO_SPACE.into()));
-                }
-                self.restored(common, cx, |back| back.again.push(saved));
-            }
-            Err(_) => return Err(Broken::VolumeApply),
-        }
+        let Some(rollback) = &mut self.rollback else { return Ok(()) };
+        let given_up = rollback.write_done(common, cx, saved, result)?;
+        self.goes_back(common, given_up);
         Ok(())
+    }
+
+    /// The way back goes on, or was given up: then the copy stands where its record does.
+    fn goes_back(&mut self, common: &Common, given_up: bool) {
+        if given_up {
+            self.replica.stand_at(common.sb.identity.position, common.sb.applied_wall);
+        }
     }
 
     /// A volume's flush behind what was written back has ended; once all have, what the rollback was for.
@@ -247,26 +392,17 @@ impl Secondary {
             cx.marks.hit(Mark::FlushFailedLatched);
             return Err(Broken::VolumeFlush);
         }
-        let (Phase::RollingBack(then), Some(Rollback { stage: Stage::Flush { left }, .. })) =
-            (common.lifecycle.phase(), &mut self.rollback)
-        else {
+        let Phase::RollingBack(then) = common.lifecycle.phase() else { return Ok(None) };
+        if !self.rollback.as_mut().is_some_and(Rollback::one_flushed) {
             return Ok(None);
-        };
-        *left -= 1;
-        let then = (*left == 0).then_some(then);
-        if then.is_some() {
-            self.rolled_back(common, cx);
         }
-        Ok(then)
-    }
-
-    /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
-    fn rolled_back(&mut self, common: &mut Common, cx: &mut Cx) {
+        // The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
         let point = common.sb.rollback_point;
         cx.marks.hit(Mark::RolledBack);
         cx.event(common.id(), Event::RolledBack { to: point.position });
-        self.stand_at(point.position, point.wall);
+        self.replica.stand_at(point.position, point.wall);
         common.sb.rolled_back();
+        Ok(Some(then))
     }
 
     /// The operator is told why a rollback ends; false if that is not on its way any more.
@@ -287,63 +423,22 @@ impl Secondary {
         true
     }
 
-    pub fn undo_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), CannotStart> {
-        match result {
-            Ok(IoDone::Meta(block)) => return self.undo_index_read(common, cx, block),
-            Ok(_) => {}
-            Err(IoError::Damaged) => self.scan.torn = true,
-            Err(_) => {
-                return Err(CannotStart::unreadable(Broken::Undo, "the undo store"));
-            }
-        }
-        self.scan.left -= 1;
-        if self.scan.left == 0 {
-            self.undo_batch_checked(common, cx);
-        }
-        Ok(())
+    fn rollback_under_way(&mut self, common: &Common) -> Option<&mut Rollback> {
+        self.rollback.as_mut().filter(|_| common.lifecycle.is_rolling_back())
     }
 
-    fn undo_index_read(&mut self, common: &mut Common, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
-        if let Some(version) = Index::other_version(&block) {
-            let why = other_version("undo store", version, undo::VERSION);
-            return Err(CannotStart::new(Broken::Undo, why));
+    /// Volumes have no space for what is written back.
+    pub fn restore_waits_for_space(&self, common: &Common) -> bool {
+        self.rollback.as_ref().is_some_and(|rollback| rollback.waits_for_space(common))
+    }
+
+    /// There may be space by now.
+    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !common.lifecycle.is_rolling_back() {
+            self.replica.retry_apply(common, cx);
+        } else if let Some(rollback) = &mut self.rollback {
+            rollback.retry(common, cx);
         }
-        let boot = common.sb.identity.incarnation;
-        let index = Index::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
-        let Some(index) = index else {
-            self.scan_ended(common, cx);
-            return Ok(());
-        };
-        if !index.entries.iter().all(|e| common.volumes.contain(e.volume, e.offset, u64::from(e.length))) {
-            let why =
-                "the undo store holds ranges past the end of a volume: a volume shrank; give it its old size back";
-            return Err(CannotStart::new(Broken::Undo, why));
-        }
-        // What the superblock counts was durable; behind that a batch may be torn in its content.
-        let counted = index.ordinal <= common.sb.rollback_point.batches;
-        let base = index.ring_offset;
-        let to_check: Vec<_> = index.entries.iter().filter(|e| e.payload_at > 0 && !counted).copied().collect();
-        (self.scan.batch, self.scan.left, self.scan.torn) = (Some((block, index)), to_check.len(), false);
-        if to_check.is_empty() {
-            self.undo_batch_checked(common, cx);
-            return Ok(());
-        }
-        for entry in to_check {
-            let token = common.slots.start(Op::StartRead);
-            cx.out.push_back(Output::Read {
-                token,
-                store: Store::Undo(common.id()),
-                offset: base + u64::from(entry.payload_at),
-                length: entry.length,
-                crc: Some(entry.payload_crc),
-            });
-        }
-        Ok(())
     }
 
     // ---- the point -------------------------------------------------------------------------------------------------
@@ -352,20 +447,20 @@ impl Secondary {
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
     pub fn take_rollback_point(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
-        let identity = common.sb.identity;
+        let (identity, position) = (common.sb.identity, self.replica.progress().position());
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
-            let point = common.sb.take_point(self.position(), self.progress.applied_wall());
+            let point = common.sb.take_point(position, self.replica.progress().applied_wall());
             cx.marks.hit(Mark::RollbackPointTaken);
-            assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
+            assert!(self.replica.saves_nothing() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
             let (name, at) = (name(point.id), point.position);
             cx.event(common.config.id, Event::RollbackPoint { name, at });
         } else if has_point {
             cx.marks.hit(Mark::RollbackPointKept);
             if planted(Fault::PointMoves) {
-                common.sb.move_point(self.position());
+                common.sb.move_point(position);
             }
         }
     }
@@ -377,31 +472,16 @@ impl Secondary {
             cx.marks.hit(Mark::RollbackPointDropped);
             cx.answer(id, CommandResult::Done(text));
         }
-        if self.paused == Some(Pause::HistoryFull) {
+        if self.replica.paused() == Some(Pause::HistoryFull) {
             self.retry_apply(common, cx);
         }
-        self.apply(common, cx);
+        self.replica.apply(common, cx);
         self.replay_goes_on(common, cx);
-    }
-
-    /// An operator gives the rollback point up by its name.
-    pub fn command_drop_point(&self, common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
-        let point = common.sb.rollback_point;
-        if common.role() != Role::Secondary || point.id == 0 {
-            return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
-        }
-        let name = name(point.id);
-        if wanted != name {
-            return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
-        }
-        let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
-        common.sb.drop_rollback_point(Some((id, text)));
-        common.save(cx, None);
     }
 
     /// What was saved is not needed any more.
     pub fn empty_undo(&mut self, common: &mut Common) {
-        self.saver.forget();
+        self.replica.forget_saves();
         self.undo_damaged = None;
         common.undo.empty();
     }
@@ -416,7 +496,7 @@ impl Secondary {
             let point = common.sb.rollback_point;
             return (point.id != 0 && self.undo_damaged.is_none()).then_some((point.position, point.wall));
         }
-        Some((self.position(), self.newest_wall()))
+        Some((self.replica.progress().position(), self.replica.progress().newest_wall()))
     }
 
     /// Why there is nothing to promote.
@@ -432,178 +512,55 @@ impl Secondary {
         }
     }
 
-    /// The bits of all that is undone and dropped are durable.
-    pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::Recording);
-        // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
-        // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
-        let mid_start = rollback.mid_start;
-        common.sb.rolls_back(mid_start);
-        self.empty_journal(common);
-        self.ring.trim(common.sb.journal);
-        // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
-        // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
-        if planted(Fault::WayBackForgotten) {
-            _ = self.kept.give_up(self.progress.durable());
-        } else {
-            self.give_up_kept(common, Seq(u64::MAX));
-        }
-        if mid_start {
-            common.sb.give_up(Seq(u64::MAX));
-        }
-        common.save_in_both_slots(cx, AfterSuper::RollingBack);
-    }
-
-    /// The superblock says so: from here on a crash is followed by the rest of the rollback.
-    pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::WriteBack(WriteBack::default()));
-        self.pump_write_back(common, cx);
-    }
-
-    fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.undo)) {
-            write_back_one(&mut common.slots, cx, saved);
-        }
-        let Some(back) = self.writing_back(common) else { return };
-        if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
-            return;
-        }
-        match back.damaged.take() {
-            Some(what) => self.give_rollback_up(common, cx, what),
-            None => self.flush_restored(common, cx),
-        }
-    }
-
-    fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
-        let Some(back) = self.writing_back(common) else { return };
-        back.in_flight -= 1;
-        note(back);
-        self.pump_write_back(common, cx);
-    }
-
-    /// There may be space by now.
-    pub fn retry_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(back) = self.writing_back(common) else { return };
-        let again = core::mem::take(&mut back.again);
-        back.in_flight += again.len();
-        again.into_iter().for_each(|saved| write_back_one(&mut common.slots, cx, saved));
-    }
-
-    fn flush_restored(&mut self, common: &mut Common, cx: &mut Cx) {
-        let left = common.volumes.len();
-        let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::Flush { left });
-        for index in 0..left {
-            let token = common.slots.start(Op::RestoreFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
-        }
-    }
-
-    fn enter_rollback(&mut self, common: &mut Common, then: Then, rollback: Rollback) {
-        common.lifecycle.enter(Phase::RollingBack(then));
-        self.rollback = Some(rollback);
-    }
-
-    fn rollback_under_way(&mut self, common: &Common) -> Option<&mut Rollback> {
-        self.rollback.as_mut().filter(|_| common.lifecycle.is_rolling_back())
-    }
-
-    fn writing_back(&mut self, common: &Common) -> Option<&mut WriteBack> {
-        match &mut self.rollback_under_way(common)?.stage {
-            Stage::WriteBack(back) => Some(back),
-            _ => None,
-        }
-    }
-
-    /// Volumes have no space for what is written back.
-    pub fn restore_waits_for_space(&self, common: &Common) -> bool {
-        let waits = |rollback: &Rollback| matches!(&rollback.stage, Stage::WriteBack(back) if back.waits);
-        common.lifecycle.is_rolling_back() && self.rollback.as_ref().is_some_and(waits)
-    }
-
-    /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
-    fn give_rollback_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) {
-        let (Phase::RollingBack(then), Some(rollback)) = (common.lifecycle.phase(), &mut self.rollback) else { return };
-        rollback.enter(Stage::GivenUp(what.clone()));
-        cx.event(common.id(), Event::Note(what));
-        common.sb.rollback_given_up();
-        self.stand_at(common.sb.identity.position, common.sb.applied_wall);
-        match then {
-            Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
-            Then::Start => common.start().record(cx),
-        }
-    }
-
     // ---- at a start ---------------------------------------------------------------------------------------------------
 
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
     pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
-        (self.saver, common.undo) = (Saver::new(&common.config), Undo::new(common.config.history_bytes));
         let point = common.sb.rollback_point;
         if point.was_damaged() {
             self.undo_damaged = Some("an earlier start found the undo store damaged".into());
             return self.begin_replay(common, cx);
         }
         common.undo.begin_mark(point.id);
-        self.scan = Scan::default();
         common.lifecycle.enter_stage(StartStage::Undo);
-        self.read_undo_index(common, cx);
+        if self.scan.begin(common, cx) {
+            self.scan_ended(common, cx);
+        }
     }
 
-    fn read_undo_index(&mut self, common: &mut Common, cx: &mut Cx) {
-        let offset = common.undo.next_offset();
-        if offset + INDEX_BYTES as u64 > common.config.history_bytes {
-            return self.scan_ended(common, cx);
+    pub fn undo_read(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), CannotStart> {
+        if self.scan.read_done(common, cx, result)? {
+            self.scan_ended(common, cx);
         }
-        read_meta(&mut common.slots, cx, Store::Undo(common.config.id), offset, INDEX_BYTES as u32);
-    }
-
-    fn undo_batch_checked(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((block, index)) = self.scan.batch.take() else { return };
-        if self.scan.torn {
-            cx.marks.hit(Mark::UndoTornTail);
-            return self.scan_ended(common, cx);
-        }
-        if index.ordinal > common.sb.rollback_point.batches {
-            self.scan.drawn_bytes += u64::from(index.bytes);
-        }
-        common.undo.found(&block, &index);
-        self.read_undo_index(common, cx);
+        Ok(())
     }
 
     fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
-        let drawn_bytes = self.scan.drawn_bytes;
-        let point = common.sb.rollback_point;
-        let (whole, at) = (common.undo.durable_batches(), common.undo.next_offset());
-        if whole < point.batches {
-            let what = format!(
-                "the undo store is damaged at byte {at}: {whole} of {} batches of {} are whole",
-                point.batches,
-                name(point.id)
-            );
+        let damage = self.scan.damage(common);
+        if let Some(what) = &damage {
             cx.event(common.id(), Event::Note(what.clone()));
             self.empty_undo(common);
-            self.undo_damaged = Some(what);
-        } else {
-            // What came after that record drew on it.
-            common.undo.reserve(point.reserved_bytes.saturating_sub(drawn_bytes));
         }
-        if !common.sb.rolling_back {
-            if self.undo_damaged.is_none() {
-                return self.begin_replay(common, cx);
-            }
-            // From here on it is overwritten unsaved.
-            common.sb.point_damaged();
-            return common.save(cx, Some(AfterSuper::PointDamaged));
+        if common.sb.rolling_back {
+            let rollback = self.rollback.insert(Rollback::of_start(common, cx));
+            let given_up = match damage {
+                Some(what) => rollback.give_up(common, cx, what),
+                None => rollback.write_back(common, cx),
+            };
+            return self.goes_back(common, given_up);
         }
-        cx.marks.hit(Mark::RollbackResumed);
-        self.enter_rollback(common, Then::Start, Rollback { stage: Stage::Recording, mid_start: false });
-        match self.undo_damaged.take() {
-            Some(what) => self.give_rollback_up(common, cx, what),
-            None => self.write_back(common, cx),
+        if damage.is_none() {
+            return self.begin_replay(common, cx);
         }
+        // From here on it is overwritten unsaved.
+        self.undo_damaged = damage;
+        common.sb.point_damaged();
+        common.save(cx, Some(AfterSuper::PointDamaged));
     }
 
     /// It is on record that the point is no image, whatever a later start reads.
@@ -613,6 +570,21 @@ impl Secondary {
             self.begin_replay(common, cx);
         }
     }
+}
+
+/// An operator gives the rollback point up by its name.
+pub(crate) fn command_drop_point(common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
+    let point = common.sb.rollback_point;
+    if common.role() != Role::Secondary || point.id == 0 {
+        return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+    }
+    let name = name(point.id);
+    if wanted != name {
+        return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+    }
+    let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+    common.sb.drop_rollback_point(Some((id, text)));
+    common.save(cx, None);
 }
 
 /// The volumes have the sizes that the sync needs.

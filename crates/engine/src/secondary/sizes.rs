@@ -1,25 +1,32 @@
 //! A secondary takes over its primary's sizes.
 
+use alloc::vec::Vec;
+
 use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::secondary::Secondary;
 
-impl Secondary {
+/// What the primary of the last sync said of its volumes.
+#[derive(Debug, Default)]
+pub(crate) struct PrimarySizes {
+    bytes: Vec<u64>,
+}
+
+impl PrimarySizes {
     /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
-    pub fn begin_sizes(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn sync_begins(&mut self, common: &mut Common, cx: &mut Cx) {
         if let Some(hello) = common.greeting.hello().filter(|hello| hello.identity.role == Role::Primary) {
-            self.primary_bytes.clone_from(&hello.volume_bytes);
+            self.bytes.clone_from(&hello.volume_bytes);
         }
-        self.follow_sizes(common, cx, common.sb.rollback_point.id == 0);
+        self.follow(common, cx, common.sb.rollback_point.id == 0);
     }
 
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
     /// had too.
-    pub fn follow_sizes(&mut self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
+    pub fn follow(&self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
         let before = common.volumes.sizes();
-        for (volume, told) in common.volumes.iter_mut().zip(&self.primary_bytes) {
+        for (volume, told) in common.volumes.iter_mut().zip(&self.bytes) {
             let size = if is_whole { *told } else { volume.size_bytes().max(*told) };
             if size != volume.size_bytes() {
                 volume.resize(size);
@@ -36,7 +43,7 @@ impl Secondary {
 
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
     pub fn shrinks_when_whole(&self, common: &Common) -> bool {
-        let told = self.primary_bytes.iter();
+        let told = self.bytes.iter();
         common.volumes.iter().zip(told).any(|(volume, told)| volume.size_bytes() > *told)
     }
 }

@@ -3,6 +3,7 @@
 use crate::common::Common;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
+use crate::shared::lifecycle::Phase;
 use crate::state::{Pause, State};
 use crate::status::{PeerStatus, RollbackPointStatus, TellingStatus};
 use crate::time::{Mono, Wall};
@@ -13,7 +14,7 @@ impl Secondary {
         if self.restore_waits_for_space(common) {
             return Some((Pause::PeerFull, NO_SPACE));
         }
-        self.paused.map(|pause| (pause, pause.words()))
+        self.replica.paused().map(|pause| (pause, pause.words()))
     }
 
     /// A secondary shows the state its primary told, unless it knows better.
@@ -22,6 +23,14 @@ impl Secondary {
             (State::Failed(_), _) => common.state(),
             (_, Some((pause, _))) => State::Paused(pause),
             _ => told.unwrap_or(common.state()),
+        }
+    }
+
+    /// A change of role waits for space that may never come.
+    pub fn waits_for_space(&self, common: &Common) -> bool {
+        match common.lifecycle.phase() {
+            Phase::Promoting(_) => self.replica.paused().is_some(),
+            _ => self.restore_waits_for_space(common),
         }
     }
 
@@ -43,12 +52,12 @@ impl Secondary {
         // In the middle of a sync it can present what a promotion would give, and no more.
         let (place, wall) = match common.sb.identity.inconsistent {
             true => self.promotable(common).map(|(place, wall)| (place.seq, wall)).unzip(),
-            false => (Some(self.progress.recovered()), Some(self.progress.applied_wall())),
+            false => (Some(self.replica.progress().recovered()), Some(self.replica.progress().applied_wall())),
         };
         let known = wall.filter(|wall| *wall != Wall(0));
-        let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));
+        let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.told.time_of_copy(seq, wall)));
         let status = PeerStatus { recovery_point, ..status };
-        let Some((tick, since, counts)) = self.told(now) else { return status };
+        let Some((tick, since, counts)) = self.told.newest(now) else { return status };
         let told = Some(TellingStatus { since, lag_bytes: tick.lag_bytes, lag: tick.lag });
         if !counts {
             return PeerStatus { told, ..status };

@@ -4,16 +4,13 @@
 //! How far the copy is behind only the primary knows: it tells that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`TOLD_HOLDS`], and never once the session is over.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::Cx;
-use crate::durability::kept::merged;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Header, Tick, VolumeRange};
+use crate::formats::wire::{FlushPoints, GroupHello, Tick};
 use crate::ids::Seq;
-use crate::limits;
 use crate::limits::TOLD_HOLDS;
 use crate::secondary::Secondary;
 use crate::state::State;
@@ -21,7 +18,7 @@ use crate::time::{Mono, Wall, ahead};
 
 /// The newest word of the primary.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+struct Told {
     tick: Tick,
     at: Mono,
     /// Its stamp of the last write then.
@@ -32,58 +29,63 @@ pub(crate) struct Told {
     in_session: bool,
 }
 
-impl Secondary {
-    /// How far the primary's stamps stand ahead of its clock, as it tells in this session.
-    pub fn primary_clock_ahead(&self) -> Option<Duration> {
-        self.told.filter(|told| told.in_session).and_then(|told| told.ahead())
+impl Told {
+    fn ahead(&self) -> Option<Duration> {
+        ahead(self.stamp, self.tick.clock)
+    }
+}
+
+/// What the primary told, as far as it did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PrimaryTold {
+    newest: Option<Told>,
+}
+
+impl PrimaryTold {
+    /// `in_step`: the primary's last number, if all of them are applied here.
+    pub fn hear(&mut self, common: &mut Common, cx: &mut Cx, tick: Tick, stamp: Wall, in_step: Option<Seq>) {
+        let told = Told { tick, at: cx.now.mono, stamp, in_step, in_session: true };
+        self.newest = Some(told);
+        common.say_of_clock(cx, told.ahead(), stamp, "the primary");
     }
 
-    // ---- the secondary's half --------------------------------------------------------------------------------------
-
-    pub fn hear_primary(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, tick: Tick) {
-        let follows =
-            header.incarnation == self.progress.incarnation() && self.streaming && self.progress.cut().is_none();
-        let applied = header.seq == self.progress.applied() && self.progress.is_in_step();
-        let in_step = Some(header.seq).filter(|_| follows && applied);
-        let told = Told { tick, at: cx.now.mono, stamp: header.wall, in_step, in_session: true };
-        self.told = Some(told);
-        common.say_of_clock(cx, told.ahead(), told.stamp, "the primary");
-        // A group that failed may not know what its superblock should say.
-        let may_record = self.may_count && !common.has_failed();
-        if may_record && common.sb.primary_mode != Some(tick.mode) {
-            // What a promotion has to know, however this node comes to it.
-            common.sb.primary_serves_in(tick.mode);
-            common.save(cx, None);
+    /// The peer says who it is.
+    pub fn take_peer_hello(&mut self, common: &mut Common, hello: GroupHello) {
+        if hello.identity.role != Role::Primary {
+            self.is_past();
         }
+        common.greeting.take_up(hello);
     }
 
     /// The session is over, or its other end is no primary: what it told is of the past.
-    pub fn told_is_past(&mut self) {
-        if let Some(told) = &mut self.told {
+    pub fn is_past(&mut self) {
+        if let Some(told) = &mut self.newest {
             told.in_session = false;
         }
     }
 
     /// What a former primary told does not count.
-    pub fn forget_told(&mut self) {
-        self.told = None;
+    pub fn forget(&mut self) {
+        self.newest = None;
     }
 
-    pub fn take_peer_hello(&mut self, common: &mut Common, hello: GroupHello) {
-        if hello.identity.role != Role::Primary {
-            self.told_is_past();
-        }
-        common.greeting.take_up(hello);
+    fn in_session(&self) -> Option<&Told> {
+        self.newest.as_ref().filter(|told| told.in_session)
+    }
+
+    /// How far the primary's stamps stand ahead of its clock, as it tells in this session.
+    pub fn clock_ahead(&self) -> Option<Duration> {
+        self.in_session().and_then(Told::ahead)
     }
 
     /// The state that the primary told in this session.
-    pub fn told_state(&self) -> Option<State> {
-        self.told.filter(|told| told.in_session).map(|told| told.tick.state)
+    pub fn state(&self) -> Option<State> {
+        self.in_session().map(|told| told.tick.state)
     }
 
     /// What the primary told, and how long ago; whether that still counts.
-    pub fn told(&self, now: Mono) -> Option<(Tick, Duration, bool)> {
-        self.told.map(|told| {
+    pub fn newest(&self, now: Mono) -> Option<(Tick, Duration, bool)> {
+        self.newest.map(|told| {
             let since = now.since(told.at);
             (told.tick, since, told.in_session && since < TOLD_HOLDS)
         })
@@ -92,16 +94,10 @@ impl Secondary {
     /// The time of the copy, by the primary's clock: where stamps stand still since that was set back, and the copy was in step, it is
     /// the clock as it was told.
     pub fn time_of_copy(&self, seq: Seq, stamp: Wall) -> Wall {
-        match self.told {
+        match self.newest {
             Some(told) if told.in_step == Some(seq) && told.ahead().is_some() => told.tick.clock,
             _ => stamp,
         }
-    }
-}
-
-impl Told {
-    pub fn ahead(&self) -> Option<Duration> {
-        ahead(self.stamp, self.tick.clock)
     }
 }
 
@@ -112,40 +108,17 @@ impl Secondary {
         self.answer_tail(common, cx);
     }
 
-    /// A primary asks for content. `None`: not of a range that it may ask for.
-    pub fn pull_is_asked(&self, common: &mut Common, cx: &mut Cx, header: &Header) -> Option<()> {
-        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
-        if !common.volumes.has_sectors(&range) || range.length > limits::PART_BYTES_MAX {
-            return None;
-        }
-        if common.role() == Role::Secondary && !common.answers.range_asked(header.seq, range) {
-            common.protocol_error(cx, "a question for more ranges at once than may be asked for");
-        }
-        Some(())
-    }
-
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
     pub fn answer_tail(&mut self, common: &mut Common, cx: &mut Cx) {
         if self.tail_asked.is_none() || common.role() != Role::Secondary {
             return;
         }
-        self.give_up_unlanded(common, cx);
-        if !self.replica_at_rest(common, cx) {
+        self.replica.give_up_unlanded(common, cx);
+        if !self.replica.replica_at_rest(common, cx) {
             return;
         }
         let Some((points, question)) = self.tail_asked.take() else { return };
-        let same_run = points.incarnation == self.position().incarnation;
-        let mut ranges = if same_run { merged(self.kept.beyond(&points).collect()) } else { Vec::new() };
-        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
-        let given_up = common.sb.given_up;
-        // Of what was given up whole nobody knows which run it was of.
-        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
-        // A journal that was read back may hold more than an answer does.
-        let too_many = ranges.len() > limits::KEPT_MAX;
-        if too_many {
-            ranges.clear();
-        }
-        let unknown = given_up || too_many;
+        let (ranges, unknown) = self.replica.lost_beyond(common.sb.given_up, &points);
         common.answers.tail(question, ranges, unknown);
     }
 }

@@ -1,31 +1,15 @@
 //! What is about to be overwritten goes into the undo store before: reads and batches of a secondary on their way there.
 
-use core::ops::Range;
-
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::durability::saving::Batched;
 use crate::formats::identity::Role;
-use crate::ids::VolumeId;
-use crate::secondary::Secondary;
+use crate::secondary::replica::OrderedReplica;
 use crate::shared::slots::Ticket;
 use crate::state::{Broken, Pause};
 use crate::{IoDone, IoError, limits};
 
-impl Secondary {
-    /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
-    pub fn save_range(
-        &mut self,
-        common: &Common,
-        volume: VolumeId,
-        range: Range<u64>,
-        unit: u64,
-        reserved: bool,
-    ) -> Ticket {
-        let size_bytes = common.volumes[usize::from(volume.0)].size_bytes();
-        self.saver.save(&common.undo, volume, size_bytes, range, unit, reserved)
-    }
-
+impl OrderedReplica {
     pub fn save_read_done(
         &mut self,
         common: &mut Common,
@@ -43,22 +27,28 @@ impl Secondary {
         Ok(())
     }
 
+    /// True: tickets may have become good.
     pub fn save_batch_done(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
         last_piece: Ticket,
         result: Result<(), IoError>,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         match self.saver.batch_done(&mut common.undo, last_piece, result)? {
             Batched::Nobodys => {}
             Batched::Full => self.history_full(common, cx),
             Batched::More => {
                 self.pump_saves(common, cx);
-                self.saved_more(common, cx);
+                let goes_on = common.role() == Role::Secondary;
+                if goes_on {
+                    common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+                    self.apply(common, cx);
+                }
+                return Ok(goes_on);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Starts reads and batches; called whenever something was asked for or came back.
@@ -69,32 +59,11 @@ impl Secondary {
         }
     }
 
-    /// Tickets may have become good.
-    fn saved_more(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() == Role::Secondary {
-            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-            self.apply(common, cx);
-            self.replay_goes_on(common, cx);
-        }
-    }
-
     /// The store is full, or its file system is.
     fn history_full(&mut self, common: &mut Common, cx: &mut Cx) {
         if common.role() == Role::Secondary {
             self.pause_apply(common, cx, Pause::HistoryFull);
         }
         common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
-    }
-
-    /// What could not be read is read again.
-    pub fn retry_reads(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.saver.retry_reads();
-        self.pump_saves(common, cx);
-    }
-
-    /// There may be room by now.
-    pub fn retry_saves(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.saver.write_placed(&mut common.slots, cx);
-        self.pump_saves(common, cx);
     }
 }

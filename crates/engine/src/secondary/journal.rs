@@ -1,0 +1,173 @@
+//! A secondary's journal: where batches stand in it, and what of it is kept for a primary that may lose its own.
+
+use alloc::vec::Vec;
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::durability::kept::{KeptWrites, merged};
+use crate::formats::journal::{LiveBatch, Ring};
+use crate::formats::superblock::JournalHead;
+use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
+use crate::ids::*;
+use crate::limits;
+use crate::planted::{Fault, planted};
+use crate::secondary::way::Record;
+use crate::shared::marks::Mark;
+
+/// What a secondary has made durable and still needs.
+#[derive(Debug)]
+pub(crate) struct ReplicaJournal {
+    ring: Ring,
+    kept: KeptWrites,
+    /// No record up to here comes back from the journal at a start.
+    noted: Seq,
+}
+
+impl ReplicaJournal {
+    pub fn new(bytes: u64, head: JournalHead) -> ReplicaJournal {
+        ReplicaJournal { ring: Ring::new(bytes, head), kept: KeptWrites::default(), noted: Seq::NONE }
+    }
+
+    /// Behind all that it holds.
+    pub fn end(&self) -> JournalHead {
+        self.ring.head_after(Seq(u64::MAX))
+    }
+
+    /// Another stream begins: its primary has flushed what it sent before.
+    pub fn begin_stream(&mut self, begin: &SyncBegin) {
+        self.forget_batches();
+        self.noted = begin.from.seq;
+        self.kept = if begin.cut > 0 { KeptWrites::of_cut() } else { KeptWrites::of_stream(begin.from.seq) };
+    }
+
+    // ---- batches -----------------------------------------------------------------------------------------------------
+
+    /// The most that a batch should take up.
+    pub fn batch_bytes_max(&self) -> u64 {
+        limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4)
+    }
+
+    /// A place for a batch of so many records: its offset and ordinal; `None`: there is none before something was trimmed.
+    pub fn place(&mut self, cx: &mut Cx, count: usize, bytes: u64, last: Seq) -> Option<(u64, u64)> {
+        let tail_before = self.end().offset;
+        let remembers = self.kept.len() + count <= limits::KEPT_MAX;
+        let place = remembers.then(|| self.ring.place(bytes, last)).flatten();
+        cx.marks.hit(match place {
+            None => Mark::JournalFullWaited,
+            Some((offset, _)) if offset < tail_before => Mark::JournalWrapped,
+            Some(_) => return place,
+        });
+        place
+    }
+
+    /// These are durable: their ranges are kept for a primary that loses its power.
+    pub fn remember(&mut self, records: &[Record]) {
+        for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
+            let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
+            self.kept.landed(record.seq, range);
+        }
+    }
+
+    /// Where replay may begin once all that is written up to here is flushed. The index of what the primary has not flushed stays (P1).
+    pub fn head_behind(&self, written: Seq) -> JournalHead {
+        let done = written.min(self.kept.floor());
+        self.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done })
+    }
+
+    /// It is on record that replay begins there.
+    pub fn trim(&mut self, head: JournalHead) {
+        self.noted = self.ring.trim(head).unwrap_or(self.noted);
+    }
+
+    /// All that it holds is given up: its space is free.
+    pub fn forget_batches(&mut self) {
+        _ = self.ring.trim(self.end());
+    }
+
+    /// A start has read back the batches `live`, the first of them at `head`; the next one comes at `next`. Where replay begins.
+    pub fn read_back(&mut self, bytes: u64, head: JournalHead, next: JournalHead, live: Vec<LiveBatch>) -> JournalHead {
+        self.ring = Ring::with(bytes, next, live);
+        if !self.kept.is_empty() {
+            return head;
+        }
+        _ = self.ring.trim(next);
+        next
+    }
+
+    // ---- what is kept ------------------------------------------------------------------------------------------------
+
+    /// A start has read back all that it holds, up to here.
+    pub fn keep_from_start(&mut self, common: &mut Common, last: Seq, is_damaged: bool) {
+        self.kept.read_back(last, common.sb.given_up);
+        if planted(Fault::KeptLostAtStart) {
+            _ = self.kept.give_up(last);
+        }
+        self.noted = self.kept.floor();
+        self.gives_nothing_it_does_not_hold(common, last, is_damaged);
+    }
+
+    /// The primary reports that it flushed its own writes up to here.
+    pub fn flushed_by_primary(&mut self, through: Seq) {
+        self.kept.flushed_by_primary(through);
+    }
+
+    pub fn primary_flushed(&self) -> Seq {
+        self.kept.primary_flushed()
+    }
+
+    /// Nothing that landed, up to `durable`, is kept for the primary any more, though it may have lost it: that goes on record with the
+    /// next update, which is also the first to use the journal's space.
+    pub fn give_up_kept(&mut self, common: &mut Common, durable: Seq, given_up: Seq) {
+        if self.kept.give_up(durable) && !planted(Fault::GivenUpForgotten) {
+            common.sb.give_up(given_up);
+        }
+    }
+
+    /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
+    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
+    fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, durable: Seq, is_damaged: bool) {
+        if is_damaged {
+            _ = self.kept.give_up(durable);
+            common.sb.give_up(Seq(u64::MAX));
+        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(common, durable, durable);
+        }
+    }
+
+    /// What a primary with these flush points may have lost, and whether that is not known.
+    pub fn lost_beyond(&self, given_up: Seq, points: &FlushPoints, same_run: bool) -> (Vec<VolumeRange>, bool) {
+        let mut ranges = if same_run { merged(self.kept.beyond(points).collect()) } else { Vec::new() };
+        let recorded = points.volumes.iter().min().copied().unwrap_or_default();
+        // Of what was given up whole nobody knows which run it was of.
+        let given_up = given_up == Seq(u64::MAX) || same_run && given_up > recorded.max(self.kept.primary_flushed());
+        // A journal that was read back may hold more than an answer does.
+        let too_many = ranges.len() > limits::KEPT_MAX;
+        if too_many {
+            ranges.clear();
+        }
+        (ranges, given_up || too_many)
+    }
+
+    /// The oldest write that is kept for a primary that may lose it.
+    pub fn oldest_kept(&self) -> Option<Seq> {
+        self.kept.oldest()
+    }
+
+    /// Half of what it can keep for a primary that has not flushed is in use.
+    pub fn wants_flush(&self) -> bool {
+        self.ring.is_half_full() || self.kept.len() >= limits::KEPT_MAX / 2
+    }
+
+    /// Batches are applied and flushed on both sides, and still take up space.
+    pub fn can_trim(&self, applied: Seq) -> bool {
+        self.ring.has_before(applied.min(self.kept.floor()))
+    }
+
+    pub fn noted(&self) -> Seq {
+        self.noted
+    }
+
+    pub fn check_invariants(&self, durable: Seq) {
+        self.kept.check_invariants(durable, self.noted);
+    }
+}

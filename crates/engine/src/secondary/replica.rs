@@ -1,0 +1,352 @@
+//! The copy in the write order: receive in order, land in the journal, apply behind in order, flush, record, confirm.
+//!
+//! ```text
+//! receive -> landing -> batch (journal, durable) -> to_apply -> volumes -> flush -> superblock -> applied, trim
+//!   received                durable                                                            applied
+//! ```
+//! Nothing reaches a volume before it is durable in the journal: so a crash at any point leaves volumes + journal =
+//! a prefix of the write order (P2), once replayed.
+
+mod apply;
+mod flush;
+mod land;
+mod saving;
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::common::Common;
+use crate::context::Cx;
+use crate::durability::saving::Saver;
+use crate::formats::superblock::JournalHead;
+use crate::formats::wire::{Ack, FlushPoints, Header, SyncBegin, VolumeRange};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::secondary::journal::ReplicaJournal;
+use crate::secondary::progress::Progress;
+use crate::secondary::replay::ReplayEnd;
+use crate::secondary::replica::flush::FlushCycle;
+use crate::secondary::rollback::reserve_for_sync;
+use crate::secondary::sizes::PrimarySizes;
+use crate::secondary::way::{Record, Way};
+use crate::secondary::window::Window;
+use crate::shared::marks::Mark;
+use crate::shared::memory::reserve;
+use crate::state::{Pause, State};
+use crate::time::Wall;
+use crate::{Event, GroupConfig};
+
+/// What a secondary received, and how far that has come.
+#[derive(Debug)]
+pub(crate) struct OrderedReplica {
+    progress: Progress,
+    way: Way,
+    saver: Saver,
+    journal: ReplicaJournal,
+    sizes: PrimarySizes,
+    cycle: FlushCycle,
+    paused: Option<Pause>,
+    /// It is tried whether there is space again; until something gets on, the pause goes on being told.
+    retrying: bool,
+    ack_due: bool,
+    /// A primary sends on this session.
+    streaming: bool,
+}
+
+impl OrderedReplica {
+    pub fn new(config: &GroupConfig) -> OrderedReplica {
+        OrderedReplica {
+            progress: Progress::default(),
+            way: Way::new(Window::new(config.window_bytes, reserve(config.window_bytes))),
+            saver: Saver::new(config),
+            journal: ReplicaJournal::new(config.journal_bytes, JournalHead::default()),
+            sizes: PrimarySizes::default(),
+            cycle: FlushCycle::default(),
+            paused: None,
+            retrying: false,
+            ack_due: false,
+            streaming: false,
+        }
+    }
+
+    /// A former secondary's journal goes on where it was, should this node become secondary again.
+    pub fn after_promotion(self, config: &GroupConfig) -> OrderedReplica {
+        OrderedReplica {
+            journal: ReplicaJournal::new(config.journal_bytes, self.journal.end()),
+            // Completions may still come of what was on its way.
+            saver: self.saver,
+            ..OrderedReplica::new(config)
+        }
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// What the primary may send, and what is held of that.
+    pub fn window(&self) -> &Window {
+        &self.way.window
+    }
+
+    pub fn is_flushing(&self) -> bool {
+        self.cycle.is_under_way()
+    }
+
+    pub fn paused(&self) -> Option<Pause> {
+        self.paused
+    }
+
+    /// A primary sends on this session.
+    pub fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
+    /// Everything up to `position` is applied and recorded.
+    pub fn stand_at(&mut self, position: Position, wall: Wall) {
+        self.progress.stand_at(position, wall);
+    }
+
+    pub fn check_invariants(&self) {
+        self.journal.check_invariants(self.progress.durable());
+    }
+
+    // ---- a session, a stream -----------------------------------------------------------------------------------------
+
+    pub fn new_session(&mut self) {
+        self.way.window.restart();
+        self.streaming = false;
+    }
+
+    pub fn lost_session(&mut self) {
+        self.new_session();
+        self.ack_due = false;
+    }
+
+    /// Another stream begins only when its primary has flushed what it sent before.
+    pub fn end_stream(&mut self) {
+        self.streaming = false;
+        self.journal.flushed_by_primary(self.progress.received());
+        self.ack_due = true;
+    }
+
+    /// What came before the stream is applied and recorded; the caller saves.
+    pub fn begin_stream(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+        self.sizes.sync_begins(common, cx);
+        reserve_for_sync(&mut common.undo, &common.volumes, begin);
+        common.sb.sync_begins(begin, self.journal.end());
+        self.stand_at(begin.from, self.progress.applied_wall());
+        self.journal.begin_stream(begin);
+        if begin.cut > 0 {
+            self.progress.expect_cut(begin);
+        }
+    }
+
+    /// The superblock names the stream: its records may come.
+    pub fn await_stream(&mut self) {
+        (self.streaming, self.ack_due) = (true, true);
+        // The window is counted per stream, from its first frame on both ends.
+        self.way.window.restart();
+    }
+
+    /// After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
+    pub fn go_on_streaming(&mut self) {
+        self.ack_due |= !core::mem::replace(&mut self.streaming, true);
+    }
+
+    /// The primary's clock tells that it has numbered nothing that is not applied here. The session may outlive the run whose stream
+    /// this was: numbers of another one say nothing of what is here.
+    pub fn has_all(&self, tick: &Header) -> bool {
+        let in_order =
+            self.streaming && self.progress.cut().is_none() && tick.incarnation == self.progress.incarnation();
+        in_order && tick.seq == self.progress.applied() && self.progress.is_in_step()
+    }
+
+    /// The primary tells how far it has flushed, what it knows of grants, and its time.
+    pub fn take_tick(&mut self, cx: &mut Cx, tick: &Header, state: State) {
+        let has_all = self.has_all(tick);
+        if tick.incarnation == self.progress.incarnation() {
+            self.journal.flushed_by_primary(tick.flushed.min(self.progress.durable()));
+        }
+        match state {
+            // Nothing comes before a new stream begins.
+            State::Logging | State::Failed(_) => self.way.window.restart(),
+            _ => self.way.window.seen(tick.offset),
+        }
+        if has_all {
+            let recalls = self.way.window.recalls();
+            self.way.window.recall();
+            if self.way.window.recalls() > recalls {
+                cx.marks.hit(Mark::WindowTakenBack);
+            }
+            self.progress.stands_still_until(tick.wall);
+            self.ack_due = true;
+        }
+    }
+
+    /// What is to be confirmed, if anything is, and how often the window was taken back. `begins`: a stream waits to begin.
+    pub fn due_ack(&mut self, common: &mut Common, cx: &mut Cx, begins: bool) -> Option<(Ack, u64)> {
+        let says = self.streaming || begins && self.paused.is_some();
+        if !core::mem::take(&mut self.ack_due) || !says || cx.peer.link.is_none() {
+            return None;
+        }
+        let window = &mut self.way.window;
+        let window_bytes = window.size_bytes();
+        let granted_bytes = window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
+        if window.size_bytes() > window_bytes {
+            cx.marks.hit(Mark::WindowGrew);
+        }
+        common.memory.note(window.is_short(cx.allowance));
+        let ack = Ack {
+            received: self.progress.received(),
+            durable: self.progress.durable(),
+            applied: self.progress.applied(),
+            granted_bytes,
+            applied_wall: self.progress.applied_wall(),
+            paused: self.paused,
+            noted: self.journal.noted(),
+            wants_flush: self.journal.wants_flush() && self.journal.primary_flushed() < self.progress.written(),
+        };
+        Some((ack, window.recalls()))
+    }
+
+    /// Memory of this node came free: the window may grow.
+    pub fn memory_freed(&mut self, cx: &Cx) {
+        self.ack_due |= self.streaming && self.way.window.could_grow(cx.allowance);
+    }
+
+    // ---- at rest -----------------------------------------------------------------------------------------------------
+
+    /// Everything received is applied, flushed and recorded.
+    pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.land(common, cx);
+        if self.progress.is_unflushed() {
+            self.flush_replica(common, cx);
+        }
+        let is_idle = !self.way.has_unlanded() && self.has_landed();
+        is_idle && self.saver.is_idle() && self.progress.is_in_step() && !common.slots.saves()
+    }
+
+    /// What has landed is applied, flushed and recorded.
+    fn has_landed(&self) -> bool {
+        self.way.is_through() && !self.cycle.is_under_way() && self.progress.is_flushed()
+    }
+
+    /// The journal is full of what the primary may not have flushed: what was received lands when the primary says that it
+    /// has, and not before.
+    fn waits_for_primary(&self) -> bool {
+        self.way.has_unlanded() && self.has_landed() && !self.can_trim()
+    }
+
+    /// Batches are applied and flushed on both sides, and still take up the journal.
+    fn can_trim(&self) -> bool {
+        self.journal.can_trim(self.progress.applied())
+    }
+
+    /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
+    /// never confirmed as durable, and a primary that is still there sends it again.
+    pub fn give_up_unlanded(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.land(common, cx);
+        if !self.waits_for_primary() {
+            return;
+        }
+        let dropped = self.way.drop_unlanded();
+        self.progress.forget_unlanded();
+        // What was confirmed as received is not taken back: until the next stream nothing is.
+        self.streaming = false;
+        let note = format!(
+            "{dropped} writes that were received and not yet durable are dropped: the journal is full of what the primary \
+             may not have flushed ('journal' makes it larger)"
+        );
+        cx.event(common.id(), Event::Note(note));
+    }
+
+    /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
+    pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
+        if self.waits_for_primary() {
+            let durable = self.progress.durable();
+            self.journal.give_up_kept(common, durable, durable);
+        }
+    }
+
+    /// What a primary with these flush points may have lost, and whether that is not known.
+    pub fn lost_beyond(&self, given_up: Seq, points: &FlushPoints) -> (Vec<VolumeRange>, bool) {
+        self.journal.lost_beyond(given_up, points, points.incarnation == self.progress.position().incarnation)
+    }
+
+    /// The oldest write that is kept for a primary that may lose it.
+    pub fn oldest_kept(&self) -> Option<Seq> {
+        self.journal.oldest_kept()
+    }
+
+    // ---- given up ----------------------------------------------------------------------------------------------------
+
+    /// Forgets what was received and not applied; the ranges it was for.
+    pub fn drop_unapplied(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        (self.paused, self.retrying, self.cycle) = (None, false, FlushCycle::default());
+        self.saver.forget();
+        self.way.drop_all()
+    }
+
+    /// Nothing is on its way into the undo store.
+    pub fn saves_nothing(&self) -> bool {
+        self.saver.is_idle()
+    }
+
+    /// What is on its way there is not needed any more.
+    pub fn forget_saves(&mut self) {
+        self.saver.forget();
+    }
+
+    /// The way back is about to be recorded. The copy stands nowhere any more: what a primary lost cannot be had from here, also if the
+    /// image cannot be had back, or nothing comes of the promotion.
+    pub fn drop_journal(&mut self, common: &mut Common) {
+        self.empty_journal(common);
+        self.journal.forget_batches();
+        let durable = self.progress.durable();
+        let given_up = if planted(Fault::WayBackForgotten) { Seq::NONE } else { Seq(u64::MAX) };
+        self.journal.give_up_kept(common, durable, given_up);
+    }
+
+    /// Nothing in the journal is needed any more: what follows begins behind it.
+    pub fn empty_journal(&self, common: &mut Common) {
+        common.sb.journal_emptied(self.journal.end());
+    }
+
+    /// The group has failed and applies nothing more: others of this node want the memory. What is under way goes when it
+    /// completes; what is durable stands in the journal for the next start.
+    pub fn let_go(&mut self, is_under_way: impl Fn(Seq) -> bool) {
+        self.way.let_go(is_under_way);
+    }
+
+    // ---- at a start --------------------------------------------------------------------------------------------------
+
+    /// The superblock is read: the journal goes on where it says.
+    pub fn take_up_journal(&mut self, common: &Common) {
+        self.journal = ReplicaJournal::new(common.config.journal_bytes, common.sb.journal);
+    }
+
+    /// Records read back from the journal. What was on the volumes before is only remembered, for a primary that may have lost it; the
+    /// rest is applied as it was going to be.
+    pub fn replay(&mut self, common: &mut Common, cx: &mut Cx, records: Vec<Record>, applied: Seq) {
+        self.journal.remember(&records);
+        let records: Vec<Record> = records.into_iter().filter(|record| record.seq > applied).collect();
+        self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
+        self.way.landed(records);
+        self.apply(common, cx);
+    }
+
+    /// Replay has put everything on the volumes.
+    pub fn has_applied(&self) -> bool {
+        self.way.has_applied()
+    }
+
+    /// The journal is read back to its end.
+    pub fn replayed(&mut self, common: &mut Common, end: ReplayEnd, is_damaged: bool) {
+        let ReplayEnd { position, head, next, live, .. } = end;
+        let wall = self.progress.written_wall();
+        self.stand_at(position, wall);
+        self.journal.keep_from_start(common, position.seq, is_damaged);
+        let head = self.journal.read_back(common.config.journal_bytes, head, next, live);
+        common.sb.replayed(position, wall, head, next);
+    }
+}

@@ -1,0 +1,177 @@
+//! From the journal to the volumes: durable records are written, in order where they overlap.
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::undo::BLOCK_BYTES;
+use crate::formats::wire::{Header, Kind, flags};
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::secondary::replica::OrderedReplica;
+use crate::secondary::way::Content;
+use crate::shared::marks::Mark;
+use crate::state::{Broken, Pause};
+use crate::{Event, IoDone, IoError, SendPayload, limits};
+
+impl OrderedReplica {
+    pub fn apply_done(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        seq: Seq,
+        result: Result<IoDone, IoError>,
+    ) -> Result<(), Broken> {
+        if common.has_failed() {
+            self.way.let_go_of(seq);
+            return Ok(());
+        }
+        let record = self.way.applies(seq).clone();
+        match (result, &record.content) {
+            (Err(IoError::NoSpace), _) => {
+                self.pause_apply(common, cx, Pause::PeerFull);
+                return Ok(());
+            }
+            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
+            // What cannot be read here is not known to be equal: it is sent, and written over.
+            (Err(_), Content::Probe(_)) => self.answer_probe(common, cx, seq, false),
+            (Err(_), _) => return Err(Broken::VolumeApply),
+            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(common, cx, seq, ours == *theirs),
+            (Ok(_), _) => self.cycle.wrote(record.volume, record.length),
+        }
+        self.way.done(seq);
+        self.collect_applied(common, cx);
+        self.apply(common, cx);
+        Ok(())
+    }
+}
+
+impl OrderedReplica {
+    /// Writes durable records to the volumes, in order where they overlap.
+    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.lifecycle.is_rolling_back() {
+            // Nothing new begins.
+            return self.collect_applied(common, cx);
+        }
+        while self.apply_some(common, cx) {}
+    }
+
+    /// Nothing is applied before the next try.
+    fn stands_still(&self) -> bool {
+        self.paused.is_some() && !self.retrying
+    }
+
+    /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
+    fn apply_some(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+        self.save_ahead(common, cx);
+        while !self.stands_still() {
+            let Some((record, ticket)) = self.way.next_to_apply() else { break };
+            if !self.saver.is_good(*ticket) {
+                break;
+            }
+            let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
+            let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
+            if self.way.clashes(record, block) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
+                cx.marks.hit(Mark::ApplyOverlapWaited);
+                break;
+            }
+            if let Some(record) = self.way.begin_apply() {
+                record.carry_out(&mut common.slots, cx);
+            }
+        }
+        let under_way = self.way.applying();
+        self.collect_applied(common, cx);
+        under_way == limits::APPLY_IN_FLIGHT_MAX && self.way.applying() < under_way
+    }
+
+    /// What the next records overwrite goes into the undo store, many records at a time.
+    fn save_ahead(&mut self, common: &mut Common, cx: &mut Cx) {
+        if self.stands_still() || !self.way.has_to_save() {
+            return;
+        }
+        if common.undo.is_short() {
+            return self.pause_apply(common, cx, Pause::HistoryFull);
+        }
+        while self.saver.has_room() {
+            let Some(record) = self.way.next_to_save() else { break };
+            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
+            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let range = record.offset..record.offset + record.length;
+            let ticket = if record.overwrites() {
+                let size_bytes = common.volumes[usize::from(record.volume.0)].size_bytes();
+                self.saver.save(&common.undo, record.volume, size_bytes, range, unit, record.resync)
+            } else {
+                0
+            };
+            self.way.saves(record, ticket);
+        }
+        self.pump_saves(common, cx);
+    }
+
+    fn answer_probe(&self, common: &mut Common, cx: &mut Cx, seq: Seq, equal: bool) {
+        if let Some(link) = cx.peer.link.filter(|_| self.streaming) {
+            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, common.id());
+            header.seq = seq;
+            header.flags = if equal { flags::EQUAL } else { 0 };
+            cx.send(link, header, SendPayload::None);
+        }
+    }
+
+    /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
+    pub fn pause_apply(&mut self, common: &mut Common, cx: &mut Cx, why: Pause) {
+        if self.paused.replace(why) != Some(why) {
+            let (mark, note) = match why {
+                Pause::PeerFull => {
+                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                }
+                Pause::HistoryFull => {
+                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+                }
+            };
+            cx.marks.hit(mark);
+            cx.event(common.id(), Event::Note(note.into()));
+        }
+        self.retrying = false;
+        self.ack_due = true;
+        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+    }
+
+    /// Tries the paused records again; those that succeed meanwhile are merely written twice.
+    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        if !common.has_failed() {
+            self.saver.retry_reads();
+            self.pump_saves(common, cx);
+        }
+        if self.paused.is_none() {
+            return;
+        }
+        self.retrying = true;
+        self.saver.write_placed(&mut common.slots, cx);
+        self.pump_saves(common, cx);
+        let again = self.way.interrupted(|seq| common.slots.applies(seq));
+        again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
+        self.apply(common, cx);
+    }
+
+    fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+        let mut any = false;
+        while let Some(record) = self.way.collect() {
+            self.progress.write(record.seq, record.wall);
+            any = true;
+            self.cycle.collect(&record);
+            if cx.trace && self.progress.cut().is_none() {
+                cx.event(common.id(), Event::AppliedWrite { seq: record.seq });
+            }
+        }
+        if !any {
+            return;
+        }
+        if core::mem::take(&mut self.retrying) {
+            self.paused = None;
+        }
+        self.ack_due = true;
+        if self.cycle.is_urgent() {
+            self.flush_replica(common, cx);
+        } else {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+}

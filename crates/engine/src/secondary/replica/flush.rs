@@ -1,0 +1,178 @@
+//! What is written to the volumes is flushed, recorded, and told as `applied`; only then is its journal space free.
+
+use alloc::vec::Vec;
+
+use crate::common::Common;
+use crate::context::{Cx, GroupTimer};
+use crate::formats::superblock::JournalHead;
+use crate::ids::*;
+use crate::planted::{Fault, planted};
+use crate::records::record::AfterSuper;
+use crate::secondary::replica::OrderedReplica;
+use crate::secondary::way::{Content, Record};
+use crate::shared::lifecycle::Phase;
+use crate::shared::marks::Mark;
+use crate::shared::slots::Op;
+use crate::shared::volume::Volume;
+use crate::state::Broken;
+use crate::time::Wall;
+use crate::{Event, Output, Store, limits};
+
+/// A flush cycle: everything written up to `upto` becomes durable on the volumes.
+#[derive(Clone, Copy, Debug)]
+struct Cycle {
+    upto: Seq,
+    wall: Wall,
+    head: JournalHead,
+    flushes: usize,
+    failed: bool,
+}
+
+/// What is written and not recorded.
+#[derive(Debug, Default)]
+pub(crate) struct FlushCycle {
+    unflushed_bytes: u64,
+    unflushed_volumes: Vec<VolumeId>,
+    under_way: Option<Cycle>,
+    /// The sync's end is written but not recorded.
+    sync_end: Option<Seq>,
+    /// A sync has ended, and bits that it settled still stand on disk.
+    bits_forgotten: bool,
+}
+
+impl FlushCycle {
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// A volume was written to.
+    pub fn wrote(&mut self, volume: VolumeId, length: u64) {
+        self.unflushed_bytes += length;
+        if !self.unflushed_volumes.contains(&volume) {
+            self.unflushed_volumes.push(volume);
+        }
+    }
+
+    /// All before the record is written, and the record is.
+    pub fn collect(&mut self, record: &Record) {
+        if matches!(record.content, Content::SyncEnd) {
+            self.sync_end = Some(record.seq);
+        }
+    }
+
+    /// It is not worth waiting for more.
+    pub fn is_urgent(&self) -> bool {
+        self.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.sync_end.is_some()
+    }
+
+    /// What was written since the last cycle began.
+    fn take_unflushed(&mut self) -> Vec<VolumeId> {
+        let mut volumes = core::mem::take(&mut self.unflushed_volumes);
+        if planted(Fault::TrimBeforeFlush) {
+            volumes.clear();
+        }
+        self.unflushed_bytes = 0;
+        volumes
+    }
+
+    /// A volume's flush has ended; true: all have.
+    fn one_flushed(&mut self, cx: &mut Cx, ok: bool) -> Result<bool, Broken> {
+        let Some(cycle) = self.under_way.as_mut() else { return Ok(false) };
+        cycle.flushes -= 1;
+        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
+        if cycle.failed {
+            cx.marks.hit(Mark::FlushFailedLatched);
+            return Err(Broken::VolumeFlush);
+        }
+        Ok(cycle.flushes == 0)
+    }
+}
+
+impl OrderedReplica {
+    /// Begins a cycle unless one is under way or nothing was written since.
+    pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
+        // A stopped one may have been stopped in the middle of its start.
+        let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
+        let has_work = !self.progress.is_flushed() || self.can_trim();
+        if is_still || self.cycle.is_under_way() || !has_work || common.has_failed() {
+            return;
+        }
+        let volumes = self.cycle.take_unflushed();
+        let (upto, wall) = (self.progress.written(), self.progress.written_wall());
+        let head = self.journal.head_behind(upto);
+        self.cycle.under_way = Some(Cycle { upto, wall, head, flushes: volumes.len(), failed: false });
+        for volume in &volumes {
+            let token = common.slots.start(Op::ReplicaFlush);
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), *volume) });
+        }
+        if volumes.is_empty() {
+            self.cycle_flushed(common, cx);
+        }
+    }
+
+    pub fn replica_flush_done(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+        if self.cycle.one_flushed(cx, ok)? {
+            self.cycle_flushed(common, cx);
+        }
+        Ok(())
+    }
+
+    fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
+        let Some(Cycle { upto, wall, head, .. }) = self.cycle.under_way else { return };
+        if self.progress.cut().is_none() {
+            common.sb.applied_through(upto);
+        }
+        if self.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
+            // One update: the whole sync counts, or nothing of it.
+            common.sb.made_whole(common.volumes.len());
+            common.sb.drop_rollback_point(None);
+            // The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
+            common.volumes.iter_mut().for_each(Volume::is_equal);
+            self.cycle.bits_forgotten = true;
+            self.sizes.follow(common, cx, true);
+        }
+        let wall = common.sb.trimmed(head, wall, self.journal.primary_flushed());
+        common.save(cx, Some(AfterSuper::Applied { upto, wall }));
+    }
+
+    /// The primary's flush point freed journal space that is wanted.
+    pub fn trim_if_pressed(&mut self, common: &mut Common, cx: &mut Cx) {
+        let is_pressed = self.way.has_unlanded() || self.journal.wants_flush();
+        if is_pressed && self.can_trim() {
+            self.flush_replica(common, cx);
+        }
+    }
+
+    /// The superblock that starts replay behind these records is durable: their space is free, the primary may know. False: there was
+    /// no cycle.
+    pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> bool {
+        let Some(cycle) = self.cycle.under_way.take() else { return false };
+        self.journal.trim(cycle.head);
+        self.progress.apply(upto, wall);
+        self.ack_due = true;
+        let tidy = core::mem::take(&mut self.cycle.bits_forgotten);
+        if let Some(cut) = self.progress.cut()
+            && !common.sb.identity.inconsistent
+        {
+            cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+        }
+        if tidy {
+            // Killed before that, this node would hold them against what it goes on with.
+            common.tidy_bits(cx);
+        }
+        true
+    }
+
+    /// What waited for space lands, and the next cycle is looked for.
+    pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.land(common, cx);
+        if self.progress.is_unflushed() || common.sb.counts_too_few(&common.undo) {
+            common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
+        }
+    }
+
+    /// It is whole again by a sync whose end was replayed: true once.
+    pub fn take_sync_end(&mut self) -> bool {
+        self.cycle.sync_end.take().is_some()
+    }
+}
