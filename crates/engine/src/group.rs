@@ -18,7 +18,7 @@ use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
 use crate::state::{Broken, State};
 use crate::time::Now;
-use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
+use crate::{GroupConfig, IoResult, SendPayload, limits};
 
 pub(crate) struct Group {
     /// What both halves use.
@@ -72,7 +72,7 @@ impl Group {
     }
 
     /// A completed operation.
-    pub fn io(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+    pub fn io(&mut self, cx: &mut Cx, slot: u32, result: IoResult) {
         match self.common.slots.get(slot) {
             Some(Op::Write(_)) => return self.primary.write_done(&mut self.common, cx, slot, result.map(|_| ())),
             Some(Op::Resync(_)) => return self.primary.resync_read_done(&mut self.common, cx, slot, result),
@@ -116,7 +116,7 @@ impl Group {
     }
 
     /// Those after which the group itself sees to what broke.
-    fn io_done(&mut self, cx: &mut Cx, op: Op, result: Result<IoDone, IoError>) {
+    fn io_done(&mut self, cx: &mut Cx, op: Op, result: IoResult) {
         match op {
             Op::Superblock => self.super_done(cx, result.is_ok()),
             Op::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
@@ -330,7 +330,7 @@ impl Group {
         let told = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
-        self.secondary.replica.check_invariants();
+        self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable());
     }
 
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.

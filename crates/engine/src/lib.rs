@@ -179,6 +179,9 @@ pub enum IoError {
     Damaged,
 }
 
+/// What an operation of the host came to.
+pub type IoResult = Result<IoDone, IoError>;
+
 /// A successful operation's result.
 #[derive(Clone, Debug)]
 pub enum IoDone {
@@ -249,7 +252,7 @@ pub enum Input {
     },
     Io {
         token: Token,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     },
     /// An authenticated connection to `peer`; it supersedes any older one (rule 18).
     LinkUp {

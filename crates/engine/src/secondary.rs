@@ -31,7 +31,7 @@ use crate::shared::marks::Mark;
 use crate::shared::slots::Ticket;
 use crate::state::{Broken, State};
 use crate::time::Wall;
-use crate::{IoDone, IoError};
+use crate::{IoError, IoResult};
 
 /// A cut being received, or the last one.
 #[derive(Clone, Copy, Debug)]
@@ -110,13 +110,7 @@ impl Secondary {
 
     // ---- operations that are done ------------------------------------------------------------------------------------
 
-    pub fn apply_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        seq: Seq,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), Broken> {
+    pub fn apply_done(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, result: IoResult) -> Result<(), Broken> {
         self.replica.apply_done(common, cx, seq, result)?;
         self.replay_goes_on(common, cx);
         Ok(())

@@ -19,7 +19,7 @@ use crate::shared::slots::{Op, Slots};
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::time::Mono;
-use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
 
 /// Words of dirty bits in one frame.
 pub(crate) const BITS_WORDS: usize = 4096;
@@ -194,7 +194,7 @@ impl Answers {
         answers: bool,
         range: VolumeRange,
         asked_by: (SessionId, Seq),
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<(), Broken> {
         self.reads -= 1;
         self.reading_bytes -= range.length;

@@ -19,7 +19,7 @@ use crate::ids::{GroupId, Incarnation, VolumeId};
 use crate::planted::{Fault, planted};
 use crate::shared::slots::{Op, Slots, Ticket};
 use crate::state::Broken;
-use crate::{Buf, Bytes, Event, GroupConfig, IoDone, IoError, Output, Slice, Store, limits};
+use crate::{Buf, Bytes, Event, GroupConfig, IoDone, IoError, IoResult, Output, Slice, Store, limits};
 
 /// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;
@@ -215,7 +215,7 @@ impl Saver {
     }
 
     /// A piece was read, or could not be. True: it is read again after a pause.
-    pub fn read_done(&mut self, cx: &mut Cx, piece: Ticket, result: Result<IoDone, IoError>) -> Result<bool, Broken> {
+    pub fn read_done(&mut self, cx: &mut Cx, piece: Ticket, result: IoResult) -> Result<bool, Broken> {
         let Some(found) = self.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(false) };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {

@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::state::State;
-use crate::{Event, IoDone, IoError};
+use crate::{Event, IoResult};
 
 impl Group {
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
@@ -59,7 +59,7 @@ impl Group {
     }
 
     /// A read or flush of the start completed.
-    pub fn start_read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+    pub fn start_read_done(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         match self.common.lifecycle.stage() {
             None => Ok(()),
             Some(StartStage::Undo) => self.secondary.undo_read(&mut self.common, cx, result),

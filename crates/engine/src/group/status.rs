@@ -28,7 +28,7 @@ impl Group {
 
     /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self) -> Option<Seq> {
-        self.secondary.replica.oldest_kept()
+        self.secondary.replica.journal().oldest_kept()
     }
 
     pub fn glance(&self) -> Glance {

@@ -16,7 +16,7 @@ use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
 use crate::shared::volume::Volume;
 use crate::time::{Mono, Wall};
-use crate::{Buf, IoDone, IoError, Output, SendPayload, Slice, Store};
+use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::time::Duration;
@@ -325,7 +325,7 @@ impl Cut {
         &mut self,
         common: &mut Common,
         read: &CutRead,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
         room: u64,
     ) -> Result<Placed, GivenUp> {
         self.end_read(read.length);

@@ -24,7 +24,7 @@ use crate::shared::slots::Op;
 use crate::shared::volume::Volume;
 use crate::shared::write::{Level, WriteOp, WriteStage};
 use crate::state::Mode;
-use crate::{Event, IoDone, IoError, limits};
+use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
 
 /// A write's place in the order.
@@ -254,7 +254,7 @@ impl Outbox {
         cx: &mut Cx,
         slot: u32,
         read: &CutRead,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<bool, GivenUp> {
         let room = self.cut_room(common, cx);
         let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };

@@ -20,7 +20,7 @@ use crate::shared::marks::Mark;
 use crate::shared::reads::ResyncRead;
 use crate::shared::volume::Volume;
 use crate::state::{Mode, State};
-use crate::{Event, IoDone, IoError};
+use crate::{Event, IoResult};
 use alloc::string::String;
 
 impl Peer {
@@ -212,7 +212,7 @@ impl Peer {
         common: &mut Common,
         cx: &mut Cx,
         read: &ResyncRead,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<(), String> {
         let Some(stream) = self.outbox.sending.stream_mut() else { return Ok(()) };
         let placed = stream.place_read(common, cx, read, result);

@@ -12,7 +12,7 @@ use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
-use crate::{IoDone, IoError};
+use crate::{IoError, IoResult};
 use alloc::collections::VecDeque;
 
 impl Primary {
@@ -52,7 +52,7 @@ impl Primary {
 
     // ---- reads and saves that are done -----------------------------------------------------------------------------
 
-    pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+    pub fn cut_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: IoResult) {
         let Some(&Op::Cut(read)) = common.slots.get(slot) else { unreachable!("checked by the caller") };
         let is_spilled = match self.peer.outbox.place_cut_read(common, cx, slot, &read, result) {
             Ok(is_spilled) => is_spilled,
@@ -81,26 +81,13 @@ impl Primary {
         self.wake_range_waiters(common, cx, spilled.volume);
     }
 
-    pub fn spilled_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        spilled: Spilled,
-        result: Result<IoDone, IoError>,
-    ) {
+    pub fn spilled_read(&mut self, common: &mut Common, cx: &mut Cx, spilled: Spilled, result: IoResult) {
         if let Some(Err(given_up)) = self.peer.outbox.cut_mut().map(|cut| cut.fetched(spilled, result)) {
             self.give_up_cut(common, cx, &given_up);
         }
     }
 
-    pub fn hole_found(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        slot: u32,
-        question: CutRead,
-        result: Result<IoDone, IoError>,
-    ) {
+    pub fn hole_found(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, question: CutRead, result: IoResult) {
         common.volumes.of(question.volume).release(slot);
         common.slots.take(slot);
         if let Some(cut) = self.peer.outbox.cut_mut() {

@@ -1,5 +1,6 @@
 //! A sync in the stream: when it begins, and reads while the stream has use for them.
 
+use crate::IoResult;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::Role;
@@ -7,7 +8,6 @@ use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 use crate::shared::slots::Op;
 use crate::state::State;
-use crate::{IoDone, IoError};
 
 impl Primary {
     // ---- beginning -------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ impl Primary {
         }
     }
 
-    pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
+    pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: IoResult) {
         let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         let volume = read.range.volume;
         common.volumes.of(volume).release(slot);

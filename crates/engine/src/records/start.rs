@@ -25,7 +25,7 @@ use crate::shared::slots::{Op, Slots};
 use crate::shared::volume::Volume;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
-use crate::{Event, GroupConfig, IoDone, IoError, Output, Store};
+use crate::{Event, GroupConfig, IoDone, IoResult, Output, Store};
 
 /// Cells of the bitmap read at once: 1 MiB.
 const CELLS_PER_READ: usize = 64;
@@ -88,7 +88,7 @@ impl Start<'_> {
     }
 
     /// A read or flush of the start completed.
-    pub fn read_done(&mut self, cx: &mut Cx, result: Result<IoDone, IoError>) -> Result<(), CannotStart> {
+    pub fn read_done(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         let Some(stage) = self.lifecycle.stage() else { return Ok(()) };
         match stage {
             StartStage::Settling { entropy, boot, .. } => {
@@ -204,7 +204,7 @@ impl Start<'_> {
     fn beside_read(
         &mut self,
         cx: &mut Cx,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
         beside: Beside,
         (entropy, boot): (u64, u128),
     ) -> Result<(), CannotStart> {

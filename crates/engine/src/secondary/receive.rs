@@ -8,7 +8,6 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{Header, Kind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
-use crate::state::State;
 use crate::{FramePayload, SendPayload};
 
 /// A stream that waits to begin.
@@ -60,7 +59,6 @@ impl Secondary {
             return;
         }
         self.beginning = Some(Beginning { begin, number, recording: true });
-        self.take_rollback_point(common, cx, &begin);
         self.replica.begin_stream(common, cx, &begin);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
@@ -95,11 +93,7 @@ impl Secondary {
             common.sb.primary_serves_in(mode);
             common.save(cx, None);
         }
-        self.replica.take_tick(cx, header, state);
-        if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && self.beginning.is_none() {
-            self.replica.go_on_streaming();
-        }
-        self.replica.trim_if_pressed(common, cx);
+        self.replica.take_tick(common, cx, header, state, self.beginning.is_some());
         Some(())
     }
 

@@ -19,7 +19,7 @@ use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
-use crate::{Event, IoDone, IoError, Output, Store};
+use crate::{Event, IoDone, IoError, IoResult, Output, Store};
 
 /// How far it has come: read, check whole, apply.
 #[derive(Debug, Default)]
@@ -73,12 +73,7 @@ impl Replay {
         ReplayEnd { position, head: self.head, next: self.next, live: self.live, records: self.records }
     }
 
-    fn read_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<ReadBack, CannotStart> {
+    fn read_done(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<ReadBack, CannotStart> {
         match (self.batch.is_some(), result) {
             (false, Ok(IoDone::Meta(block))) => return self.index_read(common, cx, &block),
             (true, Ok(IoDone::Payload { buf, .. })) => self.payloads.push(buf),
@@ -233,12 +228,7 @@ impl Secondary {
         self.go_on_replaying(common, cx, read);
     }
 
-    pub fn replay_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), CannotStart> {
+    pub fn replay_read(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         let read = self.replay.read_done(common, cx, result)?;
         self.go_on_replaying(common, cx, read);
         Ok(())

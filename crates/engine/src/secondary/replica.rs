@@ -19,14 +19,14 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::durability::saving::Saver;
 use crate::formats::superblock::JournalHead;
-use crate::formats::wire::{Ack, FlushPoints, Header, SyncBegin, VolumeRange};
+use crate::formats::wire::{Ack, Header, SyncBegin};
 use crate::ids::*;
 use crate::planted::{Fault, planted};
 use crate::secondary::journal::ReplicaJournal;
 use crate::secondary::progress::Progress;
 use crate::secondary::replay::ReplayEnd;
 use crate::secondary::replica::flush::FlushCycle;
-use crate::secondary::rollback::reserve_for_sync;
+use crate::secondary::rollback::{name, reserve_for_sync};
 use crate::secondary::sizes::PrimarySizes;
 use crate::secondary::way::{Record, Way};
 use crate::secondary::window::Window;
@@ -83,6 +83,10 @@ impl OrderedReplica {
         &self.progress
     }
 
+    pub fn journal(&self) -> &ReplicaJournal {
+        &self.journal
+    }
+
     /// What the primary may send, and what is held of that.
     pub fn window(&self) -> &Window {
         &self.way.window
@@ -106,10 +110,6 @@ impl OrderedReplica {
         self.progress.stand_at(position, wall);
     }
 
-    pub fn check_invariants(&self) {
-        self.journal.check_invariants(self.progress.durable());
-    }
-
     // ---- a session, a stream -----------------------------------------------------------------------------------------
 
     pub fn new_session(&mut self) {
@@ -131,6 +131,7 @@ impl OrderedReplica {
 
     /// What came before the stream is applied and recorded; the caller saves.
     pub fn begin_stream(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+        self.take_rollback_point(common, cx, begin);
         self.sizes.sync_begins(common, cx);
         reserve_for_sync(&mut common.undo, &common.volumes, begin);
         common.sb.sync_begins(begin, self.journal.end());
@@ -141,16 +142,32 @@ impl OrderedReplica {
         }
     }
 
+    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
+    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
+    /// is applied.
+    fn take_rollback_point(&self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+        let (identity, position) = (common.sb.identity, self.progress.position());
+        let has_image = !identity.inconsistent && !identity.generation.is_blank();
+        let has_point = common.sb.rollback_point.id != 0;
+        if !has_point && has_image && !begin.nothing_dirty {
+            let point = common.sb.take_point(position, self.progress.applied_wall());
+            cx.marks.hit(Mark::RollbackPointTaken);
+            assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
+            common.undo.begin_mark(point.id);
+            cx.event(common.config.id, Event::RollbackPoint { name: name(point.id), at: point.position });
+        } else if has_point {
+            cx.marks.hit(Mark::RollbackPointKept);
+            if planted(Fault::PointMoves) {
+                common.sb.move_point(position);
+            }
+        }
+    }
+
     /// The superblock names the stream: its records may come.
     pub fn await_stream(&mut self) {
         (self.streaming, self.ack_due) = (true, true);
         // The window is counted per stream, from its first frame on both ends.
         self.way.window.restart();
-    }
-
-    /// After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
-    pub fn go_on_streaming(&mut self) {
-        self.ack_due |= !core::mem::replace(&mut self.streaming, true);
     }
 
     /// The primary's clock tells that it has numbered nothing that is not applied here. The session may outlive the run whose stream
@@ -161,8 +178,8 @@ impl OrderedReplica {
         in_order && tick.seq == self.progress.applied() && self.progress.is_in_step()
     }
 
-    /// The primary tells how far it has flushed, what it knows of grants, and its time.
-    pub fn take_tick(&mut self, cx: &mut Cx, tick: &Header, state: State) {
+    /// The primary tells how far it has flushed, what it knows of grants, and its time. `begins`: a stream waits to begin.
+    pub fn take_tick(&mut self, common: &mut Common, cx: &mut Cx, tick: &Header, state: State, begins: bool) {
         let has_all = self.has_all(tick);
         if tick.incarnation == self.progress.incarnation() {
             self.journal.flushed_by_primary(tick.flushed.min(self.progress.durable()));
@@ -181,6 +198,11 @@ impl OrderedReplica {
             self.progress.stands_still_until(tick.wall);
             self.ack_due = true;
         }
+        // After a reconnect the primary goes on without a SyncBegin: it waits for our confirmations.
+        if matches!(state, State::CatchingUp | State::Replicating | State::Paused(_)) && !begins {
+            self.ack_due |= !core::mem::replace(&mut self.streaming, true);
+        }
+        self.trim_if_pressed(common, cx);
     }
 
     /// What is to be confirmed, if anything is, and how often the window was taken back. `begins`: a stream waits to begin.
@@ -268,16 +290,6 @@ impl OrderedReplica {
         }
     }
 
-    /// What a primary with these flush points may have lost, and whether that is not known.
-    pub fn lost_beyond(&self, given_up: Seq, points: &FlushPoints) -> (Vec<VolumeRange>, bool) {
-        self.journal.lost_beyond(given_up, points, points.incarnation == self.progress.position().incarnation)
-    }
-
-    /// The oldest write that is kept for a primary that may lose it.
-    pub fn oldest_kept(&self) -> Option<Seq> {
-        self.journal.oldest_kept()
-    }
-
     // ---- given up ----------------------------------------------------------------------------------------------------
 
     /// Forgets what was received and not applied; the ranges it was for.
@@ -287,12 +299,7 @@ impl OrderedReplica {
         self.way.drop_all()
     }
 
-    /// Nothing is on its way into the undo store.
-    pub fn saves_nothing(&self) -> bool {
-        self.saver.is_idle()
-    }
-
-    /// What is on its way there is not needed any more.
+    /// What is on its way into the undo store is not needed any more.
     pub fn forget_saves(&mut self) {
         self.saver.forget();
     }

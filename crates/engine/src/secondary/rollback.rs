@@ -34,7 +34,7 @@ use crate::shared::slots::{Op, Slots};
 use crate::shared::volumes::Volumes;
 use crate::state::{Broken, Pause};
 use crate::time::Wall;
-use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+use crate::{Bytes, CommandResult, Event, IoDone, IoError, IoResult, Output, Slice, Store};
 
 /// What an operator reads of a rollback that waits.
 pub(crate) const NO_SPACE: &str =
@@ -170,13 +170,7 @@ impl Rollback {
         self.pump_write_back(common, cx)
     }
 
-    fn read_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        saved: Saved,
-        result: Result<IoDone, IoError>,
-    ) -> Result<bool, Broken> {
+    fn read_done(&mut self, common: &mut Common, cx: &mut Cx, saved: Saved, result: IoResult) -> Result<bool, Broken> {
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
                 let (token, store) =
@@ -358,7 +352,7 @@ impl Secondary {
         common: &mut Common,
         cx: &mut Cx,
         saved: Saved,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<(), Broken> {
         let Some(rollback) = &mut self.rollback else { return Ok(()) };
         let given_up = rollback.read_done(common, cx, saved, result)?;
@@ -443,28 +437,6 @@ impl Secondary {
 
     // ---- the point -------------------------------------------------------------------------------------------------
 
-    /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
-    /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
-    /// is applied.
-    pub fn take_rollback_point(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
-        let (identity, position) = (common.sb.identity, self.replica.progress().position());
-        let has_image = !identity.inconsistent && !identity.generation.is_blank();
-        let has_point = common.sb.rollback_point.id != 0;
-        if !has_point && has_image && !begin.nothing_dirty {
-            let point = common.sb.take_point(position, self.replica.progress().applied_wall());
-            cx.marks.hit(Mark::RollbackPointTaken);
-            assert!(self.replica.saves_nothing() && common.undo.mark().is_none(), "an older point is gone");
-            common.undo.begin_mark(point.id);
-            let (name, at) = (name(point.id), point.position);
-            cx.event(common.config.id, Event::RollbackPoint { name, at });
-        } else if has_point {
-            cx.marks.hit(Mark::RollbackPointKept);
-            if planted(Fault::PointMoves) {
-                common.sb.move_point(position);
-            }
-        }
-    }
-
     /// The superblock without the point is durable.
     pub fn point_gone(&mut self, common: &mut Common, cx: &mut Cx, answer: Option<(CommandId, String)>) {
         self.empty_undo(common);
@@ -528,12 +500,7 @@ impl Secondary {
         }
     }
 
-    pub fn undo_read(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), CannotStart> {
+    pub fn undo_read(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         if self.scan.read_done(common, cx, result)? {
             self.scan_ended(common, cx);
         }

@@ -118,7 +118,8 @@ impl Secondary {
             return;
         }
         let Some((points, question)) = self.tail_asked.take() else { return };
-        let (ranges, unknown) = self.replica.lost_beyond(common.sb.given_up, &points);
+        let same_run = points.incarnation == self.replica.progress().position().incarnation;
+        let (ranges, unknown) = self.replica.journal().lost_beyond(common.sb.given_up, &points, same_run);
         common.answers.tail(question, ranges, unknown);
     }
 }

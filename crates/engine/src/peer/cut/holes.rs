@@ -12,7 +12,7 @@ use crate::peer::cut::Cut;
 use crate::shared::marks::Mark;
 use crate::shared::reads::CutRead;
 use crate::shared::slots::Op;
-use crate::{IoDone, IoError, Output, Store};
+use crate::{IoDone, IoResult, Output, Store};
 
 /// What a cut knows of where its walk stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +53,7 @@ impl Cut {
     }
 
     /// What is not known to be a hole is read.
-    pub fn hole_found(&mut self, common: &mut Common, cx: &mut Cx, question: CutRead, result: Result<IoDone, IoError>) {
+    pub fn hole_found(&mut self, common: &mut Common, cx: &mut Cx, question: CutRead, result: IoResult) {
         let CutRead { volume, offset, length, cut, .. } = question;
         if self.name != cut {
             return;

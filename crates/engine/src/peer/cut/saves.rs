@@ -17,7 +17,7 @@ use crate::peer::pause::PauseCause;
 use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
-use crate::{Buf, Bytes, IoDone, IoError, Output, Slice, Store};
+use crate::{Buf, Bytes, IoDone, IoError, IoResult, Output, Slice, Store};
 use alloc::vec;
 
 /// Marks of cuts have numbers that no rollback point has.
@@ -125,7 +125,7 @@ impl Cut {
     }
 
     /// What was saved there is back.
-    pub fn fetched(&mut self, spilled: Spilled, result: Result<IoDone, IoError>) -> Result<(), GivenUp> {
+    pub fn fetched(&mut self, spilled: Spilled, result: IoResult) -> Result<(), GivenUp> {
         if self.name != spilled.cut {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use crate::shared::reads::{ResyncRead, SyncRange};
 use crate::shared::slots::Op;
 use crate::shared::volume::Conflict;
 use crate::time::Mono;
-use crate::{IoDone, IoError, Output, Slice, Store};
+use crate::{IoDone, IoResult, Output, Slice, Store};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 
@@ -350,7 +350,7 @@ impl Stream {
         common: &mut Common,
         cx: &mut Cx,
         read: &ResyncRead,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<(), String> {
         let range = read.range;
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return Ok(()) };

@@ -10,16 +10,10 @@ use crate::secondary::replica::OrderedReplica;
 use crate::secondary::way::Content;
 use crate::shared::marks::Mark;
 use crate::state::{Broken, Pause};
-use crate::{Event, IoDone, IoError, SendPayload, limits};
+use crate::{Event, IoDone, IoError, IoResult, SendPayload, limits};
 
 impl OrderedReplica {
-    pub fn apply_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        seq: Seq,
-        result: Result<IoDone, IoError>,
-    ) -> Result<(), Broken> {
+    pub fn apply_done(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, result: IoResult) -> Result<(), Broken> {
         if common.has_failed() {
             self.way.let_go_of(seq);
             return Ok(());

@@ -119,7 +119,12 @@ impl OrderedReplica {
             }
             entries.push(Entry {
                 seq: record.seq,
-                kind: self.kind_in_journal(common, record),
+                kind: match record.kind() {
+                    // The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this
+                    // run alone. The sync begins anew then, as the primary was not told that it had ended.
+                    RecordKind::SyncEnd if self.sizes.shrinks_when_whole(common) => RecordKind::Void,
+                    kind => kind,
+                },
                 no_hole: matches!(record.content, Content::Zero { no_hole: true }),
                 resync: record.resync,
                 volume: record.volume,
@@ -149,15 +154,6 @@ impl OrderedReplica {
             entries,
         };
         (index, parts)
-    }
-
-    /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
-    /// begins anew then, as the primary was not told that it had ended.
-    fn kind_in_journal(&self, common: &Common, record: &Record) -> RecordKind {
-        match record.kind() {
-            RecordKind::SyncEnd if self.sizes.shrinks_when_whole(common) => RecordKind::Void,
-            kind => kind,
-        }
     }
 
     pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {

@@ -7,7 +7,7 @@ use crate::formats::identity::Role;
 use crate::secondary::replica::OrderedReplica;
 use crate::shared::slots::Ticket;
 use crate::state::{Broken, Pause};
-use crate::{IoDone, IoError, limits};
+use crate::{IoError, IoResult, limits};
 
 impl OrderedReplica {
     pub fn save_read_done(
@@ -15,7 +15,7 @@ impl OrderedReplica {
         common: &mut Common,
         cx: &mut Cx,
         piece: Ticket,
-        result: Result<IoDone, IoError>,
+        result: IoResult,
     ) -> Result<(), Broken> {
         if !self.saver.has(piece) {
             return Ok(());

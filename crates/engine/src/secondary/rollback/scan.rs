@@ -12,7 +12,7 @@ use crate::secondary::rollback::name;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::state::Broken;
-use crate::{IoDone, IoError, Output, Store};
+use crate::{IoDone, IoError, IoResult, Output, Store};
 
 /// How far the store is read back.
 #[derive(Debug, Default)]
@@ -32,12 +32,7 @@ impl RollbackScan {
         self.read_index(common, cx)
     }
 
-    pub fn read_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        result: Result<IoDone, IoError>,
-    ) -> Result<bool, CannotStart> {
+    pub fn read_done(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
         match result {
             Ok(IoDone::Meta(block)) => return self.index_read(common, cx, block),
             Ok(_) => {}
