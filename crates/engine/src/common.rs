@@ -97,6 +97,13 @@ impl Common {
         self.sb.save_in_both_slots(&self.undo, &mut self.slots, cx, then);
     }
 
+    /// The group has failed, but what its caches lost is the one thing that the next start has to know.
+    pub fn record_again(&mut self, cx: &mut Cx) {
+        if self.sb.has_lost_caches() && !self.sb.is_writing() && !self.lifecycle.has_stopped() {
+            self.save(cx, None);
+        }
+    }
+
     pub fn cell_head(&self) -> Head {
         Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
     }

@@ -3,22 +3,19 @@
 
 use alloc::format;
 use alloc::string::String;
-use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::*;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::Then;
 use crate::shared::link::LinkUse;
-use crate::shared::memory::reserve;
 use crate::shared::slots::Op;
 use crate::state::{Broken, State};
-use crate::time::Now;
-use crate::{GroupConfig, IoResult, SendPayload, limits};
+use crate::{GroupConfig, IoResult, limits};
 
 pub(crate) struct Group {
     /// What both halves use.
@@ -33,8 +30,6 @@ pub(crate) struct Group {
     counted_bytes: u64,
     /// What the link counts of it.
     counted_use: LinkUse,
-    /// What the pool lets it hold however short memory is.
-    reserve_bytes: u64,
 }
 
 impl Group {
@@ -46,29 +41,8 @@ impl Group {
             refused: None,
             counted_bytes: 0,
             counted_use: LinkUse::default(),
-            reserve_bytes: reserve(config.window_bytes),
             common: Common::new(node, config),
         }
-    }
-
-    /// Memory this group holds or has promised to take: what counts against the node's pool (rule 22).
-    pub fn held_bytes(&self) -> u64 {
-        let lease =
-            if self.common.role() == Role::Secondary { self.secondary.replica.window().lease_bytes() } else { 0 };
-        self.primary.peer.outbox.outgoing_bytes(&self.common) + lease
-    }
-
-    /// The next frame of what the peer asked for.
-    pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
-        if !answers || self.common.has_failed() {
-            self.common.answers.forget();
-            return None;
-        }
-        let others_bytes = self.held_bytes() - self.common.answers.held_bytes();
-        let Common { answers, slots, volumes, memory, .. } = &mut self.common;
-        memory.note(answers.read_ahead(cx, slots, others_bytes));
-        answers.next(cx, volumes)
     }
 
     /// A completed operation.
@@ -164,54 +138,10 @@ impl Group {
             self.common.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
         self.primary.fail_waiting(&mut self.common, cx);
-        if let Some(link) = cx.peer.link {
-            let hello = self.make_hello();
-            cx.send_control(link, Kind::GroupState, self.common.id(), hello.encode());
-        }
+        self.say_hello(cx, Kind::GroupState);
     }
 
     // ---- the peer --------------------------------------------------------------------------------------------------
-
-    pub fn identity(&self) -> Identity {
-        match self.common.role() {
-            Role::Primary => self.primary.peer.outbox.numbers.identity_sent(&self.common),
-            Role::Secondary => {
-                Identity { position: self.secondary.replica.progress().position(), ..self.common.sb.identity }
-            }
-        }
-    }
-
-    /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
-    /// when that failed.
-    fn told_identity(&self) -> Identity {
-        let durable = self.common.sb.durable();
-        if durable.role == self.common.role() {
-            return self.identity();
-        }
-        let position = match durable.role {
-            Role::Primary => Position {
-                generation: durable.generation,
-                incarnation: durable.incarnation,
-                seq: self.primary.peer.outbox.numbers.last(),
-            },
-            Role::Secondary => self.secondary.replica.progress().position(),
-        };
-        Identity { position, ..durable }
-    }
-
-    pub fn make_hello(&self) -> GroupHello {
-        let identity = self.told_identity();
-        GroupHello {
-            identity,
-            granted_bytes: self.secondary.replica.window().granted_bytes(),
-            dirty_bytes: self.common.volumes.dirty_bytes(),
-            failed: self.common.has_failed(),
-            features: 0,
-            required: 0,
-            settings: self.common.settings,
-            volume_bytes: self.common.volumes.told_sizes(identity.role),
-        }
-    }
 
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
@@ -229,8 +159,7 @@ impl Group {
 
     pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
         if let Some(link) = cx.peer.link {
-            let hello = self.make_hello();
-            cx.send_control(link, kind, self.common.id(), hello.encode());
+            cx.send_control(link, kind, self.common.id(), self.shown().hello().encode());
         }
     }
 
@@ -254,13 +183,11 @@ impl Group {
             // It may never have known who it is. Other groups of the node are still on their way.
             return;
         }
-        if let Some(what) = self.contradiction(&header) {
+        let heard = !self.common.is_starting();
+        if let Some(what) = self.common.greeting.contradiction(&header, self.common.config.peer, heard) {
             return self.common.protocol_error(cx, &what);
         }
-        let control = match &payload {
-            crate::FramePayload::Control(bytes) => bytes.as_slice(),
-            _ => &[],
-        };
+        let control = payload.control();
         let parsed = match header.kind {
             Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
             Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
@@ -296,7 +223,7 @@ impl Group {
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
             GroupTimer::LocalFlush => self.primary.peer.outbox.numbers.flush_for_bits(&mut self.common, cx),
-            GroupTimer::RecordAgain => self.record_again(cx),
+            GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
@@ -332,17 +259,8 @@ impl Group {
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
         self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable());
     }
-
-    /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
-    pub fn clock_behind(&self, now: Now) -> Option<Duration> {
-        match self.common.role() {
-            Role::Primary => self.primary.peer.outbox.numbers.clock_behind(now),
-            Role::Secondary => self.secondary.told.clock_ahead(),
-        }
-    }
 }
 
-pub mod contradiction;
 pub mod meeting;
 pub mod orders;
 pub mod receiving;

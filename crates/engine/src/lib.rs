@@ -235,6 +235,16 @@ pub enum FramePayload {
     Data(Buf),
 }
 
+impl FramePayload {
+    /// Of a control frame; empty if it has none.
+    pub(crate) fn control(&self) -> &[u8] {
+        match self {
+            FramePayload::Control(bytes) => bytes,
+            _ => &[],
+        }
+    }
+}
+
 /// Everything that can happen to a node.
 #[derive(Debug)]
 pub enum Input {

@@ -145,7 +145,7 @@ impl Node {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let mut peer = self.links.get(&group.peer()).map(Link::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
-        peer.part_bytes = peer.part_bytes.min(1 << (group.window_bytes() / 4).ilog2());
+        peer.part_bytes = peer.part_bytes.min(1 << (group.common().config.window_bytes / 4).ilog2());
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,
@@ -371,7 +371,7 @@ impl Node {
         }
         self.fill_links();
         self.touched.clear();
-        if self.stopping && !self.stopped && self.groups.values().all(|g| g.has_stopped()) {
+        if self.stopping && !self.stopped && self.groups.values().all(|g| g.common().lifecycle.has_stopped()) {
             self.stopped = true;
             self.say_goodbye();
             self.outputs.push_back(Output::Stopped);

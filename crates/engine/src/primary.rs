@@ -31,9 +31,4 @@ impl Primary {
     pub fn waiters(&self) -> &Waiters {
         &self.waiters
     }
-
-    /// Should writers be held again, the window is a new one.
-    pub fn forget_window(&mut self) {
-        self.window.forget();
-    }
 }

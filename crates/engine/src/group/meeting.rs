@@ -1,10 +1,8 @@
 //! The peer says who it is, and what it is asked and answers: to the half that it concerns.
 
-use alloc::vec::Vec;
-
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
+use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges, flags};
 use crate::group::Group;
 use crate::state::State;
 use crate::{Event, FramePayload};
@@ -23,25 +21,23 @@ impl Group {
             }
             // Of a question that was given up meanwhile.
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
-            (Kind::Bits, FramePayload::Control(words)) => {
-                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, words)?;
-                self.bits_saved(cx);
-            }
-            (Kind::Bits, FramePayload::None) => {
-                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, &[])?;
+            (Kind::Bits, FramePayload::Control(_) | FramePayload::None) => {
+                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, payload.control())?;
                 self.bits_saved(cx);
             }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
             }
-            (Kind::Tail, FramePayload::Control(bytes)) => {
-                self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;
-                self.bits_saved(cx);
-            }
-            (Kind::Tail, FramePayload::None) => {
-                self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
-                self.bits_saved(cx);
+            (Kind::Tail, FramePayload::Control(_) | FramePayload::None) => {
+                let ranges = decode_ranges(payload.control())?;
+                if self.primary.peer.reconcile.take_tail(&self.common.volumes, header, ranges)? {
+                    let unknown = header.flags & flags::UNKNOWN != 0;
+                    self.primary.reconcile_by(&mut self.common, cx, |reconcile, common, cx, decision| {
+                        reconcile.tail_arrived(common, cx, decision, unknown)
+                    });
+                    self.bits_saved(cx);
+                }
             }
             (Kind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
             (Kind::Pulled, FramePayload::Data(buf)) => {

@@ -8,6 +8,8 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
+use crate::peer::reconcile::Reconcile;
+use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -61,16 +63,10 @@ impl Group {
             self.bits_saved(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
-        if self.common.role() == Role::Primary && changed && self.common.state() != State::Holding {
-            self.primary.forget_window();
-        }
-        if self.common.role() == Role::Primary
-            && before.policy != settings.policy
-            && self.common.state() == State::Holding
-        {
-            self.primary.policy_changed(&mut self.common, cx);
-        }
         if self.common.role() == Role::Primary {
+            if changed {
+                self.primary.policy_changed(&mut self.common, cx, before.policy);
+            }
             self.primary.release_blocked(&mut self.common, cx);
             self.primary.peer.reconcile.start_alone(&mut self.common, cx);
         }
@@ -171,7 +167,11 @@ impl Group {
 
     /// Moves demotion, promotion and stop forward; called after every input.
     pub fn proceed(&mut self, cx: &mut Cx) {
-        self.go_on_unrecorded(cx);
+        // A fault on purpose: goes on before what was to be recorded first is durable.
+        while planted(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
+            let then = self.common.sb.take_followers();
+            then.into_iter().for_each(|then| self.after_super(cx, then));
+        }
         if self.stop_wanted && self.secondary.waits_for_space(&self.common) {
             self.stop_wanted = false;
             return self.stop_without_space(cx);
@@ -249,7 +249,7 @@ impl Group {
             // It broke meanwhile, perhaps of an operation that the stop did not wait for: the next start sees an unclean one.
             AfterBits::Stopped if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),
             AfterBits::Stopped => {
-                let identity = self.identity();
+                let identity = self.shown().identity();
                 self.common.sb.stops_cleanly(identity);
                 self.common.save(cx, Some(AfterSuper::Stopped));
             }
@@ -263,7 +263,7 @@ impl Group {
                 }
             }
             AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
-                self.primary.begin_pull(&mut self.common, cx)
+                self.primary.reconcile_by(&mut self.common, cx, Reconcile::begin_pull);
             }
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}

@@ -7,7 +7,6 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::peer::writers::{flush_failed, flush_recorded};
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -15,14 +14,6 @@ use crate::state::Broken;
 use crate::{Event, limits};
 
 impl Group {
-    /// A fault on purpose: goes on before what was to be recorded first is durable.
-    pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
-        while planted(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
-            let then = self.common.sb.take_followers();
-            then.into_iter().for_each(|then| self.after_super(cx, then));
-        }
-    }
-
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
         match self.common.sb.written(ok) {
             Err(broken) => {
@@ -67,15 +58,7 @@ impl Group {
         }
     }
 
-    /// The group has failed, but what its caches lost is the one thing that the next start has to know.
-    pub fn record_again(&mut self, cx: &mut Cx) {
-        let sb = &self.common.sb;
-        if sb.has_lost_caches() && !sb.is_writing() && !self.common.lifecycle.has_stopped() {
-            self.common.save(cx, None);
-        }
-    }
-
-    fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
+    pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
         match then {
             AfterSuper::Ready => self.ready(cx),
             AfterSuper::SyncReady { number } => self.secondary.sync_ready(&mut self.common, cx, number),

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 
+use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
@@ -11,16 +12,18 @@ use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::link::LinkUse;
+use crate::shared::memory::{MemoryWish, reserve};
 use crate::state::{Broken, State};
 use crate::{Request, SendPayload};
 
 impl Group {
-    pub fn peer(&self) -> NodeId {
-        self.common.config.peer
+    /// What both halves use, to be looked at.
+    pub fn common(&self) -> &Common {
+        &self.common
     }
 
-    pub fn window_bytes(&self) -> u64 {
-        self.common.config.window_bytes
+    pub fn peer(&self) -> NodeId {
+        self.common.config.peer
     }
 
     pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
@@ -47,14 +50,6 @@ impl Group {
         }
     }
 
-    pub fn is_starting(&self) -> bool {
-        self.common.lifecycle.stage().is_some()
-    }
-
-    pub fn has_stopped(&self) -> bool {
-        self.common.lifecycle.has_stopped()
-    }
-
     /// What is worth doing once per turn: land batches, start reads of a sync, acknowledge.
     pub fn end_turn(&mut self, cx: &mut Cx) {
         self.secondary.replica.land(&mut self.common, cx);
@@ -62,17 +57,28 @@ impl Group {
         self.secondary.send_due_ack(&mut self.common, cx);
     }
 
-    /// The next frame for the link, which has credit for one.
+    /// The next frame for the link, which has credit for one: what the peer asked for goes first.
     pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
         self.primary.pump_resync(&mut self.common, cx);
-        self.answer_frame(cx).or_else(|| self.primary.peer.next_frame(&mut self.common, cx))
+        let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
+        if answers && !self.common.has_failed() {
+            let others_bytes = self.shown().held_bytes() - self.common.answers.held_bytes();
+            let Common { answers, slots, volumes, memory, .. } = &mut self.common;
+            memory.note(answers.read_ahead(cx, slots, others_bytes));
+            if let Some(answer) = answers.next(cx, volumes) {
+                return Some(answer);
+            }
+        } else {
+            self.common.answers.forget();
+        }
+        self.primary.peer.next_frame(&mut self.common, cx)
     }
 
     // ---- what is shared ----------------------------------------------------------------------------------------------
 
     /// What the pool lets it hold however short memory is.
     pub fn reserve_bytes(&self) -> u64 {
-        self.reserve_bytes
+        reserve(self.common.config.window_bytes)
     }
 
     /// What the node's pool was told last that this group holds.
@@ -80,9 +86,14 @@ impl Group {
         self.counted_bytes
     }
 
+    /// The group's place in the line for memory.
+    pub fn memory(&mut self) -> &mut MemoryWish {
+        &mut self.common.memory
+    }
+
     /// What the pool is to be told: what was held, and what is.
     pub fn count_memory(&mut self) -> (u64, u64) {
-        let held = self.held_bytes();
+        let held = self.shown().held_bytes();
         (core::mem::replace(&mut self.counted_bytes, held), held)
     }
 
@@ -91,19 +102,6 @@ impl Group {
         let now = self.primary.peer.outbox.link_use(&self.common);
         let before = core::mem::replace(&mut self.counted_use, now);
         (before != now).then_some((before, now))
-    }
-
-    /// It takes its place in the line for memory; false: it wants none, or stands there.
-    pub fn joins_line(&mut self) -> bool {
-        self.common.memory.joins_line()
-    }
-
-    pub fn leaves_line(&mut self) {
-        self.common.memory.leaves_line();
-    }
-
-    pub fn is_syncing(&self) -> bool {
-        self.common.state() == State::Syncing
     }
 
     /// It asks for a turn to sync, once.
@@ -141,15 +139,5 @@ impl Group {
             self.primary.try_autosync(&mut self.common, cx);
         }
         self.bits_saved(cx);
-    }
-
-    #[cfg(test)]
-    pub fn is_short_of_memory(&mut self) {
-        self.common.memory.note(true);
-    }
-
-    #[cfg(test)]
-    pub fn waits_for_memory(&self) -> bool {
-        self.common.memory.is_short()
     }
 }

@@ -4,7 +4,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::group::Group;
 use crate::ids::{GroupId, Seq, VolumeId};
 use crate::node::Node;
 use crate::status::{Glance, GroupStatus, SharedStatus};
@@ -12,24 +11,24 @@ use crate::status::{Glance, GroupStatus, SharedStatus};
 impl Node {
     /// Inner places of a group as one line, for a simulator's failure report.
     pub fn explain(&self, id: GroupId) -> String {
-        self.groups
-            .get(&id)
-            .map_or_else(String::new, |group| format!("{} link {:?}", group.explain(), self.links.get(&group.peer())))
+        self.groups.get(&id).map_or_else(String::new, |group| {
+            format!("{} link {:?}", group.shown().explain(), self.links.get(&group.peer()))
+        })
     }
 
     /// As a secondary: the number of the oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self, id: GroupId) -> Option<Seq> {
-        self.groups.get(&id).and_then(Group::oldest_kept)
+        self.groups.get(&id)?.shown().oldest_kept()
     }
 
     /// The few facts a judge looks at after every step.
     pub fn glance(&self, id: GroupId) -> Option<Glance> {
-        self.groups.get(&id).map(Group::glance)
+        self.groups.get(&id).map(|group| group.shown().glance())
     }
 
     /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
     pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
-        self.groups.get(&id).map_or_else(Vec::new, |group| group.dirty_regions().collect())
+        self.groups.get(&id).map_or_else(Vec::new, |group| group.common().volumes.iter().map(|v| &v.dirty).collect())
     }
 
     pub fn shared(&self) -> SharedStatus {
@@ -43,7 +42,7 @@ impl Node {
 
     /// How large a volume is in its group: what its export has, on whichever node that opens.
     pub fn volume_bytes(&self, group: GroupId, volume: VolumeId) -> Option<u64> {
-        self.groups.get(&group)?.volume_bytes(volume)
+        self.groups.get(&group)?.common().volumes.get(usize::from(volume.0)).map(|volume| volume.size_bytes())
     }
 
     pub fn status(&self) -> Vec<GroupStatus> {
@@ -53,7 +52,7 @@ impl Node {
     /// `None`: there is no such group.
     pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
         let group = self.groups.get(&id)?;
-        let status = group.status(self.links.get(&group.peer())?, self.now);
+        let status = group.shown().status(self.links.get(&group.peer())?, self.now);
         Some(GroupStatus { sync_place: self.syncs.place(id), ..status })
     }
 }

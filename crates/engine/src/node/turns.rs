@@ -11,6 +11,7 @@ use crate::ids::{GroupId, mix};
 use crate::node::Node;
 use crate::planted::{Fault, planted};
 use crate::shared::marks::Mark;
+use crate::state::State;
 
 /// Groups short of memory that are asked in one turn; the others are in the next.
 const ASKED_MAX: usize = 64;
@@ -36,7 +37,7 @@ impl Node {
         let (before, held) = group.count_memory();
         self.memory.account(group.reserve_bytes(), before, held);
         self.memory_freed |= held < before;
-        if group.joins_line() {
+        if group.memory().joins_line() {
             self.marks.hit(Mark::MemoryShort);
             self.short_of_memory.push_back(id);
         }
@@ -45,10 +46,10 @@ impl Node {
         {
             link.uses(before, now);
         }
-        if !group.is_starting() {
+        if group.common().lifecycle.stage().is_none() {
             self.starts.leave(id);
         }
-        if group.is_syncing() {
+        if group.common().state() == State::Syncing {
             self.syncs.enter(self.now.mono, id);
         } else {
             self.syncs.leave(id);
@@ -91,7 +92,7 @@ impl Node {
         for _ in 0..short.min(ASKED_MAX) {
             let Some(id) = self.short_of_memory.pop_front() else { return };
             if let Some(group) = self.groups.get_mut(&id) {
-                group.leaves_line();
+                group.memory().leaves_line();
             }
             self.in_group(id, |g, cx| g.memory_freed(cx));
         }
@@ -137,12 +138,12 @@ mod tests {
     fn all_who_are_short_of_memory_are_asked_when_some_came_free() {
         let mut node = node_of(100);
         for id in (0..100).map(GroupId) {
-            node.groups.get_mut(&id).expect("of this node").is_short_of_memory();
+            node.groups.get_mut(&id).expect("of this node").memory().note(true);
             node.settle(id);
         }
         assert_eq!(node.short_of_memory.len(), 100);
         node.memory_freed = true;
-        let waiting = |node: &Node| node.groups.values().filter(|group| group.waits_for_memory()).count();
+        let waiting = |node: &Node| node.groups.values().filter(|group| group.common().memory.is_short()).count();
         node.lend_memory();
         assert_eq!(waiting(&node), 100 - ASKED_MAX, "so many are asked in one turn");
         node.lend_memory();

@@ -29,6 +29,7 @@ use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
 use crate::shared::size::Size;
 use crate::shared::slots::Op;
+use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::time::Mono;
 use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
@@ -265,41 +266,40 @@ impl Reconcile {
         common.standing.explain("asking the peer what it confirmed before this node lost power");
     }
 
-    /// `None`: not what an honest peer sends.
-    pub fn tail_arrived(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        header: &Header,
-        more: Vec<VolumeRange>,
-        decision: Option<Decision>,
-    ) -> Option<Reconciled> {
-        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Some(Reconciled::Waits) };
+    /// Of the peer's answer; true: it is whole. `None`: not what an honest peer sends.
+    pub fn take_tail(&mut self, volumes: &Volumes, header: &Header, more: Vec<VolumeRange>) -> Option<bool> {
+        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Some(false) };
         // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
         let mut before = ranges.last().copied();
         for range in &more {
             let apart = |last: VolumeRange| (last.volume, last.offset + last.length) <= (range.volume, range.offset);
-            if !common.volumes.has_sectors(range) || !before.is_none_or(apart) {
+            if !volumes.has_sectors(range) || !before.is_none_or(apart) {
                 return None;
             }
             before = Some(*range);
         }
         ranges.extend(more);
-        if ranges.len() > limits::KEPT_MAX {
-            return None;
-        }
-        if header.flags & flags::LAST == 0 {
-            return Some(Reconciled::Waits);
-        }
+        (ranges.len() <= limits::KEPT_MAX).then_some(header.flags & flags::LAST != 0)
+    }
+
+    /// The peer's answer is whole: what it confirmed is fetched. `unknown`: it confirmed more than that.
+    pub fn tail_arrived(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        decision: Option<Decision>,
+        unknown: bool,
+    ) -> Reconciled {
+        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Reconciled::Waits };
         let ranges = core::mem::take(ranges);
-        if header.flags & flags::UNKNOWN != 0 {
-            return Some(self.ask_about_unknown(common, cx, decision));
+        if unknown {
+            return self.ask_about_unknown(common, cx, decision);
         }
         if ranges.is_empty() || planted(Fault::TailNotPulled) {
             cx.marks.hit(Mark::NothingToPull);
             self.nothing_in_doubt(common, cx);
         } else if self.is_written_since(common) {
-            return Some(self.ask_operator(common, cx, &ranges, decision));
+            return self.ask_operator(common, cx, &ranges, decision);
         } else {
             for range in &ranges {
                 let (first, last) = region_span(range.offset, range.length);
@@ -309,7 +309,7 @@ impl Reconcile {
             self.enter(Reconciling::StoringRanges { ranges });
             common.bits().save(cx, AfterBits::Pull { question: self.questions });
         }
-        Some(Reconciled::Waits)
+        Reconciled::Waits
     }
 
     /// What will be pulled is marked durably: fetch it.

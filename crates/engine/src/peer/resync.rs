@@ -17,7 +17,7 @@ use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::marks::Mark;
-use crate::shared::reads::ResyncRead;
+use crate::shared::slots::Op;
 use crate::shared::volume::Volume;
 use crate::state::{Mode, State};
 use crate::{Event, IoResult};
@@ -206,23 +206,26 @@ impl Peer {
         false
     }
 
-    /// What was read for a pass takes its place in the queue. `Err`: it cannot be read, and the sync cannot go on.
-    pub fn place_read(
+    /// What was read for a pass takes its place in the queue, and its range is free. `Err`: it cannot be read, and the sync cannot go on.
+    pub fn resync_read_done(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
-        read: &ResyncRead,
+        slot: u32,
         result: IoResult,
-    ) -> Result<(), String> {
-        let Some(stream) = self.outbox.sending.stream_mut() else { return Ok(()) };
-        let placed = stream.place_read(common, cx, read, result);
-        if stream.repairs() && !planted(Fault::RepairEndsStream) {
-            if let Err(why) = placed {
-                self.put_off_repair(common, cx, &why);
-            }
-            return Ok(());
+    ) -> (VolumeId, Result<(), String>) {
+        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
+        let volume = read.range.volume;
+        common.volumes.of(volume).release(slot);
+        let Some(stream) = self.outbox.sending.stream_mut() else { return (volume, Ok(())) };
+        let placed = stream.place_read(common, cx, &read, result);
+        if !stream.repairs() || planted(Fault::RepairEndsStream) {
+            return (volume, placed);
         }
-        placed
+        if let Err(why) = placed {
+            self.put_off_repair(common, cx, &why);
+        }
+        (volume, Ok(()))
     }
 
     /// The peer's answer to a hash.

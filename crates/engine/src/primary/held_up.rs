@@ -7,8 +7,6 @@ use core::time::Duration;
 
 use crate::common::Common;
 use crate::context::Cx;
-use crate::peer::pause::PauseCause;
-use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
@@ -40,6 +38,32 @@ impl HeldUp {
         (self.at(now, oldest, settings), (!bears_it(settings)).then(|| limit(settings)))
     }
 
+    /// Looks at the clock and says what it shows. True: the policy is to act.
+    pub fn look(&mut self, common: &Common, cx: &mut Cx, oldest: Option<Mono>) -> bool {
+        let (now, settings) = (cx.now.mono, &common.settings);
+        self.note(now, oldest, settings);
+        if self.told && self.shows.is_zero() {
+            self.told = false;
+            cx.event(common.id(), Event::WritersGoOn);
+            return false;
+        }
+        let is_held = oldest.is_some_and(|since| now.since(since) > bearable(settings));
+        if !is_held || self.shows < limit(settings) / 2 {
+            return false;
+        }
+        if !self.told {
+            self.told = true;
+            let left = limit(settings) - self.shows;
+            cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(settings)).then_some(left) });
+        }
+        // A peer window that is open ends by itself.
+        let acts = self.shows >= limit(settings) && !bears_it(settings) && common.state() != State::Holding;
+        if acts {
+            cx.marks.hit(Mark::HeldUpTooLong);
+        }
+        acts
+    }
+
     /// To be told before the first in line changes.
     pub fn note(&mut self, now: Mono, oldest: Option<Mono>, settings: &Settings) {
         (self.shows, self.as_of) = (self.at(now, oldest, settings), now);
@@ -66,39 +90,6 @@ fn promises(settings: &Settings) -> bool {
 /// Under `strict` nobody is answered alone, and what waits less than `wait_limit` need not fail.
 fn bears_it(settings: &Settings) -> bool {
     promises(settings) && settings.policy == Policy::Strict
-}
-
-impl Primary {
-    /// Looks at the clock, says what it shows, and lets the policy act.
-    pub fn check_held_up(&mut self, common: &mut Common, cx: &mut Cx) {
-        let (now, oldest, settings) = (cx.now.mono, self.waiters.waits_since(common), common.settings);
-        let clock = self.waiters.look_at_held_up(common, now);
-        let HeldUp { shows, told, .. } = *clock;
-        if told && shows.is_zero() {
-            clock.told = false;
-            return cx.event(common.id(), Event::WritersGoOn);
-        }
-        let is_held = oldest.is_some_and(|since| now.since(since) > bearable(&settings));
-        if !is_held || shows < limit(&settings) / 2 {
-            return;
-        }
-        if !told {
-            clock.told = true;
-            let left = limit(&settings) - shows;
-            cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
-        }
-        // A peer window that is open ends by itself.
-        if shows >= limit(&settings) && !bears_it(&settings) && common.state() != State::Holding {
-            cx.marks.hit(Mark::HeldUpTooLong);
-            self.give_up_session(
-                common,
-                cx,
-                "writers were held up for too long: more is written than the link carries",
-            );
-            // It stood still for nobody.
-            self.peer.stall.not_the_peers(PauseCause::LinkWasFull);
-        }
-    }
 }
 
 #[cfg(test)]

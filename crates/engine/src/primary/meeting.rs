@@ -4,13 +4,12 @@ use crate::Event;
 use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
-use crate::formats::wire::{GroupHello, Header, VolumeRange};
+use crate::formats::wire::GroupHello;
 use crate::peer::meeting::features_missing;
-use crate::peer::reconcile::Reconciled;
+use crate::peer::reconcile::{Reconcile, Reconciled};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::state::{Mode, Policy};
-use alloc::vec::Vec;
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
@@ -102,35 +101,22 @@ impl Primary {
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
     pub fn reconcile(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let decision = self.peer.decision(common);
-        let reconciled = self.peer.reconcile.go_on(common, cx, decision);
-        self.go_on_reconciled(common, cx, reconciled)
+        self.reconcile_by(common, cx, Reconcile::go_on)
     }
 
-    fn go_on_reconciled(&mut self, common: &mut Common, cx: &mut Cx, reconciled: Reconciled) -> bool {
+    /// As [`Primary::reconcile`], by one `step` of it, which is told what the peer's hello led to.
+    pub fn reconcile_by(
+        &mut self,
+        common: &mut Common,
+        cx: &mut Cx,
+        step: impl FnOnce(&mut Reconcile, &mut Common, &mut Cx, Option<Decision>) -> Reconciled,
+    ) -> bool {
+        let decision = self.peer.decision(common);
+        let reconciled = step(&mut self.peer.reconcile, common, cx, decision);
         if let Reconciled::Asks(why) = &reconciled {
             self.fall_to_logging(common, cx, why);
         }
         matches!(reconciled, Reconciled::Done)
-    }
-
-    pub fn tail_arrived(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        header: &Header,
-        more: Vec<VolumeRange>,
-    ) -> Option<()> {
-        let decision = self.peer.decision(common);
-        let reconciled = self.peer.reconcile.tail_arrived(common, cx, header, more, decision)?;
-        self.go_on_reconciled(common, cx, reconciled);
-        Some(())
-    }
-
-    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
-        let decision = self.peer.decision(common);
-        let reconciled = self.peer.reconcile.begin_pull(common, cx, decision);
-        self.go_on_reconciled(common, cx, reconciled);
     }
 
     /// Something that stood in the way of a sync is done.

@@ -34,8 +34,15 @@ impl Primary {
         self.try_autosync(common, cx);
     }
 
-    /// Writers are being held: the new policy says for how long, from now on.
-    pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// Mode or policy changed: should writers be held again, the window is a new one. Of those who are being held the new policy says for
+    /// how long, from now on.
+    pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx, before: Policy) {
+        if common.state() != State::Holding {
+            return self.window.forget();
+        }
+        if before == common.settings.policy {
+            return;
+        }
         self.window.forget();
         match common.settings.policy {
             Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),

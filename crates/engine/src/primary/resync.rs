@@ -6,7 +6,6 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
-use crate::shared::slots::Op;
 use crate::state::State;
 
 impl Primary {
@@ -43,10 +42,8 @@ impl Primary {
     }
 
     pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: IoResult) {
-        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
-        let volume = read.range.volume;
-        common.volumes.of(volume).release(slot);
-        if let Err(why) = self.peer.place_read(common, cx, &read, result) {
+        let (volume, placed) = self.peer.resync_read_done(common, cx, slot, result);
+        if let Err(why) = placed {
             // It begins again after a pause, and clients are served meanwhile.
             self.give_up_session(common, cx, &why);
             self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);

@@ -66,7 +66,7 @@ impl Waiters {
     }
 
     /// Since when the first writer in line waits for room.
-    pub fn waits_since(&self, common: &Common) -> Option<Mono> {
+    fn waits_since(&self, common: &Common) -> Option<Mono> {
         self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
     }
 
@@ -102,11 +102,9 @@ impl Waiters {
         self.held_up.shown(now, self.waits_since(common), &common.settings)
     }
 
-    /// That clock, after a look at it.
-    pub fn look_at_held_up(&mut self, common: &Common, now: Mono) -> &mut HeldUp {
-        let oldest = self.waits_since(common);
-        self.held_up.note(now, oldest, &common.settings);
-        &mut self.held_up
+    /// Says what that clock shows. True: they were held up for too long.
+    pub fn look_at_held_up(&mut self, common: &Common, cx: &mut Cx) -> bool {
+        self.held_up.look(common, cx, self.waits_since(common))
     }
 
     /// People were told that writers are held up, and not yet that it is over.

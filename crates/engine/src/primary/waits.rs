@@ -8,6 +8,7 @@ use core::time::Duration;
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer};
 use crate::limits;
+use crate::peer::pause::PauseCause;
 use crate::peer::stream::Stream;
 use crate::peer::writers::{fail_unnumbered, fail_write};
 use crate::planted::{Fault, planted};
@@ -20,7 +21,12 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut Common, cx: &mut Cx) {
         self.check_blocked(common, cx);
-        self.check_held_up(common, cx);
+        if self.waiters.look_at_held_up(common, cx) {
+            let why = "writers were held up for too long: more is written than the link carries";
+            self.give_up_session(common, cx, why);
+            // It stood still for nobody.
+            self.peer.stall.not_the_peers(PauseCause::LinkWasFull);
+        }
         if let Some((_, slot)) = self.waiters.first_for_peer() {
             let since = common.slots.write(slot).since;
             self.wait_limit_reached(common, cx, since);
@@ -66,18 +72,16 @@ impl Primary {
             Policy::Hold(_) if promises && common.state() == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
-            _ => self.end_long_wait(common, cx),
+            // Nobody waits any more. Whose fault it was says how the group goes on.
+            _ => match self.peer.waited_for_ourselves(common, cx) {
+                None => self.give_up_session(common, cx, "a write waited longer than wait_limit"),
+                Some((cause, why)) => {
+                    self.fall_to_logging(common, cx, why);
+                    self.peer.pause(cx.now.mono, cause);
+                    common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
+                }
+            },
         }
-    }
-
-    /// A write waited longer than it may: nobody waits any more. Whose fault it was says how the group goes on.
-    fn end_long_wait(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some((cause, why)) = self.peer.waited_for_ourselves(common, cx) else {
-            return self.give_up_session(common, cx, "a write waited longer than wait_limit");
-        };
-        self.fall_to_logging(common, cx, why);
-        self.peer.pause(cx.now.mono, cause);
-        common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.

@@ -1,11 +1,12 @@
 //! What the peer said of its half of the group in its hello, and what is known of it since.
 
+use alloc::format;
 use alloc::string::String;
 
 use crate::Settings;
 use crate::formats::identity::{Confirmed, Identity, Role};
-use crate::formats::wire::GroupHello;
-use crate::ids::{Generation, Incarnation, Position};
+use crate::formats::wire::{GroupHello, Header, Kind};
+use crate::ids::{Generation, Incarnation, NodeId, Position};
 
 /// The peer's hello of this session.
 #[derive(Default)]
@@ -88,6 +89,31 @@ impl Greeting {
             let named = (identity.generation, identity.incarnation, identity.parent);
             (from.generation, from.incarnation, parent) == named
         })
+    }
+
+    /// Why the peer `named` so cannot have meant this frame, as it contradicts what it said of itself in this session; a look at its
+    /// header. `heard`: it heard who this node is. Such a frame ends the session before anything of it is acted on.
+    ///
+    /// A session delivers in order, and a node says who it has become before it acts so. So what it said last holds for whatever
+    /// comes behind it, until it says something else.
+    pub fn contradiction(&self, header: &Header, named: NodeId, heard: bool) -> Option<String> {
+        let (kind, said) = (header.kind, self.said());
+        if kind == Kind::GroupHello && said.is_some() {
+            return Some("a second GroupHello in one session".into());
+        }
+        let sender = kind.sender()?;
+        let Some(GroupHello { identity, .. }) = said else {
+            return Some(format!("a {kind:?} frame before it said who it is"));
+        };
+        if !heard {
+            return Some(format!("a {kind:?} frame before it heard who this node is"));
+        }
+        if sender != identity.role {
+            return Some(format!("a {kind:?} frame, though it said that it is the {}", identity.role.word()));
+        }
+        let named = (named, identity.incarnation, identity.generation.tag);
+        let is_own = (header.origin, header.incarnation, header.generation_tag) == named;
+        (kind.is_numbered() && !is_own).then(|| format!("number {} of another run than its own", header.seq.0))
     }
 
     /// The run that the peer said it is in.
