@@ -10,7 +10,7 @@ use crate::shared::cost::frame_bytes;
 use crate::shared::link::PeerView;
 use crate::shared::marks::Marks;
 use crate::time::{Now, Timers};
-use crate::{CommandResult, Event, IoError, Output, SendPayload};
+use crate::{Bytes, CommandResult, Event, IoError, Output, SendPayload, Store};
 
 /// All timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +86,11 @@ impl Cx<'_> {
 
     pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {
         self.out.push_back(Output::Reply { id, result });
+    }
+
+    /// Asks for a write that is not held up for the peer.
+    pub fn write(&mut self, token: Token, store: Store, offset: u64, parts: Vec<Bytes>, durable: bool) {
+        self.out.push_back(Output::Write { token, store, offset, parts, durable, waits_for_peer: false });
     }
 
     pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {

@@ -68,24 +68,24 @@ impl Group {
                 self.primary.peer.reconcile.pull_written(&mut self.common, cx, bytes, result.is_ok())
             }
             Some(Op::PullFlush) => self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok()),
-            Some(Op::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
+            Some(Op::Apply { seq }) => self.secondary.replica.apply_done(&mut self.common, cx, seq, result),
             Some(Op::ReplicaFlush) => self.secondary.replica.replica_flush_done(&mut self.common, cx, result.is_ok()),
             Some(Op::SaveRead { piece }) => self.secondary.replica.save_read_done(&mut self.common, cx, piece, result),
             Some(Op::SaveBatch { last_piece }) => {
-                self.secondary.save_batch_done(&mut self.common, cx, last_piece, result.map(|_| ()))
+                self.secondary.replica.save_batch_done(&mut self.common, cx, last_piece, result)
             }
-            Some(Op::RestoreRead(saved)) => self.secondary.restore_read_done(&mut self.common, cx, saved, result),
-            Some(Op::RestoreWrite(saved)) => {
-                self.secondary.restore_write_done(&mut self.common, cx, saved, result.map(|_| ()))
-            }
+            Some(Op::RestoreRead(saved)) => self.secondary.restored(&mut self.common, cx, saved, true, result),
+            Some(Op::RestoreWrite(saved)) => self.secondary.restored(&mut self.common, cx, saved, false, result),
             Some(op) => {
                 self.io_done(cx, op, result);
                 Ok(())
             }
             None => unreachable!("a completion for slot {slot}, which is free"),
         };
-        if let Err(broken) = done {
-            self.fail(cx, broken);
+        match done {
+            // It may have been what the next batch of a replay waited for.
+            Ok(()) => self.secondary.replay_goes_on(&mut self.common, cx),
+            Err(broken) => self.fail(cx, broken),
         }
     }
 

@@ -28,10 +28,7 @@ use crate::secondary::rollback::scan::RollbackScan;
 use crate::secondary::told::PrimaryTold;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::shared::marks::Mark;
-use crate::shared::slots::Ticket;
 use crate::state::{Broken, State};
-use crate::time::Wall;
-use crate::{IoError, IoResult};
 
 /// A cut being received, or the last one.
 #[derive(Clone, Copy, Debug)]
@@ -108,27 +105,6 @@ impl Secondary {
         (self.scan, self.replay) = (RollbackScan::default(), Replay::default());
     }
 
-    // ---- operations that are done ------------------------------------------------------------------------------------
-
-    pub fn apply_done(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, result: IoResult) -> Result<(), Broken> {
-        self.replica.apply_done(common, cx, seq, result)?;
-        self.replay_goes_on(common, cx);
-        Ok(())
-    }
-
-    pub fn save_batch_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        last_piece: Ticket,
-        result: Result<(), IoError>,
-    ) -> Result<(), Broken> {
-        if self.replica.save_batch_done(common, cx, last_piece, result)? {
-            self.replay_goes_on(common, cx);
-        }
-        Ok(())
-    }
-
     /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
         let due = match (common.lifecycle.phase(), common.state()) {
@@ -145,8 +121,8 @@ impl Secondary {
         }
     }
 
-    /// What was applied up to here is on record. Whether the primary is to be told who this node is; `None`: there was no cycle.
-    pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> Option<bool> {
-        self.replica.note_applied(common, cx, upto, wall).then_some(self.beginning.is_some())
+    /// A stream waits to begin.
+    pub fn begins_stream(&self) -> bool {
+        self.beginning.is_some()
     }
 }

@@ -241,17 +241,12 @@ impl Saver {
         Ok(true)
     }
 
-    pub fn batch_done(
-        &mut self,
-        undo: &mut Undo,
-        last_piece: Ticket,
-        result: Result<(), IoError>,
-    ) -> Result<Batched, Broken> {
+    pub fn batch_done(&mut self, undo: &mut Undo, last_piece: Ticket, result: IoResult) -> Result<Batched, Broken> {
         let Some(batch) = self.batches.iter_mut().find(|b| b.last_piece == last_piece) else {
             return Ok(Batched::Nobodys);
         };
         match result {
-            Ok(()) => batch.stage = BatchStage::Durable,
+            Ok(_) => batch.stage = BatchStage::Durable,
             Err(IoError::NoSpace) => {
                 batch.stage = BatchStage::NoSpace;
                 return Ok(Batched::Full);
@@ -335,14 +330,7 @@ impl Saver {
             }
             debug_assert_eq!(batch.placed.image.len(), INDEX_BYTES);
             let token = slots.start(Op::SaveBatch { last_piece: batch.last_piece });
-            cx.out.push_back(Output::Write {
-                token,
-                store: Store::Undo(self.group),
-                offset: batch.placed.offset,
-                parts,
-                durable: true,
-                waits_for_peer: false,
-            });
+            cx.write(token, Store::Undo(self.group), batch.placed.offset, parts, true);
         }
     }
 }

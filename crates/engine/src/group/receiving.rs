@@ -10,8 +10,10 @@ use crate::time::Wall;
 impl Group {
     /// The superblock that starts replay behind these records is durable.
     pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        let Some(says) = self.secondary.note_applied(&mut self.common, cx, upto, wall) else { return };
-        if says {
+        if !self.secondary.replica.note_applied(&mut self.common, cx, upto, wall) {
+            return;
+        }
+        if self.secondary.begins_stream() {
             // No acknowledgements before the new stream: this says that what was before it gets on.
             self.say_hello(cx, Kind::GroupState);
         }

@@ -183,13 +183,8 @@ impl Peer {
             self.peer_paused(common, cx, ack.paused);
             return false;
         };
-        match cut.confirm(ack, recalls) {
-            Ok(moved) if moved => self.stall.moved(cx.now.mono),
-            Ok(_) => {}
-            Err(what) => {
-                common.protocol_error(cx, what);
-                return false;
-            }
+        if !self.stall.took(common, cx, cut.confirm(ack, recalls)) {
+            return false;
         }
         let is_applied = cut.is_applied();
         self.peer_paused(common, cx, ack.paused);

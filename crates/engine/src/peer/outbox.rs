@@ -3,7 +3,7 @@
 mod room;
 
 use crate::common::Common;
-use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Unbroken;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
@@ -202,10 +202,7 @@ impl Outbox {
             cleared |= volume.clear_confirmed(applied);
         }
         if cleared {
-            cx.timers.set_if_idle(
-                TimerKey::Group(common.id(), GroupTimer::TidyBits),
-                cx.now.mono.plus(limits::TIDY_BITS_AFTER),
-            );
+            common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         }
     }
 

@@ -355,14 +355,8 @@ impl Reconcile {
         self.pulling.moved_at = cx.now.mono;
         self.pulling.writing += 1;
         let token = common.slots.start(Op::PullWrite { bytes: asked.length });
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Volume(common.id(), asked.volume),
-            offset: asked.offset,
-            parts: vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })],
-            durable: false,
-            waits_for_peer: false,
-        });
+        let parts = vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })];
+        cx.write(token, Store::Volume(common.id(), asked.volume), asked.offset, parts, false);
         Some(())
     }
 

@@ -232,11 +232,8 @@ impl Peer {
     pub fn probe_result(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
         let last = self.outbox.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return };
-        match stream.probe_result(common, cx, header, last) {
-            Ok(true) => self.stall.moved(cx.now.mono),
-            Ok(false) => {}
-            Err(what) => common.protocol_error(cx, what),
-        }
+        let moved = stream.probe_result(common, cx, header, last);
+        self.stall.took(common, cx, moved);
     }
 
     /// The sync is over once the peer applied its end.

@@ -39,6 +39,16 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
+    /// What the peer confirmed or answered was taken, and whether something moved by that. False: it contradicts what it was sent.
+    pub fn took(&mut self, common: &mut Common, cx: &mut Cx, moved: Result<bool, &str>) -> bool {
+        match moved {
+            Ok(true) => self.moved(cx.now.mono),
+            Ok(false) => {}
+            Err(what) => common.protocol_error(cx, what),
+        }
+        moved.is_ok()
+    }
+
     /// Why no sync begins yet.
     pub fn pause_words(&self) -> &'static str {
         self.pause_cause.words()

@@ -35,13 +35,8 @@ impl Peer {
         if !stream.is_open() {
             return false;
         }
-        match stream.confirm(ack, recalls, last) {
-            Ok(moved) if moved => self.stall.moved(cx.now.mono),
-            Ok(_) => {}
-            Err(what) => {
-                common.protocol_error(cx, what);
-                return false;
-            }
+        if !self.stall.took(common, cx, stream.confirm(ack, recalls, last)) {
+            return false;
         }
         confirmed(common, common.place(ack.applied));
         common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));

@@ -16,8 +16,7 @@ use crate::shared::write::{Pins, WriteOp, WriteStage};
 impl Primary {
     /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
     pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let op = common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let (id, offset, length) = common.slots.write(slot).range();
         if common.has_failed() {
             // It waited for another write when the group failed.
             common.volumes.of(id).let_go(slot);
@@ -46,8 +45,7 @@ impl Primary {
             }
             self.turn_to_cuts(common, cx);
         }
-        let op = common.slots.write(slot);
-        let (id, offset, length) = (op.volume, op.offset, op.length);
+        let (id, offset, length) = common.slots.write(slot).range();
         let mut pins = Pins::default();
         for extent in extents_of(common.config.activity, id, offset, length) {
             common.activity.pin(extent, &mut pins);
@@ -67,7 +65,7 @@ impl Primary {
         for slot in &cold {
             let op = common.slots.write_ref(*slot);
             if is_very_long(config, op) {
-                let (id, offset, length) = (op.volume, op.offset, op.length);
+                let (id, offset, length) = op.range();
                 common.bits().announce_write(*slot, id, offset, length);
             }
         }
@@ -93,8 +91,7 @@ impl Primary {
             if self.peer.outbox.generation_is_due() {
                 return;
             }
-            let op = common.slots.write(slot);
-            let (id, offset, length) = (op.volume, op.offset, op.length);
+            let (id, offset, length) = common.slots.write(slot).range();
             let announced = common.volumes.of(id).is_announced(slot);
             let stored = announced && common.volumes.is_stored(id, offset, length);
             if !stored && !common.bits().is_covered(id, offset, length) {

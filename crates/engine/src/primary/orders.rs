@@ -69,11 +69,8 @@ impl Primary {
     /// what waits for that waits no longer. What is left of the sync stays marked.
     pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
         if self.peer.outbox.syncs_in_stream() {
-            self.fall_to_logging(
-                common,
-                cx,
-                "the sync is cut short: it would take longer than a stop or a demotion waits",
-            );
+            let why = "the sync is cut short: it would take longer than a stop or a demotion waits";
+            self.fall_to_logging(common, cx, why);
         }
     }
 
@@ -82,12 +79,8 @@ impl Primary {
         if !cx.may_sync {
             self.peer.wanted.wait_for_turn(common, full);
             if common.state() == State::Logging {
-                self.peer.transition(
-                    common,
-                    cx,
-                    State::Logging,
-                    "waiting for its turn: other groups of this node are syncing",
-                );
+                let why = "waiting for its turn: other groups of this node are syncing";
+                self.peer.transition(common, cx, State::Logging, why);
             }
             return false;
         }

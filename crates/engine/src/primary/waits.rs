@@ -44,11 +44,8 @@ impl Primary {
             return self.fall_to_logging(common, cx, &what_is_full(common, "and the link is down"));
         }
         if self.peer.waits_in_vain(common) {
-            return self.give_up_session(
-                common,
-                cx,
-                &what_is_full(common, "and the peer has not answered since it stalled"),
-            );
+            let why = what_is_full(common, "and the peer has not answered since it stalled");
+            return self.give_up_session(common, cx, &why);
         }
         let silent = cx.peer.silent_for(cx.now.mono);
         if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {

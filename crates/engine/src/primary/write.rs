@@ -130,8 +130,7 @@ impl Primary {
 
     /// A write that has its room goes for its range.
     fn go_for_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        let op = common.slots.write(slot);
-        let (volume, offset, length) = (op.volume, op.offset, op.length);
+        let (volume, offset, length) = common.slots.write(slot).range();
         match common.volumes.of(volume).conflict(offset, length) {
             None => self.take_range(common, cx, slot),
             Some(conflict) => {

@@ -19,7 +19,7 @@ use crate::shared::lifecycle::Promotion;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
-use crate::{ActivityConfig, Bytes, Output, Store, limits};
+use crate::{ActivityConfig, Bytes, Store, limits};
 
 /// Cells of the bitmap being written at once.
 const CELLS_IN_FLIGHT_MAX: usize = 8;
@@ -313,7 +313,7 @@ impl Bits<'_> {
         let store = Store::Bitmap(self.slots.group());
         let parts = vec![Bytes::Meta(image)];
         let offset = head.slot_offset();
-        cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+        cx.write(token, store, offset, parts, true);
     }
 
     /// Clears on disk what is clear in memory, in as many cells; true if there are more.
@@ -390,7 +390,7 @@ impl Bits<'_> {
         for (offset, image) in cells {
             let token = self.slots.start(Op::ActivityCell);
             let (store, parts) = (Store::Activity(self.slots.group()), vec![Bytes::Meta(image)]);
-            cx.out.push_back(Output::Write { token, store, offset, parts, durable: true, waits_for_peer: false });
+            cx.write(token, store, offset, parts, true);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::shared::promotion::PromotionAnswer;
 use crate::shared::slots::{Op, Slots};
 use crate::state::Broken;
 use crate::time::Wall;
-use crate::{Bytes, CommandResult, Output, Store};
+use crate::{Bytes, CommandResult, Store};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -153,14 +153,8 @@ impl SuperWriter {
         self.current.update += 1;
         (self.in_flight, self.dirty) = (true, false);
         let token = slots.start(Op::Superblock);
-        cx.out.push_back(Output::Write {
-            token,
-            store: Store::Superblock(slots.group()),
-            offset: self.current.slot_offset(),
-            parts: alloc::vec![Bytes::Meta(self.current.encode())],
-            durable: true,
-            waits_for_peer: false,
-        });
+        let parts = alloc::vec![Bytes::Meta(self.current.encode())];
+        cx.write(token, Store::Superblock(slots.group()), self.current.slot_offset(), parts, true);
     }
 
     /// An update's write has ended; true if it takes back what the peer was told of this node's role.

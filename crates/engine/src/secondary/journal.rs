@@ -103,7 +103,15 @@ impl ReplicaJournal {
             _ = self.kept.give_up(last);
         }
         self.noted = self.kept.floor();
-        self.gives_nothing_it_does_not_hold(common, last, is_damaged);
+        // What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write
+        // to the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody
+        // knows.
+        if is_damaged {
+            _ = self.kept.give_up(last);
+            common.sb.give_up(Seq(u64::MAX));
+        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+            self.give_up_kept(common, last, last);
+        }
     }
 
     /// The primary reports that it flushed its own writes up to here.
@@ -120,17 +128,6 @@ impl ReplicaJournal {
     pub fn give_up_kept(&mut self, common: &mut Common, durable: Seq, given_up: Seq) {
         if self.kept.give_up(durable) && !planted(Fault::GivenUpForgotten) {
             common.sb.give_up(given_up);
-        }
-    }
-
-    /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
-    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
-    fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, durable: Seq, is_damaged: bool) {
-        if is_damaged {
-            _ = self.kept.give_up(durable);
-            common.sb.give_up(Seq(u64::MAX));
-        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(common, durable, durable);
         }
     }
 

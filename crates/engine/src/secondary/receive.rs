@@ -27,7 +27,7 @@ impl Secondary {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
             return;
         }
-        if self.beginning.is_some() {
+        if self.begins_stream() {
             let what = format!("number {} before this node was ready for its sync", header.seq.0);
             return common.protocol_error(cx, &what);
         }
@@ -93,7 +93,7 @@ impl Secondary {
             common.sb.primary_serves_in(mode);
             common.save(cx, None);
         }
-        self.replica.take_tick(common, cx, header, state, self.beginning.is_some());
+        self.replica.take_tick(common, cx, header, state, self.begins_stream());
         Some(())
     }
 
@@ -104,7 +104,7 @@ impl Secondary {
             return;
         }
         if let (Some((ack, recalls)), Some(link)) =
-            (self.replica.due_ack(common, cx, self.beginning.is_some()), cx.peer.link)
+            (self.replica.due_ack(common, cx, self.begins_stream()), cx.peer.link)
         {
             let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
             cx.send(link, header, SendPayload::Control(ack.encode()));

@@ -173,11 +173,9 @@ impl Rollback {
     fn read_done(&mut self, common: &mut Common, cx: &mut Cx, saved: Saved, result: IoResult) -> Result<bool, Broken> {
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
-                let (token, store) =
-                    (common.slots.start(Op::RestoreWrite(saved)), Store::Volume(common.id(), saved.volume));
+                let token = common.slots.start(Op::RestoreWrite(saved));
                 let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
-                let offset = saved.offset;
-                cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
+                cx.write(token, Store::Volume(common.id(), saved.volume), saved.offset, parts, false);
                 Ok(false)
             }
             Err(IoError::Damaged) => {
@@ -193,15 +191,9 @@ impl Rollback {
         }
     }
 
-    fn write_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        saved: Saved,
-        result: Result<(), IoError>,
-    ) -> Result<bool, Broken> {
+    fn write_done(&mut self, common: &mut Common, cx: &mut Cx, saved: Saved, result: IoResult) -> Result<bool, Broken> {
         match result {
-            Ok(()) => Ok(self.restored(common, cx, |back| back.waits = !back.again.is_empty())),
+            Ok(_) => Ok(self.restored(common, cx, |back| back.waits = !back.again.is_empty())),
             Err(IoError::NoSpace) => {
                 common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
                 if self.writing_back(common).is_some_and(|back| !core::mem::replace(&mut back.waits, true)) {
@@ -347,28 +339,20 @@ impl Secondary {
         self.goes_back(common, given_up);
     }
 
-    pub fn restore_read_done(
+    /// Something that is written back was read from the undo store, or has been written.
+    pub fn restored(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
         saved: Saved,
+        is_read: bool,
         result: IoResult,
     ) -> Result<(), Broken> {
         let Some(rollback) = &mut self.rollback else { return Ok(()) };
-        let given_up = rollback.read_done(common, cx, saved, result)?;
-        self.goes_back(common, given_up);
-        Ok(())
-    }
-
-    pub fn restore_write_done(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        saved: Saved,
-        result: Result<(), IoError>,
-    ) -> Result<(), Broken> {
-        let Some(rollback) = &mut self.rollback else { return Ok(()) };
-        let given_up = rollback.write_done(common, cx, saved, result)?;
+        let given_up = match is_read {
+            true => rollback.read_done(common, cx, saved, result)?,
+            false => rollback.write_done(common, cx, saved, result)?,
+        };
         self.goes_back(common, given_up);
         Ok(())
     }

@@ -78,14 +78,10 @@ impl Record {
             (offset, length) = if start < end { (start, end - start) } else { (offset, length) };
         }
         cx.out.push_back(match &self.content {
-            Content::Data(buf) => Output::Write {
-                token,
-                store,
-                offset,
-                parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })],
-                durable: false,
-                waits_for_peer: false,
-            },
+            Content::Data(buf) => {
+                let parts = vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: length as u32 })];
+                return cx.write(token, store, offset, parts, false);
+            }
             Content::Zero { no_hole } => {
                 Output::Zero { token, store, offset, length, no_hole: *no_hole, durable: false }
             }

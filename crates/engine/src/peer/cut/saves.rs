@@ -88,14 +88,7 @@ impl Cut {
         if padding > 0 {
             parts.push(Bytes::Meta(vec![0; padding as usize]));
         }
-        cx.out.push_back(Output::Write {
-            token: Token::new(common.id(), now),
-            store: Store::Undo(common.id()),
-            offset: placed.offset,
-            parts,
-            durable: false,
-            waits_for_peer: false,
-        });
+        cx.write(Token::new(common.id(), now), Store::Undo(common.id()), placed.offset, parts, false);
         Ok(())
     }
 

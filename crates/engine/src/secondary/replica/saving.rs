@@ -7,7 +7,7 @@ use crate::formats::identity::Role;
 use crate::secondary::replica::OrderedReplica;
 use crate::shared::slots::Ticket;
 use crate::state::{Broken, Pause};
-use crate::{IoError, IoResult, limits};
+use crate::{IoResult, limits};
 
 impl OrderedReplica {
     pub fn save_read_done(
@@ -27,28 +27,26 @@ impl OrderedReplica {
         Ok(())
     }
 
-    /// True: tickets may have become good.
     pub fn save_batch_done(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
         last_piece: Ticket,
-        result: Result<(), IoError>,
-    ) -> Result<bool, Broken> {
+        result: IoResult,
+    ) -> Result<(), Broken> {
         match self.saver.batch_done(&mut common.undo, last_piece, result)? {
             Batched::Nobodys => {}
             Batched::Full => self.history_full(common, cx),
             Batched::More => {
                 self.pump_saves(common, cx);
-                let goes_on = common.role() == Role::Secondary;
-                if goes_on {
+                // Tickets may have become good.
+                if common.role() == Role::Secondary {
                     common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
                     self.apply(common, cx);
                 }
-                return Ok(goes_on);
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Starts reads and batches; called whenever something was asked for or came back.

@@ -29,7 +29,7 @@ pub(crate) struct RollbackScan {
 impl RollbackScan {
     pub fn begin(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         *self = RollbackScan::default();
-        self.read_index(common, cx)
+        read_index(common, cx)
     }
 
     pub fn read_done(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
@@ -41,15 +41,6 @@ impl RollbackScan {
         }
         self.left -= 1;
         Ok(self.left == 0 && self.batch_checked(common, cx))
-    }
-
-    fn read_index(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let offset = common.undo.next_offset();
-        let ended = offset + INDEX_BYTES as u64 > common.config.history_bytes;
-        if !ended {
-            read_meta(&mut common.slots, cx, Store::Undo(common.config.id), offset, INDEX_BYTES as u32);
-        }
-        ended
     }
 
     fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: Vec<u8>) -> Result<bool, CannotStart> {
@@ -96,7 +87,7 @@ impl RollbackScan {
             self.drawn_bytes += u64::from(index.bytes);
         }
         common.undo.found(&block, &index);
-        self.read_index(common, cx)
+        read_index(common, cx)
     }
 
     /// What is missing of the point; `None`: it is whole, and what the sync had reserved is reserved again.
@@ -114,4 +105,14 @@ impl RollbackScan {
         common.undo.reserve(point.reserved_bytes.saturating_sub(self.drawn_bytes));
         None
     }
+}
+
+/// True: there is no place for another batch.
+fn read_index(common: &mut Common, cx: &mut Cx) -> bool {
+    let offset = common.undo.next_offset();
+    let ended = offset + INDEX_BYTES as u64 > common.config.history_bytes;
+    if !ended {
+        read_meta(&mut common.slots, cx, Store::Undo(common.config.id), offset, INDEX_BYTES as u32);
+    }
+    ended
 }
