@@ -1,13 +1,11 @@
 //! What is ordered between the connections of one export: a flush on any of them covers every write that was answered before it on
 //! any other, through a power loss as through a kill.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::eight::run;
-use common::{GROUP, Node, Pair, Plan, Random, SERVES_ALONE, must_skip_stores};
+use crate::common::eight::run;
+use crate::common::{GROUP, Node, Pair, Plan, Random, SERVES_ALONE, must_skip_stores};
 use host::nbd::{Address, Ask, Client};
 
 const PAGE: u64 = 4096;

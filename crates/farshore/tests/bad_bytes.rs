@@ -1,8 +1,6 @@
 //! Garbage, truncated and hostile bytes on every socket of a daemon: thousands of inputs, always the same ones. It goes
 //! on serving, its volume keeps its bytes, and a real peer still gets in.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{GROUP, Node, Pair, Plan, address};
+use crate::common::{DEADLINE, GROUP, Node, Pair, Plan, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 use host::nbd::proto::{self, Command, REQUEST_BYTES, Request, option};
@@ -158,7 +156,7 @@ fn on_the_replication_port() {
 /// A peer that holds the secret, and then sends what it likes.
 fn let_in(place: &str, definitions: &str, number: u64) -> TcpStream {
     let mut stream = TcpStream::connect(place).expect("the daemon listens");
-    stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let attempt = Attempt { run: 1, number };
     let (mut machine, hello) = Handshake::dial(ours(definitions), "near", [number as u8; 32], attempt);
     stream.write_all(&hello).expect("the daemon reads");
@@ -247,7 +245,7 @@ fn on_the_control_socket() {
     let _ = stream.write_all(&vec![b'x'; 1 << 20]);
     for words in ["{\"request\":\"promte\"}", "[]", "{}", "\u{7}"] {
         let mut stream = UnixStream::connect(&sockets.control).expect("the daemon listens");
-        stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         stream.write_all(format!("{words}\n").as_bytes()).expect("the daemon reads");
         let mut said = String::new();
         BufReader::new(stream).read_line(&mut said).expect("an answer");

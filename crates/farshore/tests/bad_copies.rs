@@ -1,12 +1,10 @@
 //! State directories restored from an old copy, or copied and used twice: found out before anything is overwritten.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::damage::{at_rest, directory, fails_with, in_step, state};
-use common::{GROUP, Node, Pair};
+use crate::common::damage::{at_rest, directory, fails_with, in_step, state};
+use crate::common::{GROUP, Node, Pair};
 
 /// Everything in a directory, one level deep.
 fn copy(from: &Path, to: &Path) {

@@ -1,12 +1,10 @@
 //! `inspect` on the files of a real pair: sound ones, damaged ones, and those of a daemon that was killed.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
 const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };

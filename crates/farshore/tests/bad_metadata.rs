@@ -1,15 +1,13 @@
 //! Journal, bitmap, activity log and undo store that are rotten, cut short, or of another version, and a volume that
 //! shrank: each is named, and repaired by rule or refused.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::damage::{
+use crate::common::damage::{
     SMALL, at_rest, edit, edit_newer, fails_with, heals_with, in_step, is_refused, reseal, rot, rot_all, state,
 };
-use common::{Node, Pair, Plan, must_skip_stores};
+use crate::common::{Node, Pair, Plan, must_skip_stores};
 use engine::cell::BYTES;
 
 /// Cuts a file to half its size.

@@ -1,14 +1,12 @@
 //! Peers that are not ours: of another secret, cluster, version, or with other groups in mind. Each is named in the log
 //! and in status, none gets a byte in.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 
-use common::{Node, Pair, Plan, SERVES_ALONE, address};
+use crate::common::{DEADLINE, Node, Pair, Plan, SERVES_ALONE, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
 use host::link::{Attempt, Ourselves, Secret, Versions};
 
@@ -65,7 +63,7 @@ fn dial(pair: &Pair, versions: Versions) -> Vec<u8> {
     let attempt = Attempt { run: 1, number: 1 };
     let (_, hello) = Handshake::dial(Rc::new(ours), "near", [7; 32], attempt);
     let mut stream = TcpStream::connect(address(pair, Node::Near)).expect("the daemon listens");
-    stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     stream.write_all(&hello).expect("the daemon reads");
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);

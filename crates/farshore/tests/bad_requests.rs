@@ -1,12 +1,10 @@
 //! Requests that a client may send and must not get: each is answered with its error, the next one is served, and no
 //! byte of the volume changes.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{DEADLINE, GROUP, Node, Pair, Plan};
 use host::nbd::proto::{self, Command, Errno, OPTION_REPLY_BYTES, Request, SIMPLE_REPLY_BYTES, flag, option, reply};
 
 const SIZE: u64 = 2 << 20;
@@ -18,7 +16,7 @@ struct Client(UnixStream);
 impl Client {
     fn connect(pair: &Pair) -> Client {
         let stream = UnixStream::connect(pair.path("near").join("state/nbd.sock")).expect("the daemon listens");
-        stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let mut client = Client(stream);
         client.take(18);
         let name = format!("{GROUP}/data");

@@ -1,15 +1,13 @@
 //! State directories that are full, read-only, damaged, of a newer version, or somebody else's.
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::damage::{
+use crate::common::damage::{
     SMALL, at_rest, edit_newer, fails_with, heals_with, in_step, is_refused, not_taken_up, reseal, rot, state,
 };
-use common::{GROUP, Node, Pair};
+use crate::common::{GROUP, Node, Pair};
 use engine::cell::{BYTES, SLOT_BYTES};
 
 #[test]

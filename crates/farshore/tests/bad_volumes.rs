@@ -1,13 +1,11 @@
 //! Volumes that cannot be used: each refused with a sentence, none touched.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::damage::{at_rest, edit, edit_newer, not_taken_up, reseal, state};
-use common::{GROUP, Node, Pair, Plan, SERVES_ALONE, must_skip_stores};
+use crate::common::damage::{at_rest, edit, edit_newer, not_taken_up, reseal, state};
+use crate::common::{GROUP, Node, Pair, Plan, SERVES_ALONE, must_skip_stores};
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..Plan::DEFAULT };
 

@@ -5,8 +5,6 @@
 //! `cargo xtask bench beside` runs it for long and prints a table: `FARSHORE_ROUNDS` turns (1) of `FARSHORE_SECONDS` (1). Only then it
 //! fails by the ratio of the two; else it holds bounds that a busy machine keeps as well.
 
-mod common;
-
 use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Write};
@@ -19,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::eight::{HANGS, PAGE, VOLUME_BYTES, ask_what_hangs, client, eight_groups, others_work, run};
-use common::{Node, Pair, must_skip_stores};
+use crate::common::eight::{HANGS, PAGE, VOLUME_BYTES, ask_what_hangs, client, eight_groups, others_work, run};
+use crate::common::{DEADLINE, Node, Pair, must_skip_stores};
 use engine::identity::{Identity, Role};
 use engine::wire::{GroupHello, Header, Kind};
 use engine::{Generation, GroupId, Incarnation, SessionId};
@@ -295,7 +293,7 @@ fn descriptors(pair: &Pair) -> usize {
 async fn all_has_come_back(pair: &Pair, name: &str, held: usize) {
     let ended = Instant::now();
     while descriptors(pair) > held {
-        assert!(ended.elapsed() < common::DEADLINE, "{name}: {} descriptors, {held} before", descriptors(pair));
+        assert!(ended.elapsed() < DEADLINE, "{name}: {} descriptors, {held} before", descriptors(pair));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,8 +1,6 @@
 //! Both nodes tell the same truth of the copy, or since when it is not known; and which of them is set to what.
 
-mod common;
-
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;

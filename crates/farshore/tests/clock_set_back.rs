@@ -1,15 +1,13 @@
 //! Wall clocks are set while a pair runs. The primary's goes back by two hours: both nodes say so, in log and status, and the copy's time
 //! goes on. Either clock goes back and forth, as far as before 1970: writers, link and copy notice nothing.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
 use std::path::Path;
 
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, is_installed, must_skip};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, is_installed, must_skip};
 
 /// Put before the C library: while the file is there, it says by how many seconds the wall clock is wrong.
 const CLOCK: &str = r#"

@@ -1,10 +1,8 @@
 //! Nodes are killed singly and together, also while they still recover from the time before, with a queue so small that
 //! it often becomes dirty regions. Nothing acknowledged is missing at the end, and both sides are equal.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, Random};
 
 const VOLUMES: &[&str] = &["data", "log", "temp"];
 const MODES: [&str; 3] = ["async", "sync", "nearsync"];

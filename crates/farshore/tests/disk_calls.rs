@@ -3,14 +3,12 @@
 //!
 //! Calls far apart are tried; `FARSHORE_EACH_CALL=1` tries each.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use common::{GROUP, Node, Pair, Plan, SERVES_ALONE, Start, must_skip_stores};
+use crate::common::{DEADLINE, GROUP, Node, Pair, Plan, SERVES_ALONE, Start, must_skip_stores};
 use rustix::io::Errno;
 
 const SMALL: Plan =
@@ -181,7 +179,7 @@ fn who_looks_is_answered_while_a_change_waits_for_the_disk() {
         assert!(answer.contains(&format!("\"reply\":\"{request}\"")), "{answer}");
     }
     pair.answer_again(Node::Near);
-    let answer = changes.answer(common::DEADLINE).expect("the change is done");
+    let answer = changes.answer(DEADLINE).expect("the change is done");
     assert!(answer.contains("\"reply\":\"ok\""), "{answer}");
     assert!(pair.stop(Node::Near).success(), "{}", pair.log(Node::Near));
 }

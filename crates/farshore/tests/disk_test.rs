@@ -1,7 +1,5 @@
 //! `disk test` as a whole process: two numbers that the planner reads, and nothing left behind however it ends.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores};
+use crate::common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores};
 use forgetful::{Fate, Store};
 use rustix::process::{Pid, Signal, kill_process};
 

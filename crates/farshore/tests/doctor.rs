@@ -1,14 +1,12 @@
 //! `doctor` as a whole process: what it finds on a line that it does not know, with daemons and without, and that it
 //! changes nothing.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::wan::Wan;
-use common::{Node, Pair, Plan, expect};
+use crate::common::wan::Wan;
+use crate::common::{Node, Pair, Plan, expect};
 use serde_json::Value;
 
 const FARSHORE: &str = env!("CARGO_BIN_EXE_farshore");

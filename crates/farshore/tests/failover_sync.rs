@@ -1,10 +1,8 @@
 //! In `sync`, losing the primary loses nothing: killed at random moments under five writers, every write that it
 //! acknowledged is on the node that takes over. In the middle of a sync that node goes back to the image before it.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, Random};
 
 const VOLUMES: &[&str] = &["a", "b", "c", "d", "e"];
 const FAILOVERS: u64 = 6;

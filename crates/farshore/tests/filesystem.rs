@@ -4,15 +4,13 @@
 //! nbdfuse shows the export as a file, a loop device makes it a disk. All that happens in namespaces of their own, which
 //! take mounts, loop devices and programs with them when they end.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Background, Node, Pair, Plan, is_root, must_skip};
+use crate::common::{Background, Node, Pair, Plan, is_root, must_skip};
 
 const ROWS_MAX: u64 = 100_000;
 

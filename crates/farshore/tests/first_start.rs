@@ -1,12 +1,10 @@
 //! A node without any record of a group: its first start, or one whose state directory is not mounted. Volumes that carry data are
 //! served by nobody before the operator has said whose content counts.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 
 const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 4 << 20, mode: "sync", ..Plan::DEFAULT };
 

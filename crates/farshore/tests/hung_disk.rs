@@ -1,15 +1,13 @@
 //! One disk of eight answers nothing, on either node: the other groups are served and replicate, the nodes hear each other,
 //! people get their answers; and when it answers again nothing was lost.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
-use common::eight::{
+use crate::common::eight::{
     HANGS, MODES, PAGE, VOLUME_BYTES, ask_what_hangs, client, eight_groups, others_work, run, status_of, volume,
 };
-use common::{Node, Pair, must_skip_stores};
+use crate::common::{Node, Pair, must_skip_stores};
 use host::nbd::Ask;
 
 /// Longer than a link without a sign of life lasts, and than it takes until a silence is told.

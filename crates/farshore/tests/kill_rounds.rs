@@ -1,10 +1,8 @@
 //! Either node is killed under load, again and again, in both ends of the scale of modes. What was acknowledged is there
 //! afterwards, on both sides, and both sides are equal.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, Random};
 
 const VOLUMES: &[&str] = &["data", "log", "temp"];
 

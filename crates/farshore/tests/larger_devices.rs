@@ -1,11 +1,9 @@
 //! The secondary's devices hold more than the primary's: a switchover goes on, and the export has the size it had.
 
-mod common;
-
 use std::fs::File;
 use std::process::Command;
 
-use common::{GROUP, Node, Pair, Plan, must_skip};
+use crate::common::{GROUP, Node, Pair, Plan, is_installed, must_skip};
 
 const MIB: u64 = 1 << 20;
 const VOLUMES: [&str; 2] = ["data", "log"];
@@ -26,7 +24,7 @@ fn switch_over(pair: &mut Pair, from: Node, to: Node) {
 /// The new primary was `syncing` for ever, "100 %, 0 B of 0 B", and the reason stood on the other node only.
 #[test]
 fn a_switchover_to_larger_devices_keeps_the_size_and_goes_on() {
-    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", common::is_installed("nbdinfo"))]) {
+    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", is_installed("nbdinfo"))]) {
         return;
     }
     let mut pair = Pair::new(&Plan::default());
@@ -64,7 +62,7 @@ fn a_switchover_to_larger_devices_keeps_the_size_and_goes_on() {
 /// The bits of volumes that were enlarged take more room in their file than it had, and the group was not taken up.
 #[test]
 fn volumes_that_are_enlarged_past_what_their_bits_had_room_for_are_served() {
-    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", common::is_installed("nbdinfo"))]) {
+    if must_skip("larger_devices", &[("nbdinfo (apt: libnbd-bin)", is_installed("nbdinfo"))]) {
         return;
     }
     let mut pair = Pair::replicating(&Plan::default());

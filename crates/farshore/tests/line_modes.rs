@@ -3,13 +3,11 @@
 //! docs/toolkit.md and judge nothing.
 //!
 //! ```text
-//! cargo build -p xtask && cargo test -p farshore --test line_modes -- --ignored --nocapture --test-threads 1
+//! cargo build -p xtask && cargo test -p farshore --test all line_modes:: -- --ignored --nocapture --test-threads 1
 //! ```
 
-mod common;
-
-use common::wan::{LineServer, Wan};
-use common::{Pair, Plan};
+use crate::common::wan::{LineServer, Wan};
+use crate::common::{Pair, Plan};
 use plan::formulas::{SEGMENT_BYTES, printed_as_b1, table_b1};
 use plan::model::{Disk, Link, Setup};
 use serde_json::Value;

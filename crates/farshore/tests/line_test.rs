@@ -1,8 +1,6 @@
 //! `link serve` and `link test` as whole programs: what is measured is what was asked for, and whatever is wrong is told in a
 //! sentence, in bounded time.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::line::{PLAN, Server, farshore, interrupt, send as send_signal, stream, streaming};
-use common::{Node, Pair, Plan, is_root, must_skip, must_skip_stores};
+use crate::common::line::{PLAN, Server, farshore, interrupt, send as send_signal, stream, streaming};
+use crate::common::{DEADLINE, Node, Pair, Plan, is_root, must_skip, must_skip_stores};
 use engine::wire::{Header, Kind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use forgetful::{Fate, Store};
@@ -667,13 +665,8 @@ impl Insider {
 
     async fn dial(&self, address: SocketAddr) -> SingleConnection {
         let (address, socket) = (address.to_string(), SocketOptions::default());
-        let wish = DialRequest {
-            address: &address,
-            peers: &[],
-            socket: &socket,
-            flow: Flow::default(),
-            timeout: common::DEADLINE,
-        };
+        let wish =
+            DialRequest { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout: DEADLINE };
         single::dial(&self.papers, &wish).await.expect("let in")
     }
 
@@ -692,7 +685,7 @@ fn send(solo: &SingleConnection, kind: Kind, fill: impl FnOnce(&mut Header), pay
 
 /// The other end closes it.
 async fn ends(solo: SingleConnection) {
-    let ended = tokio::time::timeout(common::DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
+    let ended = tokio::time::timeout(DEADLINE, solo.run(&Pool::new(1 << 20), &Deaf)).await;
     assert!(ended.is_ok(), "it is still connected");
 }
 

@@ -1,16 +1,14 @@
 //! What is built on line tests, as whole programs: `link sweep`, `link probe`, `link soak`.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use common::line::{PLAN, Server, farshore, interrupt, stream};
-use common::wan::Wan;
-use common::{Node, Pair};
+use crate::common::line::{PLAN, Server, farshore, interrupt, stream};
+use crate::common::wan::Wan;
+use crate::common::{Node, Pair};
 use serde_json::Value;
 
 #[test]

@@ -1,13 +1,11 @@
 //! The link as operators meet it: what the kernel granted, settings changed while it runs, how it did, and what a line
 //! that is cut, carries one direction only, or swallows large packets looks like.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::wan::Wan;
-use common::{GROUP, Node, Pair, Plan, Random, is_installed, is_root, must_skip};
+use crate::common::wan::Wan;
+use crate::common::{GROUP, Node, Pair, Plan, Random, is_installed, is_root, must_skip};
 use demo::relay::Way;
 use serde_json::Value;
 

@@ -1,7 +1,5 @@
 //! A log that cannot be written, or that nobody reads, is no reason to stop: daemons start, serve and replicate beside it.
 
-mod common;
-
 use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::unix::net::UnixStream;
@@ -9,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
+use crate::common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
 
 const VOLUMES: &[&str] = &["data"];
 /// Any daemon says it when it starts.

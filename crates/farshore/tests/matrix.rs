@@ -1,10 +1,8 @@
 //! Which client sends which command, with which result: a table, and each of its rows shown by the server's counters.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Node, Pair, Plan, is_installed, is_root, must_skip};
+use crate::common::{Background, Node, Pair, Plan, is_installed, is_root, must_skip};
 
 /// A row: a client is run to its end, and the counters must have grown by at least so much.
 struct Row {
@@ -241,5 +239,5 @@ fn run(pair: &mut Pair, row: &Row) -> (bool, String) {
     // nbdsh is a Python program that needs the system's interpreter, whatever stands first on the path.
     let path = format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default());
     command.args(&words[1..]).env("PATH", path).current_dir(pair.path("near"));
-    common::Background::start(command).finish(pair)
+    Background::start(command).finish(pair)
 }

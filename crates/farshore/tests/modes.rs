@@ -1,9 +1,7 @@
 //! Modes change while writers write, and policies decide what writers feel of a line that was cut.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan};
 
 const VOLUMES: &[&str] = &["data", "log"];
 

@@ -1,11 +1,9 @@
 //! A group that cannot be opened is failed and says why; the node's other groups serve, and it serves again when it can be opened.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };

@@ -1,14 +1,12 @@
 //! Another file or device stands where a volume was, or somebody wrote to a volume of a primary while its daemon was stopped. What
 //! is there is not served under the volume's name, and never overwrites the peer's copy before the operator has said so.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::damage::{edit, rot, state};
-use common::{GROUP, Node, Pair, Plan, is_root, must_skip};
+use crate::common::damage::{edit, rot, state};
+use crate::common::{GROUP, Node, Pair, Plan, is_root, must_skip};
 
 const PLAN: Plan = Plan { volumes: &["data", "log"], volume_bytes: 4 << 20, mode: "sync", ..Plan::DEFAULT };
 const SMALL: Plan = Plan { volumes: &["data"], ..PLAN };

@@ -1,14 +1,12 @@
 //! Files that somebody else could have written, or can read: a node does not start with them, and says why.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{Node, Pair, Plan};
+use crate::common::{Node, Pair, Plan};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Nobody of this machine.

@@ -1,8 +1,6 @@
 //! The main job, end to end: two real daemons, a real NBD client, equal volumes at the end.
 
-mod common;
-
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 

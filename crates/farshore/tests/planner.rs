@@ -1,13 +1,11 @@
 //! The planner's commands as an operator meets them, bad traces above all: a plan made from half a trace must say so.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{GROUP, Node, Pair, Plan, expect};
+use crate::common::{GROUP, Node, Pair, Plan, expect};
 
 fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farshore"))

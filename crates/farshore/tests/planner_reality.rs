@@ -2,19 +2,17 @@
 //! WAN, and what happened beside what the model said. A measurement, not a test: it takes minutes and judges nothing.
 //!
 //! ```text
-//! cargo build -p xtask && cargo test -p farshore --test planner_reality -- --ignored --nocapture --test-threads 1
+//! cargo build -p xtask && cargo test -p farshore --test all planner_reality:: -- --ignored --nocapture --test-threads 1
 //! ```
 //!
 //! Each case is replayed `FARSHORE_ROUNDS` times (3); shown are the median and, in brackets, the least and the most. With
 //! `FARSHORE_PLOTS=DIR` the last round's curves are written there.
 
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::wan::Wan;
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::wan::Wan;
+use crate::common::{GROUP, Node, Pair, Plan};
 use host::nbd::{Address, Ask, Client};
 use plan::formulas::{Congestion, SEGMENT_BYTES};
 use plan::model::stream::Stream;

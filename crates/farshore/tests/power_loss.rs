@@ -4,12 +4,10 @@
 //!
 //! Kills show none of that: what a killed program wrote is still in the kernel's hands.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
 use forgetful::Loss;
 use witness::WriteName;
 

@@ -2,10 +2,8 @@
 //! commands that change what a node is.
 //! The moment is set by a number of flushes, so it falls between any two steps that are meant to be durable in order.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{Background, GROUP, Node, Pair, Plan, Random, must_skip_stores};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{Background, GROUP, Node, Pair, Plan, Random, must_skip_stores};
 
 const VOLUMES: &[&str] = &["data", "log"];
 const MODES: [&str; 3] = ["async", "sync", "nearsync"];

@@ -1,10 +1,8 @@
 //! At random instants under load the secondary is killed; what its restart makes of journal and volumes must be a
 //! prefix of all writes, over all volumes together. It may lack writes, it may never mix.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{Node, Pair, Plan, Random};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{Node, Pair, Plan, Random};
 
 const VOLUMES: &[&str] = &["data", "log", "temp"];
 const INSTANTS: u64 = 20;

@@ -2,7 +2,7 @@
 //! a test: it takes minutes and judges nothing.
 //!
 //! ```text
-//! TMPDIR=/dev/shm cargo test -p farshore --test record_cost -- --ignored --nocapture --test-threads 1
+//! TMPDIR=/dev/shm cargo test -p farshore --test all record_cost:: -- --ignored --nocapture --test-threads 1
 //! ```
 //!
 //! Two pairs stand side by side, and one writer asks their primaries by short turns, so that whatever else the machine does
@@ -10,13 +10,11 @@
 //! two unlike cancels out. They are in `logging`, where a write costs least and the recorder's share is largest; with files in
 //! memory no disk has a say either.
 
-mod common;
-
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{DEADLINE, GROUP, Node, Pair, Plan};
 use host::nbd::{Address, Ask, Client};
 
 const VOLUME_BYTES: u64 = 64 << 20;
@@ -87,7 +85,7 @@ impl Side {
         // It has asked once when it opens its file.
         let asked = Instant::now();
         while !out.exists() {
-            assert!(asked.elapsed() < common::DEADLINE, "the recorder begins");
+            assert!(asked.elapsed() < DEADLINE, "the recorder begins");
             std::thread::sleep(Duration::from_millis(10));
         }
         recorder

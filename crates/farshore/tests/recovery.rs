@@ -3,15 +3,13 @@
 //!
 //! `FARSHORE_RECOVERY_GIB` makes the volume another size.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use common::{Node, Pair, Plan, Random, must_skip_stores};
+use crate::common::{Node, Pair, Plan, Random, must_skip_stores};
 use host::nbd::{Address, Ask, Client, ClientError};
 use rustix::fs::SeekFrom;
 

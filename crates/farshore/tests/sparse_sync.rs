@@ -1,11 +1,9 @@
 //! A full sync of a sparse volume costs what the volume holds.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Node, Pair, Plan};
 
 const VOLUME_BYTES: u64 = 8 << 30;
 /// Of these, at places far apart.

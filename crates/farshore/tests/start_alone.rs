@@ -1,10 +1,8 @@
 //! A primary that lost its power while its peer is gone: it waits as long as `start_alone` says, serves when it is told to, and asks
 //! an operator about what only the peer may have.
 
-mod common;
-
-use common::load::{Load, LoadPlan, Run};
-use common::{GROUP, Node, Pair, Plan, must_skip_stores};
+use crate::common::load::{Load, LoadPlan, Run};
+use crate::common::{GROUP, Node, Pair, Plan, must_skip_stores};
 
 const VOLUMES: &[&str] = &["data"];
 

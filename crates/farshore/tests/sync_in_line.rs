@@ -1,12 +1,10 @@
 //! More groups of whole daemons want a full sync than may sync at once.
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Background, GROUP, Node, Pair, Plan};
+use crate::common::{Background, GROUP, Node, Pair, Plan};
 use serde_json::Value;
 
 const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..Plan::DEFAULT };

@@ -1,7 +1,5 @@
 //! Whole daemons that know each other by certificates: replication, renewal without a resync, warnings, strangers.
 
-mod common;
-
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Background, GROUP, Node, Pair, Plan, address, must_skip};
+use crate::common::{Background, DEADLINE, GROUP, Node, Pair, Plan, address, must_skip};
 use farshore::certs::{Holder, Registry, Validity};
 use host::tls::Identity;
 use rustix::fs::OFlags;
@@ -257,7 +255,7 @@ fn the_port_of_a_link_answers_strangers_with_nothing_but_an_alert() {
     pair.serve(Node::Near);
     for words in [&b"GET / HTTP/1.1\r\nHost: near\r\n\r\n"[..], b"FSHA\x01\0\0\0\x80\0\0\0", b"\x16\x03\x01"] {
         let mut stream = TcpStream::connect(address(&pair, Node::Near)).expect("it listens");
-        stream.set_read_timeout(Some(common::DEADLINE)).expect("a timeout");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         std::io::Write::write_all(&mut stream, words).expect("it reads");
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
@@ -446,7 +444,7 @@ fn a_program_with_keys_that_is_killed_leaves_no_core() {
         let mut child = may_dump(&format!("exec {binary} {words} --config {} > said", config.display()), place.path());
         let started = Instant::now();
         while !is_ready() {
-            assert!(started.elapsed() < common::DEADLINE, "it did not start: {words}");
+            assert!(started.elapsed() < DEADLINE, "it did not start: {words}");
             std::thread::sleep(Duration::from_millis(20));
         }
         rustix::process::kill_process(Pid::from_child(&child), Signal::QUIT).expect("our own child");

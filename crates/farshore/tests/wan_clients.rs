@@ -1,13 +1,11 @@
 //! The clients people use, unmodified, against a pair at the two ends of an emulated WAN: 20 ms there and back,
 //! 200 Mbit/s. What they wrote is on both sides, whether or not the line was cut meanwhile.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::wan::Wan;
-use common::{Background, GROUP, Node, Pair, Plan};
+use crate::common::wan::Wan;
+use crate::common::{Background, GROUP, Node, Pair, Plan};
 
 const VOLUMES: &[&str] = &["data", "log"];
 const VOLUME_BYTES: u64 = 16 << 20;

@@ -1,13 +1,11 @@
 //! The tables of docs/wrong-inputs.md: what is typed there is typed here, and gets that answer and exit code; the tests that it
 //! names are there, and each speaks of the words that its line quotes and asserts its code.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Node, Pair, Plan};
+use crate::common::{Node, Pair, Plan};
 
 /// These know no configuration.
 const ALONE: [&str; 4] = ["bench", "calc", "plan", "inspect"];

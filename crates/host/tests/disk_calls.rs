@@ -2,14 +2,12 @@
 //! engine. Whatever was acknowledged is there afterwards, what failed was told with the file's name and what to do, and the next start
 //! finds its files whole.
 
-mod disk_common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use disk_common::{Rig, on_a_store};
+use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
+use crate::disk_common::{Rig, on_a_store, sparse};
 use forgetful::{Fate, Store};
 use host::buffers::Buffer;
 use host::disk::meta::{StateDirectory, create_or_open_meta, create_or_open_sparse, make_directory};
@@ -366,7 +364,7 @@ fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
     }
     on_a_store(test, async |rig, store, directory, options| {
         let image = directory.join("image");
-        disk_common::sparse(&image, 16 << 20);
+        sparse(&image, 16 << 20);
         let device = LoopDevice::new(&image, &[]);
         let device_path = device.path.to_str().unwrap();
         run("mkfs.ext4", &["-q", "-O", "^has_journal", device_path]).unwrap();

@@ -1,13 +1,11 @@
 //! The file engine, both kinds held to the same behaviour.
 
-mod disk_common;
-
 use std::collections::HashMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disk_common::{Random, Rig, on_both, with_engine};
+use crate::disk_common::{Random, Rig, on_both, with_engine};
 use host::buffers::{Buffer, Pool};
 use host::disk::{
     AllocationRun, DiskAnswer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, is_zero,

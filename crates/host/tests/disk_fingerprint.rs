@@ -1,13 +1,11 @@
 //! Does a fingerprint notice what people do to a disk behind our back?
 
-mod disk_common;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use disk_common::{Rig, on_both, scratch, sparse};
+use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
+use crate::disk_common::{Rig, on_both, scratch, sparse};
 use host::disk::fingerprint::{Changed, Fingerprint, compare};
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{DiskOp, Part};

@@ -1,14 +1,12 @@
 //! A device that answers nothing, beside one that answers: on either kind of file engine the other one is served as
 //! before, and the thread waits for neither.
 
-mod disk_common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use disk_common::{Rig, on_both, skip};
+use crate::disk_common::{Rig, on_both, skip};
 use forgetful::Store;
 use host::buffers::Buffer;
 use host::disk::volume::{VolumeOptions, open_volume};

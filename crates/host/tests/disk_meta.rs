@@ -1,11 +1,9 @@
 //! State directories and the files in them.
 
-mod disk_common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use disk_common::root::{Mount, root_or_skip};
-use disk_common::{Rig, on_both, scratch};
+use crate::disk_common::root::{Mount, root_or_skip};
+use crate::disk_common::{Rig, on_both, scratch};
 use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, open_meta};
 use host::disk::volume::OpenError;
 use host::disk::{AllocationRun, DiskOp, Part, block_status, is_zero};

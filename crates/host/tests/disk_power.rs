@@ -1,12 +1,10 @@
 //! What the file engine calls durable survives a power loss, on either of its kinds; what it does not, need not: the
 //! store under it forgets all of that, so each row shows both.
 
-mod disk_common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use disk_common::{Rig, on_a_store};
+use crate::disk_common::{Rig, on_a_store};
 use forgetful::{Fate, Store};
 use host::buffers::Buffer;
 use host::disk::meta::{create_or_open_meta, make_directory};

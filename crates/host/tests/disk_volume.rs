@@ -1,13 +1,11 @@
 //! Opening volumes: what is refused, in which words, and what is held.
 
-mod disk_common;
-
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use disk_common::{Rig, on_both, scratch, sparse};
+use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
+use crate::disk_common::{Rig, on_both, scratch, sparse};
 use host::buffers::Buffer;
 use host::disk::volume::{OpenError, VolumeOptions, identity, open_volume};
 use host::disk::{AllocationRun, DiskAnswer, DiskOp, ErrorKind, File, Part, is_zero};

@@ -1,7 +1,5 @@
 //! Two ends over loopback: frames of all kinds both ways, and every kind of bad company.
 
-mod link_support;
-
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use host::link::{Attempt, Compression, Doing, Flow, LinkConfig, LinkSender, Meth
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use link_support::{DEADLINE, Node, SeenEvents, config, nowhere, ours, pair, run};
+use crate::link_support::{DEADLINE, Node, SeenEvents, config, nowhere, ours, pair, run};
 
 struct Rng(u64);
 

@@ -1,7 +1,5 @@
 //! Encrypted links over loopback, and everybody who has no business on them: refused with a sentence, never a hang.
 
-mod certificates;
-
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -9,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use certificates::{CLUSTER, Dates, TestCertificates, tls_client};
+use crate::certificates::{CLUSTER, Dates, TestCertificates, tls_client};
 use engine::wire::{Header, Kind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};

@@ -1,14 +1,12 @@
 //! The NBD server under the clients people use, unmodified. Each test ends with a look at the server's counters: the
 //! commands a client is known to send must have arrived, or the test shows less than it claims.
 
-mod nbd_support;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command as Program;
 
+use crate::nbd_support::*;
 use host::nbd::proto::Command;
-use nbd_support::*;
 
 /// Runs a client to its end and returns what it printed.
 fn run(program: &str, arguments: &[&str]) -> String {

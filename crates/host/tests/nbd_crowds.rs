@@ -1,17 +1,14 @@
 //! The NBD server when there are many: many connects at once, many exports, many clients, and some of them up to no good.
 
-mod certificates;
-mod nbd_support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use certificates::TestCertificates;
+use crate::certificates::TestCertificates;
+use crate::nbd_support::*;
 use host::nbd::proto::{self, Command};
 use host::nbd::{Address, Client, Limits};
 use host::tls::Clients;
-use nbd_support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Both ends of all connections are in this process.

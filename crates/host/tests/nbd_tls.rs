@@ -1,19 +1,16 @@
 //! NBD over TLS under the clients people use, and those that are kept out.
 
-mod certificates;
-mod nbd_support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use certificates::{CLUSTER, Dates, TestCertificates};
+use crate::certificates::{CLUSTER, Dates, TestCertificates};
+use crate::nbd_support::*;
 use host::nbd::proto::{self, Command};
 use host::tls::clients::{Client, Grant, Holder, Scope};
 use host::tls::{Clients, Identity};
-use nbd_support::*;
 use rcgen::SanType;
 
 /// A server that insists on TLS, over papers of its own.

@@ -1,18 +1,15 @@
 //! NBD clients that vanish, after every byte of what they say and of what they hear, in the clear and over TLS. The server goes on
 //! for the others, keeps nothing of those that have gone, and fills no log.
 
-mod certificates;
-mod nbd_support;
-
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use certificates::{CLUSTER, Dates, TestCertificates, tls_client};
+use crate::certificates::{CLUSTER, Dates, TestCertificates, tls_client};
+use crate::nbd_support::*;
 use host::nbd::proto::{self, Command};
 use host::tls::{Clients, Identity, Paths};
-use nbd_support::*;
 
 /// Lines that the server may say of any number of clients of one host that vanish.
 const LINES_MAX: usize = 16;

@@ -1,15 +1,13 @@
 //! The NBD server against bytes: every kind of request, every place to stop, and everything that is not NBD.
 
-mod nbd_support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::nbd_support::*;
 use host::frontend::RequestFailure;
 use host::nbd::proto::{self, Command, chunk, flag};
 use host::nbd::{Address, Ask, Client, Limits};
-use nbd_support::*;
 
 const MIB: u32 = 1 << 20;
 

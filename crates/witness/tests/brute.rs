@@ -1,9 +1,7 @@
 //! The checker against the definition itself: every order that respects the log is tried, every prefix of it applied
 //! and compared. Only feasible for a handful of writes, so thousands of tiny cases are drawn, with many overlaps.
 
-mod common;
-
-use common::{Chance, Disks, Payloads, Shape, draw};
+use crate::common::{Chance, Disks, Payloads, Shape, draw};
 use witness::{History, Verdict, Violation, Write};
 
 /// The least number of acknowledged writes that any fitting prefix leaves out; `None` when no prefix fits.

@@ -1,8 +1,6 @@
 //! One fault each, planted in images that are sound: the check must see it, and name the first.
 
-mod common;
-
-use common::{Disks, RUN};
+use crate::common::{Disks, RUN};
 use witness::{
     History, Image, Place, Recorder, RunId, SECTOR_BYTES, Verdict, Violation, VolumeId, WriteName, WriterId, check,
 };

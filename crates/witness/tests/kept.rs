@@ -1,10 +1,8 @@
 //! A disk that kept this and forgot that: promises are judged, and nothing but promises.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::{Chance, Disks, Payloads, RUN, Shape, draw};
+use crate::common::{Chance, Disks, Payloads, RUN, Shape, draw};
 use witness::{History, Image, Recorder, SECTOR_BYTES, Ticket, Violation, VolumeId, WriteName, WriterId, check_kept};
 
 fn judge(disks: &Disks, history: &History, promised: &[WriteName]) -> Result<(), Violation> {

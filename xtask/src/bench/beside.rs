@@ -24,7 +24,8 @@ const LINE: &str = "BESIDE ";
 pub fn main(arguments: &BesideArgs) -> Result<ExitCode> {
     let project = Project::find()?;
     let mut command = project.command("cargo");
-    command.args(["test", "--release", "--locked", "--package", "farshore", "--test", "beside", "--", "--nocapture"]);
+    command.args(["test", "--release", "--locked", "--package", "farshore", "--test", "all"]);
+    command.args(["beside::", "--", "--nocapture"]);
     command.env("FARSHORE_ROUNDS", arguments.rounds.to_string());
     command.env("FARSHORE_SECONDS", arguments.seconds.to_string());
     let output = command.stderr(Stdio::inherit()).output().context("starting `cargo test` failed")?;

@@ -2,7 +2,7 @@
 
 use super::list::Mutant;
 use super::records::{Outcome, Record};
-use super::tree::{Build, CPU_SECONDS, Complaint, EVERY_TEST, Executable, Tree};
+use super::tree::{Build, CPU_SECONDS, Complaint, Executable, Tree};
 use crate::project::Project;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, HashMap};
@@ -34,9 +34,9 @@ impl Program {
     const fn build(self) -> &'static [&'static str] {
         match self {
             Program::UnitTests => &["test", "--no-run", "--package", "engine", "--lib"],
-            Program::EngineTests => &["test", "--no-run", "--package", "engine", "--test", EVERY_TEST],
+            Program::EngineTests => &["test", "--no-run", "--package", "engine", "--test", "all"],
             Program::Stories | Program::LongStories => {
-                &["test", "--no-run", "--package", "sim", "--lib", "--test", EVERY_TEST]
+                &["test", "--no-run", "--package", "sim", "--lib", "--test", "all"]
             }
             Program::Simulator => &["build", "--package", "sim"],
         }

@@ -10,10 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In the copy the integration tests of a crate are one program: one to be linked, instead of forty.
-pub const EVERY_TEST: &str = "every_test";
-const TEST_FOLDERS: [&str; 2] = ["crates/engine/tests", "crates/sim/tests"];
-
 /// In processor time, of a process: the long stories, which take longest, are done in a third of it.
 pub const CPU_SECONDS: &str = "--cpu=600";
 /// Address space of each process.
@@ -85,13 +81,9 @@ impl Tree {
     /// # Errors
     /// When git does not know the project's files.
     pub fn new(project: &Project, folder: &Path) -> Result<Tree> {
-        let names = names(project)?;
         // A file removed but not yet from the index is no file.
         let read = |path: &String| Some((path.clone(), fs::read(project.root.join(path)).ok()?));
-        let mut files: BTreeMap<String, Vec<u8>> = names.iter().filter_map(read).collect();
-        for folder in TEST_FOLDERS {
-            files.insert(format!("{folder}/{EVERY_TEST}.rs"), every_test(&names, folder).into_bytes());
-        }
+        let files = names(project)?.iter().filter_map(read).collect();
         let [root, build, refused] = ["tree", "build", "refused"].map(|name| folder.join(name));
         Ok(Tree { root, build, refused, files })
     }
@@ -260,21 +252,9 @@ fn names(project: &Project) -> Result<Vec<String>> {
     Ok(list.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// A program of all integration tests of a folder.
-fn every_test(files: &[String], folder: &str) -> String {
-    let names = files.iter().filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/')?.strip_suffix(".rs"));
-    names.filter(|name| !name.contains('/')).map(|name| format!("mod {name};\n")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn integration_tests_become_modules_of_one() {
-        let files = ["a/tests/one.rs", "a/tests/data/two.rs", "b/tests/three.rs", "a/src/lib.rs"].map(str::to_owned);
-        assert_eq!(every_test(&files, "a/tests"), "mod one;\n");
-    }
 
     /// The compiler names a place of the changed text; where that is nobody's, no mutant of the file is trusted.
     #[test]

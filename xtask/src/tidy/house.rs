@@ -3,6 +3,7 @@
 use super::Problem;
 use super::source::Source;
 use crate::project::Crate;
+use std::collections::BTreeMap;
 
 /// What a crate may depend on, tests aside.
 enum May<'a> {
@@ -98,6 +99,35 @@ pub fn check_words(source: &Source) -> Vec<Problem> {
             if source.code[at + word.len()..].starts_with('!') {
                 report(at, format!("{word}! is unfinished work: finish it, or take it out"));
             }
+        }
+    }
+    problems
+}
+
+/// Each integration test is run: a folder of them is one program, `all.rs`, and cargo looks for no other there.
+///
+/// Takes the texts of Rust files by their paths.
+pub fn check_tests(files: &BTreeMap<String, String>) -> Vec<Problem> {
+    let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for path in files.keys() {
+        if let Some((folder, name)) = path.rsplit_once('/')
+            && folder.ends_with("/tests")
+        {
+            folders.entry(folder).or_default().push(name);
+        }
+    }
+    let mut problems = Vec::new();
+    for (folder, names) in folders {
+        let all = files.get(&format!("{folder}/all.rs"));
+        let is_run = |name: &str| match all {
+            Some(text) => {
+                name == "all.rs" || text.lines().any(|line| line == format!("mod {};", name.trim_end_matches(".rs")))
+            }
+            None => names.len() == 1,
+        };
+        for name in names.iter().filter(|name| !is_run(name)) {
+            let path = format!("{folder}/{name}");
+            problems.push(Problem { path, line: 0, sentence: format!("is not a module of {folder}/all.rs") });
         }
     }
     problems
@@ -199,6 +229,19 @@ mod tests {
         let text = "#![no_std]\nuse std::fs;\n// std::fs\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
         assert_eq!(lines_of(&check_purity(&Source::new("crates/engine/src/a.rs", text))), [2]);
         assert_eq!(check_purity(&Source::new("crates/host/src/a.rs", text)), []);
+    }
+
+    #[test]
+    fn every_integration_test_is_run() {
+        let problems = |files: &[(&str, &str)]| {
+            let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+            check_tests(&files).into_iter().map(|problem| problem.path).collect::<Vec<_>>()
+        };
+        let folder = [("a/tests/all.rs", "mod common;\nmod one;\n"), ("a/tests/one.rs", ""), ("a/tests/two.rs", "")];
+        assert_eq!(problems(&folder), ["a/tests/two.rs"]);
+        assert_eq!(problems(&[("a/tests/one.rs", ""), ("a/tests/common/mod.rs", "")]), [""; 0]);
+        assert_eq!(problems(&[("a/tests/one.rs", ""), ("a/tests/two.rs", "")]), ["a/tests/one.rs", "a/tests/two.rs"]);
+        assert_eq!(problems(&[("a/src/tests.rs", "")]), [""; 0]);
     }
 
     #[test]

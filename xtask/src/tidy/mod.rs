@@ -9,6 +9,7 @@ mod walls;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use source::Source;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 
@@ -38,7 +39,7 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
     problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
-    let mut modules = Vec::new();
+    let (mut modules, mut texts) = (Vec::new(), BTreeMap::new());
     for path in tracked_files(project)? {
         // A file removed but not yet from the index is no file.
         let Ok(bytes) = fs::read(project.root.join(&path)) else {
@@ -53,8 +54,10 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
             problems.extend(house::check_words(&source));
             problems.extend(house::check_purity(&source));
             modules.extend(walls::Module::read(&path, &text));
+            texts.insert(path, text.into_owned());
         }
     }
+    problems.extend(house::check_tests(&texts));
     problems.extend(walls::check(&modules));
     Ok(problems)
 }
