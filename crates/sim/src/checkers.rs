@@ -4,6 +4,7 @@
 mod bounds;
 mod coverage;
 pub mod facts;
+mod status;
 pub mod wire;
 pub mod writes;
 
@@ -20,6 +21,7 @@ use crate::options::Options;
 use crate::oracle::{Failure, Oracle};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
+use status::StatusChecker;
 use wire::WireChecker;
 use writes::{DiskCaches, WriteOracle};
 
@@ -44,6 +46,7 @@ pub struct Checkers {
     pub facts: KnownFacts,
     pub wire: WireChecker,
     coverage: CoverageChecker,
+    status: StatusChecker,
 }
 
 impl Checkers {
@@ -55,6 +58,7 @@ impl Checkers {
             facts: KnownFacts::default(),
             wire: WireChecker::default(),
             coverage: CoverageChecker::default(),
+            status: StatusChecker::default(),
         }
     }
 
@@ -383,6 +387,7 @@ impl Checkers {
             self.check_covered(cluster, group)?;
             self.sees_fork_settled(cluster, group);
             self.sees_repaired(cluster, group);
+            self.status.look(cluster, now, group)?;
         }
         bounds::check_groups(cluster)?;
         bounds::check_answers(cluster, &self.writes, now)

@@ -33,6 +33,8 @@ pub enum Oracle {
     Session,
     /// An engine refused what another engine sent.
     Protocol,
+    /// What a node shows of its connected peer is so.
+    Status,
     /// Everything comes back and is answered in bounded time (P5, P8).
     Liveness,
 }
