@@ -21,6 +21,7 @@ use crate::shared::memory::MemoryWish;
 use crate::shared::slots::Slots;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
+use crate::shared::wakes::{Wake, Wakes};
 use crate::state::State;
 use crate::time::Wall;
 use crate::{Event, GroupConfig, Output, Settings, limits};
@@ -57,6 +58,7 @@ pub(crate) struct Common {
     pub answers: Answers,
     pub counters: Counters,
     pub memory: MemoryWish,
+    wakes: Wakes,
 }
 
 impl Common {
@@ -77,6 +79,7 @@ impl Common {
             answers: Answers::new(config.id),
             counters: Counters::default(),
             memory: MemoryWish::default(),
+            wakes: Wakes::default(),
             config,
         }
     }
@@ -85,6 +88,20 @@ impl Common {
 impl Common {
     pub fn id(&self) -> GroupId {
         self.config.id
+    }
+
+    /// What may have come true by what this input changed.
+    pub fn wake(&mut self, wake: Wake) {
+        self.wakes.push(wake);
+    }
+
+    pub fn next_wake(&mut self) -> Option<Wake> {
+        self.wakes.next()
+    }
+
+    /// Somebody may go on, and was not looked at yet.
+    pub fn has_wakes(&self) -> bool {
+        !self.wakes.is_empty() || self.bitmap.is_overdue()
     }
 
     /// Writes the superblock as it is now; `then` follows once it is durable.

@@ -82,10 +82,8 @@ impl Group {
             }
             None => unreachable!("a completion for slot {slot}, which is free"),
         };
-        match done {
-            // It may have been what the next batch of a replay waited for.
-            Ok(()) => self.secondary.replay_goes_on(&mut self.common, cx),
-            Err(broken) => self.fail(cx, broken),
+        if let Err(broken) = done {
+            self.fail(cx, broken);
         }
     }
 
@@ -102,7 +100,7 @@ impl Group {
                 self.secondary.replica.batch_done(&mut self.common, cx, ordinal);
             }
             Op::StartRead => match self.start_read_done(cx, result) {
-                Ok(()) => self.bits_saved(cx),
+                Ok(()) => {}
                 Err(cannot) => self.start_failed(cx, cannot),
             },
             Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
@@ -227,10 +225,7 @@ impl Group {
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
-            GroupTimer::Autosync => {
-                self.primary.try_autosync(&mut self.common, cx);
-                self.bits_saved(cx);
-            }
+            GroupTimer::Autosync => self.primary.try_autosync(&mut self.common, cx),
             GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),
             GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
             GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
@@ -256,7 +251,7 @@ impl Group {
         self.primary.peer.check_invariants(&self.common);
         let told = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
-        assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
+        assert!(!self.common.has_wakes(), "whoever may go on was looked at");
         self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable());
     }
 }
@@ -269,3 +264,4 @@ pub mod roles;
 pub mod start;
 pub mod status;
 pub mod turns;
+pub mod wakes;

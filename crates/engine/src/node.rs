@@ -159,7 +159,7 @@ impl Node {
             refused: false,
         };
         act(group, &mut cx);
-        group.proceed(&mut cx);
+        group.go_on(&mut cx);
         group.check_invariants();
         let (handed_bytes, refused, peer) = (cx.handed_bytes, cx.refused, group.peer());
         if let Some(l) = self.links.get_mut(&peer).filter(|_| handed_bytes > 0 || refused) {

@@ -20,4 +20,5 @@ pub mod slots;
 pub mod standing;
 pub mod volume;
 pub mod volumes;
+pub mod wakes;
 pub mod write;

@@ -4,6 +4,7 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges, flags};
 use crate::group::Group;
+use crate::shared::wakes::Wake;
 use crate::state::State;
 use crate::{Event, FramePayload};
 
@@ -23,7 +24,6 @@ impl Group {
             (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
             (Kind::Bits, FramePayload::Control(_) | FramePayload::None) => {
                 self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, payload.control())?;
-                self.bits_saved(cx);
             }
             (Kind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
@@ -36,7 +36,6 @@ impl Group {
                     self.primary.reconcile_by(&mut self.common, cx, |reconcile, common, cx, decision| {
                         reconcile.tail_arrived(common, cx, decision, unknown)
                     });
-                    self.bits_saved(cx);
                 }
             }
             (Kind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
@@ -52,10 +51,9 @@ impl Group {
         self.primary.peer.outbox.generation_recorded();
         let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
-        self.primary.pump_activity(&mut self.common, cx);
+        self.common.wake(Wake::Covered);
         self.say_hello(cx, Kind::GroupState);
         self.primary.meet_if_apart(&mut self.common, cx);
-        self.bits_saved(cx);
     }
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
@@ -69,7 +67,6 @@ impl Group {
         }
         self.secondary.told.take_peer_hello(&mut self.common, hello);
         self.primary.meet_peer(&mut self.common, cx);
-        self.bits_saved(cx);
         self.primary.peer.tell_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
     }
@@ -101,7 +98,6 @@ impl Group {
         }
         if self.common.state() == State::Logging || promoted {
             self.primary.meet_peer(&mut self.common, cx);
-            self.bits_saved(cx);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::lifecycle::{Phase, Promotion};
+use crate::shared::wakes::Wake;
 use crate::state::{Mode, Pause, State};
 use crate::time::Mono;
 use crate::{Command, CommandResult, Output, Settings, limits};
@@ -60,19 +61,17 @@ impl Group {
         let before = core::mem::replace(&mut self.common.settings, settings);
         if self.common.role() == Role::Primary && before.mode != settings.mode {
             self.primary.mode_changed(&mut self.common, cx);
-            self.bits_saved(cx);
         }
         let changed = before.policy != settings.policy || before.mode != settings.mode;
         if self.common.role() == Role::Primary {
             if changed {
                 self.primary.policy_changed(&mut self.common, cx, before.policy);
             }
-            self.primary.release_blocked(&mut self.common, cx);
+            self.common.wake(Wake::Room);
             self.primary.peer.reconcile.start_alone(&mut self.common, cx);
         }
         if settings.autosync && !before.autosync {
             self.primary.try_autosync(&mut self.common, cx);
-            self.bits_saved(cx);
         }
         if before != settings {
             // Each node shows what the other is set to.
@@ -179,10 +178,7 @@ impl Group {
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
-            Phase::RollingBack(_) => {
-                self.secondary.proceed_rollback(&mut self.common, cx);
-                self.bits_saved(cx);
-            }
+            Phase::RollingBack(_) => self.secondary.proceed_rollback(&mut self.common, cx),
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
@@ -238,7 +234,6 @@ impl Group {
         if drained {
             self.common.lifecycle.enter(Phase::StopRecording);
             self.common.bits().save_exactly(cx, AfterBits::Stopped);
-            self.bits_saved(cx);
         }
     }
 

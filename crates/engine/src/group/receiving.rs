@@ -5,6 +5,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
 use crate::ids::Seq;
+use crate::shared::wakes::Wake;
 use crate::time::Wall;
 
 impl Group {
@@ -22,7 +23,7 @@ impl Group {
 
     /// Memory of this node came free: room for writers who wait, for a larger window.
     pub fn memory_freed(&mut self, cx: &mut Cx) {
-        self.primary.release_blocked(&mut self.common, cx);
+        self.common.wake(Wake::Room);
         self.secondary.replica.memory_freed(cx);
     }
 

@@ -10,6 +10,7 @@ use crate::peer::writers::{flush_failed, flush_recorded};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
+use crate::shared::wakes::Wake;
 use crate::state::Broken;
 use crate::{Event, limits};
 
@@ -84,13 +85,11 @@ impl Group {
                 if !self.primary.peer.begins_reconciled(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
-                self.bits_saved(cx);
             }
             AfterSuper::ServedInDoubt => {
                 if self.primary.peer.reconcile.serves_in_doubt(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
-                self.bits_saved(cx);
             }
             AfterSuper::StaysClosed { told } => {
                 if let Some(told) = told {
@@ -107,8 +106,7 @@ impl Group {
         match self.common.bits().cell_written(cx, index, words, ok) {
             Ok(false) => {}
             Ok(true) => {
-                self.bits_saved(cx);
-                self.primary.pump_activity(&mut self.common, cx);
+                self.common.wake(Wake::Covered);
             }
             Err(broken) => {
                 self.fail(cx, broken);
@@ -127,20 +125,13 @@ impl Group {
         }
     }
 
-    /// Goes on with what has its bits on disk, at once if all of them stood there.
-    pub fn bits_saved(&mut self, cx: &mut Cx) {
-        while let Some(then) = self.common.bitmap.next_saved() {
-            self.after_bits(cx, then);
-        }
-    }
-
     pub fn activity_written(&mut self, cx: &mut Cx, ok: bool) {
         let whole = self.common.activity.written(ok);
         if !ok {
             return self.fail(cx, Broken::Bits);
         }
         if whole && !self.log_emptied(cx) {
-            self.primary.pump_activity(&mut self.common, cx);
+            self.common.wake(Wake::Covered);
         }
     }
 }

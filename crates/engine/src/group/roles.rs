@@ -47,7 +47,6 @@ impl Group {
         // A secondary has no activity log: what it would find after a crash stands in the bitmap first, and nothing else, or it would
         // hold that against what it follows.
         self.common.bits().save_exactly(cx, AfterBits::Demote { id });
-        self.bits_saved(cx);
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
@@ -114,7 +113,7 @@ impl Group {
         }
         if identity.inconsistent && !planted(Fault::PromoteMidSync) {
             self.secondary.begin_rollback(&mut self.common, cx, promotion);
-            return self.bits_saved(cx);
+            return;
         }
         // A sync that was about to begin has overwritten nothing yet.
         self.secondary.lost_session();
@@ -147,7 +146,6 @@ impl Group {
             self.common.sb.has_sizes(self.common.volumes.sizes());
         }
         self.common.bits().save(cx, AfterBits::Promote(promotion));
-        self.bits_saved(cx);
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
@@ -211,7 +209,6 @@ impl Group {
         let hello = self.common.greeting.hello().cloned();
         if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {
             self.primary.meet_peer(&mut self.common, cx);
-            self.bits_saved(cx);
         }
     }
 }

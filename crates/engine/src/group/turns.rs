@@ -53,13 +53,21 @@ impl Group {
     /// What is worth doing once per turn: land batches, start reads of a sync, acknowledge.
     pub fn end_turn(&mut self, cx: &mut Cx) {
         self.secondary.replica.land(&mut self.common, cx);
-        self.primary.pump_resync(&mut self.common, cx);
+        self.pump_sync(cx);
         self.secondary.send_due_ack(&mut self.common, cx);
+    }
+
+    /// A sync goes on; writers who wait for memory are before it.
+    fn pump_sync(&mut self, cx: &mut Cx) {
+        self.primary.wake_for_memory(&mut self.common);
+        self.run_wakes(cx);
+        self.primary.pump_resync(&mut self.common, cx);
+        self.run_wakes(cx);
     }
 
     /// The next frame for the link, which has credit for one: what the peer asked for goes first.
     pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
-        self.primary.pump_resync(&mut self.common, cx);
+        self.pump_sync(cx);
         let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
         if answers && !self.common.has_failed() {
             let others_bytes = self.shown().held_bytes() - self.common.answers.held_bytes();
@@ -112,7 +120,6 @@ impl Group {
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
         let begins = self.primary.sync_in_turn(&mut self.common, cx, full);
-        self.bits_saved(cx);
         if !begins {
             return "the sync begins by itself when it is its turn: other groups of this node are syncing";
         }
@@ -138,6 +145,5 @@ impl Group {
         } else if self.common.state() == State::Logging {
             self.primary.try_autosync(&mut self.common, cx);
         }
-        self.bits_saved(cx);
     }
 }

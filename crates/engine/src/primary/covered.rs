@@ -11,6 +11,7 @@ use crate::records::activity::extents_of;
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
+use crate::shared::wakes::Wake;
 use crate::shared::write::{Pins, WriteOp, WriteStage};
 
 impl Primary {
@@ -31,7 +32,7 @@ impl Primary {
         self.peer.outbox.reserve(common, slot);
         common.slots.write(slot).enter(WriteStage::ForRecord);
         common.activity.wait(slot);
-        self.pump_activity(common, cx);
+        common.wake(Wake::Covered);
     }
 
     /// A stream may have begun since it was let in without one, when there was room for everybody.
@@ -40,8 +41,8 @@ impl Primary {
             if !self.peer.outbox.syncs() {
                 let volume = common.slots.write(slot).volume;
                 give_back_range(common, slot);
-                self.wait_for_room(common, cx, slot);
-                return self.wake_range_waiters(common, cx, volume);
+                self.wait_for_room(common, slot);
+                return common.wake(Wake::Range(volume));
             }
             self.turn_to_cuts(common, cx);
         }
@@ -117,7 +118,7 @@ impl Primary {
             if let Some(Op::Write(op)) = common.slots.take(slot) {
                 cx.reply(op.id, Err(crate::IoError::Io));
             }
-            self.wake_range_waiters(common, cx, id);
+            common.wake(Wake::Range(id));
         }
     }
 }

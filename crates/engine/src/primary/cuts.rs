@@ -12,8 +12,8 @@ use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::reads::{CutRead, Spilled};
 use crate::shared::slots::Op;
+use crate::shared::wakes::Wake;
 use crate::{IoError, IoResult};
-use alloc::collections::VecDeque;
 
 impl Primary {
     /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by cuts.
@@ -26,8 +26,7 @@ impl Primary {
 
     /// The cut ends without its step: what belonged to it is still dirty.
     pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) {
-        let waiting = self.peer.outbox.drop_cut(common, cx);
-        self.let_go_on(common, cx, waiting);
+        self.peer.outbox.drop_cut(common, cx).into_iter().for_each(|slot| common.wake(Wake::Write(slot)));
     }
 
     /// The cut cannot be finished; the next one begins after a pause.
@@ -42,9 +41,7 @@ impl Primary {
         if !self.peer.confirm_cut(common, cx, ack, recalls) {
             return;
         }
-        // There may be memory by now.
-        let waiting = self.peer.outbox.take_waiting();
-        self.let_go_on(common, cx, waiting);
+        self.wake_for_memory(common);
         if common.lifecycle.is_running() {
             self.peer.next_step(common, cx, "update sync");
         }
@@ -67,7 +64,7 @@ impl Primary {
         // Nobody else is given the slot while it holds the range.
         common.slots.take(slot);
         if !is_spilled {
-            self.wake_range_waiters(common, cx, read.volume);
+            common.wake(Wake::Range(read.volume));
         }
     }
 
@@ -78,7 +75,7 @@ impl Primary {
         if let Err(given_up) = self.peer.outbox.spill_done(spilled, result.is_ok()) {
             self.give_up_cut(common, cx, &given_up);
         }
-        self.wake_range_waiters(common, cx, spilled.volume);
+        common.wake(Wake::Range(spilled.volume));
     }
 
     pub fn spilled_read(&mut self, common: &mut Common, cx: &mut Cx, spilled: Spilled, result: IoResult) {
@@ -93,7 +90,7 @@ impl Primary {
         if let Some(cut) = self.peer.outbox.cut_mut() {
             cut.hole_found(common, cx, question, result);
         }
-        self.wake_range_waiters(common, cx, question.volume);
+        common.wake(Wake::Range(question.volume));
     }
 
     // ---- writers ---------------------------------------------------------------------------------------------------
@@ -115,13 +112,12 @@ impl Primary {
         }
         cx.marks.hit(Mark::CutSaveWaited);
         self.peer.outbox.wait_for_memory_of_cut(common, slot);
-        self.wake_range_waiters(common, cx, id);
+        common.wake(Wake::Range(id));
         true
     }
 
-    pub fn let_go_on(&mut self, common: &mut Common, cx: &mut Cx, waiting: VecDeque<u32>) {
-        for slot in waiting {
-            self.go_on(common, cx, slot);
-        }
+    /// There may be memory by now to save what they overwrite.
+    pub fn wake_for_memory(&mut self, common: &mut Common) {
+        self.peer.outbox.take_waiting().into_iter().for_each(|slot| common.wake(Wake::Write(slot)));
     }
 }

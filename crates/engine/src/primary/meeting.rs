@@ -9,6 +9,7 @@ use crate::peer::meeting::features_missing;
 use crate::peer::reconcile::{Reconcile, Reconciled};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
+use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy};
 
 impl Primary {
@@ -71,7 +72,7 @@ impl Primary {
             Decision::Continue(received) if self.peer.outbox.streams() => {
                 self.peer.continue_stream(common, cx, received, granted);
                 self.release_acked(common, cx);
-                self.take_up_promise(common, cx);
+                common.wake(Wake::Promise);
                 if self.peer.wanted.is_full(common) {
                     self.sync_in_turn(common, cx, true);
                 }

@@ -9,6 +9,7 @@ use crate::peer::resync::mark_everything;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
 use crate::shared::marks::Mark;
+use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
 use alloc::string::ToString;
 
@@ -30,7 +31,7 @@ impl Primary {
         if common.state() == State::Holding {
             self.peer.outbox.promise_from_here();
         }
-        self.take_up_promise(common, cx);
+        common.wake(Wake::Promise);
         self.try_autosync(common, cx);
     }
 

@@ -6,6 +6,7 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
+use crate::shared::wakes::Wake;
 use crate::state::State;
 
 impl Primary {
@@ -30,14 +31,11 @@ impl Primary {
     pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
         self.peer.announce_sync(common, cx);
         if self.peer.outbox.goes_by_cuts() {
-            // There may be memory by now.
-            let waiting = self.peer.outbox.take_waiting();
-            self.let_go_on(common, cx, waiting);
             return self.peer.pump_cut(common, cx);
         }
         if self.peer.pump_resync(common, cx) {
             self.turn_to_cuts(common, cx);
-            self.release_blocked(common, cx);
+            common.wake(Wake::Room);
         }
     }
 
@@ -48,6 +46,6 @@ impl Primary {
             self.give_up_session(common, cx, &why);
             self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);
         }
-        self.wake_range_waiters(common, cx, volume);
+        common.wake(Wake::Range(volume));
     }
 }

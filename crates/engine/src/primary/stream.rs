@@ -9,6 +9,7 @@ use crate::peer::writers::finish;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
+use crate::shared::wakes::Wake;
 use crate::shared::write::Level;
 use crate::state::{Mode, Policy, State};
 
@@ -23,8 +24,8 @@ impl Primary {
         }
         self.release_acked(common, cx);
         self.peer.go_on_confirmed(common, cx, &ack);
-        self.take_up_promise(common, cx);
-        self.release_blocked(common, cx);
+        common.wake(Wake::Promise);
+        common.wake(Wake::Room);
     }
 
     pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
@@ -73,7 +74,7 @@ impl Primary {
             cx.marks.hit(Mark::DegradeReleasedWriters);
         }
         self.release_waiting(common, cx);
-        self.release_blocked(common, cx);
+        common.wake(Wake::Room);
     }
 
     /// Who waits for the peer waits for no more of it than the mode asks now, as slow as the peer may be.
@@ -129,7 +130,7 @@ impl Primary {
             }
             (_, Policy::Strict) => self.peer.transition(common, cx, State::Holding, why),
         }
-        self.check_waits(common, cx);
+        common.wake(Wake::Waits);
     }
 
     pub fn hold_ended(&mut self, common: &mut Common, cx: &mut Cx) {

@@ -27,6 +27,7 @@ use crate::shared::flushes::FlushWaiter;
 use crate::shared::marks::Mark;
 use crate::shared::slots::Op;
 use crate::shared::volume::Conflict;
+use crate::shared::wakes::Wake;
 use crate::shared::write::{Level, What, WriteOp, WriteStage};
 use crate::state::Broken;
 use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
@@ -57,7 +58,7 @@ impl Primary {
         // The timer may have met this flush, which does not cover what was written beside it.
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, id);
         self.peer.outbox.clear_bits(common, cx);
-        self.take_up_promise(common, cx);
+        common.wake(Wake::Promise);
         self.peer.tell_of_flush(common, cx);
         Ok(())
     }
@@ -118,14 +119,14 @@ impl Primary {
             return self.go_for_range(common, cx, slot);
         }
         cx.marks.hit(Mark::QueueFullWaited);
-        self.wait_for_room(common, cx, slot);
+        self.wait_for_room(common, slot);
     }
 
     /// In order of arrival: before those who came after it.
-    pub fn wait_for_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn wait_for_room(&mut self, common: &mut Common, slot: u32) {
         common.slots.write(slot).enter(WriteStage::ForRoom);
         self.waiters.wait_for_room(&common.slots, slot);
-        self.check_waits(common, cx);
+        common.wake(Wake::Waits);
     }
 
     /// A write that has its room goes for its range.
@@ -164,10 +165,6 @@ impl Primary {
 
     /// Ranges were freed: those who waited for them go on, in order of arrival.
     pub fn wake_range_waiters(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId) {
-        if !common.volumes.of(volume).begins_waking() {
-            // One of them gave its range back at once: it is not for each to wake the next.
-            return;
-        }
         while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
             if matches!(common.slots.get(slot), Some(Op::Write(_))) {
                 self.go_on(common, cx, slot);
@@ -175,7 +172,6 @@ impl Primary {
                 self.peer.outbox.admit_waiting_read(common, cx, slot);
             }
         }
-        common.volumes.of(volume).ends_waking();
     }
 
     pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
@@ -233,14 +229,13 @@ impl Primary {
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
         }
-        // Before others go on: one that finds no room has all looked at who wait for the peer, and this one may be overdue.
         finish(common, cx, slot);
-        self.wake_range_waiters(common, cx, op.volume);
-        self.take_up_promise(common, cx);
+        common.wake(Wake::Range(op.volume));
+        common.wake(Wake::Promise);
         self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
         if !common.activity.waiting().is_empty() {
-            self.pump_activity(common, cx);
+            common.wake(Wake::Covered);
         }
     }
 }

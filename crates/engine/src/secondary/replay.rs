@@ -238,8 +238,7 @@ impl Secondary {
         match read {
             ReadBack::GoesOn => {}
             ReadBack::Batch(records) => {
-                self.replica.replay(common, cx, records, self.replay.applied);
-                self.replay_goes_on(common, cx);
+                self.replica.replay(common, records, self.replay.applied);
             }
             // Should this start fail from here on, what it has saved and overwritten is on record.
             ReadBack::Ended if common.sb.counts_too_few(&common.undo) => {
@@ -249,8 +248,13 @@ impl Secondary {
         }
     }
 
-    /// Called when applied records may have completed: the next batch, once this one is on the volumes.
-    pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// Records may be written to the volumes; a replay goes on with its next batch once this one is there.
+    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+        self.replica.apply(common, cx);
+        self.replay_goes_on(common, cx);
+    }
+
+    fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
         let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
         if !applying || !self.replica.has_applied() || common.has_failed() {

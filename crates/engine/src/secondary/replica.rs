@@ -32,6 +32,7 @@ use crate::secondary::way::{Record, Way};
 use crate::secondary::window::Window;
 use crate::shared::marks::Mark;
 use crate::shared::memory::reserve;
+use crate::shared::wakes::Wake;
 use crate::state::{Pause, State};
 use crate::time::Wall;
 use crate::{Event, GroupConfig};
@@ -334,12 +335,12 @@ impl OrderedReplica {
 
     /// Records read back from the journal. What was on the volumes before is only remembered, for a primary that may have lost it; the
     /// rest is applied as it was going to be.
-    pub fn replay(&mut self, common: &mut Common, cx: &mut Cx, records: Vec<Record>, applied: Seq) {
+    pub fn replay(&mut self, common: &mut Common, records: Vec<Record>, applied: Seq) {
         self.journal.remember(&records);
         let records: Vec<Record> = records.into_iter().filter(|record| record.seq > applied).collect();
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.way.landed(records);
-        self.apply(common, cx);
+        common.wake(Wake::Apply);
     }
 
     /// Replay has put everything on the volumes.

@@ -32,6 +32,7 @@ use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
 use crate::shared::marks::Mark;
 use crate::shared::slots::{Op, Slots};
 use crate::shared::volumes::Volumes;
+use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::time::Wall;
 use crate::{Bytes, CommandResult, Event, IoDone, IoError, IoResult, Output, Slice, Store};
@@ -312,7 +313,7 @@ impl Secondary {
                 common.lifecycle.enter(Phase::Promoting(promotion));
                 // The time to look for space again may have come and gone on the way back.
                 self.replica.retry_apply(common, cx);
-                self.replica.apply(common, cx);
+                common.wake(Wake::Apply);
             }
             _ => rollback.store_bits(common, cx, self.replica.drop_unapplied()),
         }
@@ -431,8 +432,7 @@ impl Secondary {
         if self.replica.paused() == Some(Pause::HistoryFull) {
             self.retry_apply(common, cx);
         }
-        self.replica.apply(common, cx);
-        self.replay_goes_on(common, cx);
+        common.wake(Wake::Apply);
     }
 
     /// What was saved is not needed any more.

@@ -29,8 +29,6 @@ pub(crate) struct Volume {
     /// While a cut is under way.
     cut: Option<FrozenBits>,
     ranges: Ranges,
-    /// Those who waited for ranges are being let in: what is given back meanwhile is found by who does that.
-    is_waking: bool,
     /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
     touched: Newest,
     /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
@@ -69,7 +67,6 @@ impl Volume {
             config,
             cut: None,
             ranges: Ranges::default(),
-            is_waking: false,
             touched: Newest::default(),
             covered: Bitmap::new(config.size_bytes),
             kept: Newest::default(),
@@ -178,15 +175,6 @@ impl Volume {
     }
 
     // ---- ranges ------------------------------------------------------------------------------------------------------
-
-    /// Those who wait for ranges are let in; false: somebody is at it.
-    pub fn begins_waking(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_waking, true)
-    }
-
-    pub fn ends_waking(&mut self) {
-        self.is_waking = false;
-    }
 
     /// Dirty regions that are not merely in doubt.
     pub fn surely_dirty_bytes(&self) -> u64 {

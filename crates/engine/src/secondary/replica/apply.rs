@@ -9,6 +9,7 @@ use crate::planted::{Fault, planted};
 use crate::secondary::replica::OrderedReplica;
 use crate::secondary::way::Content;
 use crate::shared::marks::Mark;
+use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::{Event, IoDone, IoError, IoResult, SendPayload, limits};
 
@@ -33,7 +34,7 @@ impl OrderedReplica {
         }
         self.way.done(seq);
         self.collect_applied(common, cx);
-        self.apply(common, cx);
+        common.wake(Wake::Apply);
         Ok(())
     }
 }
@@ -142,7 +143,7 @@ impl OrderedReplica {
         self.pump_saves(common, cx);
         let again = self.way.interrupted(|seq| common.slots.applies(seq));
         again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
-        self.apply(common, cx);
+        common.wake(Wake::Apply);
     }
 
     fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {

@@ -14,6 +14,7 @@ use crate::secondary::way::{Content, Record};
 use crate::shared::cost::cost;
 use crate::shared::slots::Op;
 use crate::shared::volumes::Volumes;
+use crate::shared::wakes::Wake;
 use crate::{Bytes, FramePayload, Output, Slice, Store, limits};
 
 impl OrderedReplica {
@@ -179,7 +180,7 @@ impl OrderedReplica {
             }
         }
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-        self.apply(common, cx);
+        common.wake(Wake::Apply);
     }
 }
 

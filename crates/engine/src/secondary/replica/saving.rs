@@ -6,6 +6,7 @@ use crate::durability::saving::Batched;
 use crate::formats::identity::Role;
 use crate::secondary::replica::OrderedReplica;
 use crate::shared::slots::Ticket;
+use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::{IoResult, limits};
 
@@ -42,7 +43,7 @@ impl OrderedReplica {
                 // Tickets may have become good.
                 if common.role() == Role::Secondary {
                     common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
-                    self.apply(common, cx);
+                    common.wake(Wake::Apply);
                 }
             }
         }
