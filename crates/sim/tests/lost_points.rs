@@ -1,0 +1,87 @@
+//! An update of the superblock was confirmed as durable and never written, as in `lost_records.rs`. A rollback point that is gone is not
+//! there again at the next start: what was overwritten since was not saved for it.
+
+use engine::cell::SLOT_BYTES;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy};
+use engine::{Command, CommandResult, Store};
+use sim::checkers::facts::KnownFact;
+use sim::options::Options;
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+const STORE: Store = Store::Superblock(GROUP);
+
+fn superblock(world: &ScenarioWorld) -> Vec<u8> {
+    world.cluster[FAR].disk(STORE).durable().to_vec()
+}
+
+/// The copy's node dies, and of its superblock the last update was never written.
+fn loses_last_update(world: &mut ScenarioWorld, before: &[u8]) {
+    let slot = (world.recorded(FAR).update % 2) as usize;
+    world.checkers.facts.add(KnownFact::Rotten(FAR, STORE));
+    world.crash(FAR, false, SECOND);
+    let at = slot * SLOT_BYTES as usize;
+    world.cluster[FAR].disk_mut(STORE).goes_astray(at, &before[at..at + SLOT_BYTES as usize]);
+    world.crash(NEAR, true, FOR_EVER);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
+}
+
+/// The operator gave the point up, and was told so; what the sync overwrote after that is in no store.
+#[test]
+fn a_point_that_was_given_up_is_not_gone_back_to() {
+    let mut met = 0;
+    for step in 0..40 {
+        let slow = Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = ScenarioWorld::in_peace(slow);
+        for n in 0..20 {
+            world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
+        }
+        world.settle();
+        let image = world.images_of(FAR);
+        assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
+        for n in 0..24 {
+            world.write_done(n % 2, u64::from(n) * 40 * KIB, 36 * KIB);
+        }
+        assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
+        world.until("a part is overwritten", |world| {
+            world.figures(FAR).rollback_point.is_some_and(|point| point.used_bytes > 100 * KIB)
+        });
+        world.pass(step * 5 * MILLISECOND);
+        let Some(point) = world.figures(FAR).rollback_point else { continue };
+        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name });
+        let mut before = superblock(&world);
+        while world.cluster.ledger.result(drop).is_none() {
+            if world.recorded(FAR).rollback_point.id != 0 {
+                before = superblock(&world);
+            }
+            world.pass(MILLISECOND / 20);
+        }
+        let (told, gone) = (world.images_of(FAR), world.recorded(FAR));
+        if gone.rollback_point.id != 0 {
+            continue;
+        }
+        // As long as that is its last update.
+        let limit = world.now() + 190 * MILLISECOND;
+        while world.now() < limit && world.recorded(FAR).update == gone.update {
+            if world.images_of(FAR) != told {
+                world.pass(30 * MILLISECOND);
+                break;
+            }
+            world.pass(MILLISECOND);
+        }
+        if world.recorded(FAR).update != gone.update || world.images_of(FAR) == told {
+            continue;
+        }
+        met += 1;
+        world.cut([false; 2]);
+        loses_last_update(&mut world, &before);
+        let answer = world.promote(FAR, true);
+        assert!(
+            matches!(answer, CommandResult::Refused(_)) || world.images_of(FAR) == image,
+            "step {step}: {answer:?}, and the volumes are a mixture (P2)"
+        );
+    }
+    assert!(met > 0, "never met");
+}
