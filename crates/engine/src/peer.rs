@@ -37,6 +37,10 @@ use crate::state::State;
 use crate::time::Wall;
 use alloc::string::ToString;
 
+/// The peer is connected, and has not said who it is.
+pub(crate) const NOT_GREETED: &str = "the peer is connected, but its half of the group has not started: it reads its journal, waits for \
+                                      space, or was refused; see 'status' there";
+
 /// What a primary knows of its secondary, and has for it; its parts have fields of their own.
 pub(crate) struct Peer {
     pub outbox: Outbox,
@@ -86,9 +90,7 @@ impl Peer {
         let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
         if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
-            let why = "the peer is connected, but its half of the group has not started: it reads its journal, waits for space, or was \
-                       refused; see 'status' there";
-            self.transition(common, cx, common.state(), why);
+            self.transition(common, cx, common.state(), NOT_GREETED);
         }
     }
 

@@ -244,6 +244,7 @@ fn hello() -> GroupHello {
         granted_bytes: 0xb1,
         dirty_bytes: 0xb2,
         failed: true,
+        has_image: true,
         features: 0xb4,
         required: 0xb5,
         settings: Settings {
@@ -599,7 +600,7 @@ fn control_payloads_are_as_documented() {
             ("identity", Holds::Bytes(identity_bytes())),
             ("granted bytes", Holds::Number(0xb1)),
             ("dirty bytes", Holds::Number(0xb2)),
-            ("failed", Holds::Number(1)),
+            ("flags", Holds::Number(1)),
             ("features", Holds::Number(0xb4)),
             ("required", Holds::Number(0xb5)),
             ("mode", Holds::Number(2)),

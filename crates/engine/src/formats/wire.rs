@@ -483,6 +483,8 @@ pub struct GroupHello {
     pub granted_bytes: u64,
     pub dirty_bytes: u64,
     pub failed: bool,
+    /// A secondary's: a promotion would give an image. A primary has one.
+    pub has_image: bool,
     /// What the sender can do besides what its protocol version says; unknown bits are for the reader to ignore.
     pub features: u64,
     /// What the sender cannot do without; a bit the reader does not know is a refusal.
@@ -502,7 +504,7 @@ impl GroupHello {
         self.identity.encode(&mut w);
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
-        w.u8(u8::from(self.failed));
+        w.u8(u8::from(self.failed) | u8::from(!self.has_image) << 1);
         w.u64(self.features);
         w.u64(self.required);
         encode_settings(&self.settings, &mut w);
@@ -517,7 +519,7 @@ impl GroupHello {
         let mut r = Reader(bytes);
         let identity = crate::formats::identity::Identity::decode(&mut r)
             .filter(crate::formats::identity::Identity::is_in_reach)?;
-        let (granted_bytes, dirty_bytes, failed) = (r.number()?, r.number()?, r.u8()? != 0);
+        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8()?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
         let count = usize::from(r.u16()?);
@@ -532,7 +534,8 @@ impl GroupHello {
             identity,
             granted_bytes,
             dirty_bytes,
-            failed,
+            failed: flags & 1 != 0,
+            has_image: flags & 2 == 0,
             features,
             required,
             settings,

@@ -8,6 +8,7 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::Kind;
 use crate::group::Group;
 use crate::ids::*;
+use crate::peer::meeting::PEER_FAILED;
 use crate::peer::reconcile::Reconcile;
 use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
@@ -99,7 +100,7 @@ impl Group {
             _ => {}
         }
         if self.common.greeting.hello().is_some_and(|h| h.failed) {
-            return cx.refuse(id, "the peer reports that its half of the group has failed; see 'status' there");
+            return cx.refuse(id, PEER_FAILED);
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
         let overrules = full || self.common.sb.changed_outside;

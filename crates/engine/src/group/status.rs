@@ -80,10 +80,10 @@ impl ShownGroup<'_> {
                 .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
             state: self.secondary.shown_state(self.common, self.secondary.told.state().filter(|_| secondary)),
-            reason: self
-                .secondary
-                .standstill(self.common)
-                .map_or_else(|| self.primary.peer.reconcile.shown_reason(self.common), |(_, why)| why.into()),
+            reason: match self.secondary.shown_words(self.common) {
+                Some(words) => words.into(),
+                None => self.primary.peer.reconcile.shown_reason(self.common),
+            },
             starting: self.common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && self.common.sb.changed_outside,
             protection: self.primary.peer.protection(self.common),
@@ -203,6 +203,7 @@ impl ShownGroup<'_> {
             granted_bytes: self.secondary.replica.window().granted_bytes(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: self.common.has_failed(),
+            has_image: identity.role == Role::Primary || self.secondary.promotable(self.common).is_some(),
             features: 0,
             required: 0,
             settings: self.common.settings,

@@ -4,7 +4,11 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
-use crate::peer::Peer;
+use crate::peer::reached::Reached;
+use crate::peer::resync::HELD_IN_LOGGING;
+use crate::peer::{NOT_GREETED, Peer};
+use crate::state::State;
+use alloc::format;
 
 impl Peer {
     pub fn decision(&self, common: &Common) -> Option<Decision> {
@@ -23,6 +27,41 @@ impl Peer {
         Some((row, row.decision(&ours, theirs)))
     }
 
+    /// A primary that is about to stop or to change its role begins nothing, and says for what reason it would not.
+    pub fn explains_meeting(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.state() != State::Logging {
+            return;
+        }
+        let why = match self.decision(common) {
+            Some(Decision::Refuse(why)) => format!("{why}"),
+            Some(Decision::NeedsFullSync(why)) => format!("{why}"),
+            _ => "nothing is sent: this node is being stopped or changes its role".into(),
+        };
+        self.transition(common, cx, State::Logging, &why);
+    }
+
+    /// In logging, and the peer has not said who it is: what is waited for.
+    pub fn explains_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+        if common.state() != State::Logging || common.greeting.unfit().is_some() {
+            return;
+        }
+        let why = if common.sb.held_in_logging {
+            HELD_IN_LOGGING
+        } else if cx.peer.link.is_some() {
+            NOT_GREETED
+        } else {
+            "waiting for the peer"
+        };
+        self.transition(common, cx, State::Logging, why);
+    }
+
+    /// The peer says what it holds: a copy that is no image has no recovery point.
+    pub fn hears_of_copy(&mut self, hello: &GroupHello) {
+        if !hello.has_image {
+            self.reached = Reached::nothing();
+        }
+    }
+
     /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
     pub fn begins_reconciled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
         self.reconcile.recorded();
@@ -38,6 +77,9 @@ impl Peer {
         is_full
     }
 }
+
+/// Why a peer that is connected is of no use.
+pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
 
 /// Rule 23: a peer that cannot do without something this program does not know is refused.
 pub(crate) fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {

@@ -8,6 +8,7 @@ use crate::peer::Peer;
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, StartStage};
+use crate::shared::size::Size;
 use crate::shared::slots::Op;
 use crate::state::State;
 use crate::{CommandResult, Output, Store, limits};
@@ -46,6 +47,11 @@ impl Wanted {
 
     pub fn is_update(self) -> bool {
         self.update
+    }
+
+    /// As [`Wanted::is_full`], as far as that is known while the peer is away.
+    pub fn may_be_full(self, common: &Common) -> bool {
+        self.full.is_some() && (common.greeting.hello().is_none() || self.is_full(common))
     }
 
     /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
@@ -97,6 +103,7 @@ impl Peer {
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
+        self.explains_apart(common, cx);
         let text = if cx.peer.link.is_some() {
             "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
         } else {
@@ -141,7 +148,12 @@ impl Peer {
                 format!("under way already: {}", common.standing.why())
             }
             State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
-            _ => "the group is already in step; nothing to do".into(),
+            _ => match self.outbox.queued().0 {
+                0 => "the group is already in step; nothing to do".into(),
+                bytes => {
+                    format!("{} of writes are on their way to the peer, in their order; nothing to do", Size(bytes))
+                }
+            },
         }
     }
 }

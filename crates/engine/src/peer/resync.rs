@@ -52,7 +52,7 @@ impl Peer {
         let waits = if common.settings.mode == Mode::Logging {
             Some("mode is logging")
         } else if common.sb.held_in_logging {
-            Some("waiting for 'sync': the operator holds the group in logging")
+            Some(HELD_IN_LOGGING)
         } else if common.sb.changed_outside && !planted(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
         } else if !(common.settings.autosync || self.wanted.is_update() || self.wanted.is_full(common)) {
@@ -109,6 +109,9 @@ impl Peer {
         self.outbox.sending.announced();
     }
 }
+
+/// Why nothing begins by itself, whether the peer is there or not.
+pub(crate) const HELD_IN_LOGGING: &str = "waiting for 'sync': the operator holds the group in logging";
 
 impl Peer {
     pub fn begin_sync(&mut self, common: &mut Common, cx: &mut Cx, full: bool) {

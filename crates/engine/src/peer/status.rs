@@ -22,7 +22,7 @@ pub(crate) struct Behind {
 
 impl Peer {
     pub fn sync_is_ordered(&self, common: &Common) -> bool {
-        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.is_full(common);
+        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.may_be_full(common);
         waits && common.role() == Role::Primary && !self.outbox.syncs()
     }
 

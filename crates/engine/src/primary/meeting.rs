@@ -5,7 +5,7 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::GroupHello;
-use crate::peer::meeting::features_missing;
+use crate::peer::meeting::{PEER_FAILED, features_missing};
 use crate::peer::reconcile::{Reconcile, Reconciled};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
@@ -16,7 +16,7 @@ impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
     pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
-        let why = "the peer reports that its half of the group has failed; see 'status' there";
+        let why = PEER_FAILED;
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
         if common.role() == Role::Primary && holds && promises && self.peer.outbox.streams() {
@@ -51,8 +51,11 @@ impl Primary {
     }
 
     pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
+        if common.role() != Role::Primary || common.has_failed() {
             return;
+        }
+        if !common.lifecycle.is_running() {
+            return self.peer.explains_meeting(common, cx);
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };
         let Some(hello) = common.greeting.hello() else { return };

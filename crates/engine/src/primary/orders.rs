@@ -20,6 +20,9 @@ impl Primary {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
+        if common.greeting.hello().is_none() {
+            self.peer.explains_apart(common, cx);
+        }
         self.peer.promise_anew(common, cx);
         if common.state() == State::Holding && common.settings.mode == Mode::Async {
             // They are answered, the queue keeps the order.

@@ -3,6 +3,7 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
+use crate::peer::meeting::PEER_FAILED;
 use crate::peer::stream::Stream;
 use crate::peer::streaming::Lost;
 use crate::peer::writers::finish;
@@ -12,6 +13,7 @@ use crate::shared::marks::Mark;
 use crate::shared::wakes::Wake;
 use crate::shared::write::Level;
 use crate::state::{Mode, Policy, State};
+use alloc::format;
 
 impl Primary {
     /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
@@ -109,7 +111,8 @@ impl Primary {
             Lost::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
                 return self.peer.transition(common, cx, State::Logging, why);
             }
-            Lost::Nothing | Lost::Before => return,
+            Lost::Nothing => return,
+            Lost::Before => return self.peer.transition(common, cx, common.state(), why),
             Lost::Sync => return self.fall_to_logging(common, cx, why),
             Lost::Stream => {}
         }
@@ -137,7 +140,11 @@ impl Primary {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
         if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.marks.hit(Mark::HoldEnded);
-            self.fall_to_logging(common, cx, "the peer window ended");
+            let why = match common.greeting.hello() {
+                Some(hello) if hello.failed => format!("the peer window ended; {PEER_FAILED}"),
+                _ => "the peer window ended".into(),
+            };
+            self.fall_to_logging(common, cx, &why);
         }
     }
 }

@@ -41,7 +41,12 @@ impl Primary {
         let since = common.slots.write(slot).since;
         if common.state() == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
-            return self.fall_to_logging(common, cx, &what_is_full(common, "and the link is down"));
+            let and = if cx.peer.link.is_some() {
+                "and the peer is connected, but its half of the group has not started"
+            } else {
+                "and the link is down"
+            };
+            return self.fall_to_logging(common, cx, &what_is_full(common, and));
         }
         if self.peer.waits_in_vain(common) {
             let why = what_is_full(common, "and the peer has not answered since it stalled");

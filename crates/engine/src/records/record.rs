@@ -133,8 +133,13 @@ impl SuperWriter {
     /// As [`SuperWriter::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
     /// update which the device confirmed and never wrote takes nothing back (P9).
     pub fn save_in_both_slots(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx, then: AfterSuper) {
-        self.after.push((self.next_relied_on() + 1, then));
+        self.after_both_slots(then);
         self.save(undo, slots, cx, None);
+    }
+
+    /// `then` follows once both slots say it; the caller saves.
+    pub fn after_both_slots(&mut self, then: AfterSuper) {
+        self.after.push((self.next_relied_on() + 1, then));
     }
 
     /// `then` follows once the next update is durable; the caller saves.

@@ -18,6 +18,13 @@ impl Secondary {
         let at = position.seq.0;
         let hello = match common.greeting.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
+            _ if cx.peer.link.is_some() => {
+                return Some(format!(
+                    "the peer is connected, but its half of the group has not said who it is (see 'status' there) and may be primary: \
+                     what it acknowledged alone cannot be known; --force promotes this node at sequence {at}, and gives up whatever the \
+                     peer wrote after it"
+                ));
+            }
             _ => {
                 return Some(format!(
                     "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \

@@ -511,7 +511,7 @@ impl Secondary {
         // From here on it is overwritten unsaved.
         self.undo_damaged = damage;
         common.sb.point_damaged();
-        common.save(cx, Some(AfterSuper::PointDamaged));
+        common.save_in_both_slots(cx, AfterSuper::PointDamaged);
     }
 
     /// It is on record that the point is no image, whatever a later start reads.

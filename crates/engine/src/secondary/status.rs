@@ -1,6 +1,7 @@
 //! What the primary told, and what is shown of the copy.
 
 use crate::common::Common;
+use crate::formats::identity::Role;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
 use crate::shared::lifecycle::Phase;
@@ -23,6 +24,19 @@ impl Secondary {
             (State::Failed(_), _) => common.state(),
             (_, Some((pause, _))) => State::Paused(pause),
             _ => told.unwrap_or(common.state()),
+        }
+    }
+
+    /// The reason for that state, where it is not this node's own.
+    pub fn shown_words(&self, common: &Common) -> Option<&'static str> {
+        let told = self.told.state().filter(|_| common.role() == Role::Secondary && common.greeting.unfit().is_none());
+        match (common.state(), self.standstill(common), told) {
+            (State::Failed(_), _, _) => None,
+            (_, Some((_, words)), _) => Some(words),
+            (_, _, Some(State::Failed(broken))) => Some(broken.words()),
+            (_, _, Some(State::Paused(pause))) => Some(pause.words()),
+            (_, _, Some(state)) if state.sends() => Some(""),
+            _ => None,
         }
     }
 

@@ -31,6 +31,11 @@ impl PromotionAnswer {
             false => "",
         };
         let missing = match (missing, silent) {
+            (_, Some(silent)) if both_are_primary => format!(
+                "the peer was primary when it was last heard, {} ms ago: what it has acknowledged since is not here, and one of the two is \
+                 to be demoted should it still be that",
+                silent.as_millis()
+            ),
             _ if both_are_primary => {
                 "both nodes are primary now: what the other one acknowledged since is not here, and one of them \
                                       is to be demoted"

@@ -271,11 +271,12 @@ impl SuperWriter {
         self.current.rollback_point.give_up();
     }
 
-    /// The next update has no rollback point; once it is durable, nothing is saved any more.
+    /// The next updates have no rollback point; once both slots say so, nothing is saved any more: what is overwritten from then on is in
+    /// no store, and a start that found the point again would go back to a mixture (P2).
     pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
         if self.current.rollback_point.id != 0 {
             self.no_point();
-            self.after_next_save(AfterSuper::PointGone { answer });
+            self.after_both_slots(AfterSuper::PointGone { answer });
         }
     }
 
