@@ -69,8 +69,10 @@ impl Group {
             AfterSuper::Answer { id, result } => cx.answer(id, result),
             AfterSuper::PointGone { answer } => {
                 self.secondary.point_gone(&mut self.common, cx, answer);
-                // In the middle of a sync the copy holds no image from here on.
-                self.say_hello(cx, Kind::GroupState);
+                if !self.common.is_starting() {
+                    // In the middle of a sync the copy holds no image from here on.
+                    self.say_hello(cx, Kind::GroupState);
+                }
             }
             AfterSuper::PointDamaged => self.secondary.damage_recorded(&mut self.common, cx),
             AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),

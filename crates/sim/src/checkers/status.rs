@@ -1,62 +1,156 @@
-//! What a node shows of its peer is so: what `status` says of a peer that is connected comes true, or is corrected, within the time that
-//! a frame may take. An operator acts on such words; nothing else in a run would object to them.
+//! What a node shows of a group is so, or was a moment ago: each claim of `status` is held against the other node's engine and against
+//! the disks. An operator acts on such words, and nothing else in a run would object to them.
 
 use std::collections::BTreeMap;
 
 use engine::GroupId;
 use engine::identity::Role;
-use engine::state::State;
-use engine::status::{Glance, GroupStatus, LinkStatus};
+use engine::state::{Mode, State};
+use engine::status::{GroupStatus, LinkStatus};
 
 use crate::nodes::SimCluster;
 use crate::oracle::{Failure, Oracle};
 
-/// A frame waits behind a full link, or for a connection that is dead to be noticed, and no longer than this.
-const CORRECTED_WITHIN_NS: u64 = 60_000_000_000;
+/// A claim may outlive what made it true for so long: the link is lost without a word, or a frame waits behind a full one.
+const CORRECTED_WITHIN_NS: u64 = 30_000_000_000;
 
 #[derive(Default)]
 pub struct StatusChecker {
-    /// Since when a node shows of a group what is not so.
-    untrue: BTreeMap<(GroupId, usize), u64>,
+    /// Since when a node claims of a group what is not so.
+    untrue: BTreeMap<(GroupId, usize, &'static str), u64>,
 }
 
 impl StatusChecker {
     pub fn look(&mut self, cluster: &SimCluster, now: u64, group: GroupId) -> Result<(), Failure> {
         for node in cluster.pair(group) {
-            let Some(words) = untrue_words(cluster, group, node) else {
-                self.untrue.remove(&(group, node));
+            let Some(seen) = Seen::of(cluster, group, node) else {
+                self.untrue.retain(|(of, at, _), _| (*of, *at) != (group, node));
                 continue;
             };
-            let since = *self.untrue.entry((group, node)).or_insert(now);
-            if now - since > CORRECTED_WITHIN_NS {
-                let seconds = (now - since) / 1_000_000_000;
-                let what = format!("node {node} group {}: for {seconds} s {words}", group.0);
-                return Err(Failure::new(Oracle::Status, what));
+            for (claim, is_made, is_so) in CLAIMS {
+                let key = (group, node, *claim);
+                if !is_made(&seen) || is_so(&seen) {
+                    self.untrue.remove(&key);
+                    continue;
+                }
+                let since = *self.untrue.entry(key).or_insert(now);
+                if now - since > CORRECTED_WITHIN_NS {
+                    return Err(Failure::new(Oracle::Status, seen.words(claim)));
+                }
             }
         }
         Ok(())
     }
 }
 
-/// What the node shows of a peer that it is connected to, and is not so.
-fn untrue_words(cluster: &SimCluster, group: GroupId, node: usize) -> Option<String> {
-    let other = cluster.other(group, node);
-    let (here, there) = (cluster.glance(node, group)?, cluster.glance(other, group)?);
-    let speaks = |glance: &Glance| glance.running && !matches!(glance.state, State::Failed(_));
-    if !speaks(&here) || !speaks(&there) {
-        // Who starts, stops or changes its role speaks later; of one that failed while a role was recorded nobody knows it.
-        return None;
-    }
-    let (shown, peers) = (cluster[node].status_of(group)?, cluster[other].status_of(group)?);
-    let is_connected = |status: &GroupStatus| status.peer.link == LinkStatus::Connected;
-    if !is_connected(&shown) || !is_connected(&peers) {
-        return None;
-    }
-    let role = there.identity.role;
-    if shown.peer.role.is_some_and(|said| said != role) {
-        return Some(format!("its connected peer is shown as {:?} and is {role:?}", shown.peer.role));
-    }
-    let both_primary = role == Role::Primary && here.identity.role == Role::Primary;
-    let says_both = shown.reason.contains("both nodes are primary");
-    (says_both && !both_primary).then(|| format!("it says '{}', and its connected peer is {role:?}", shown.reason))
+/// A group as one node shows it, and as its peer does.
+struct Seen<'a> {
+    cluster: &'a SimCluster,
+    group: GroupId,
+    node: usize,
+    here: GroupStatus,
+    there: Option<GroupStatus>,
 }
+
+impl<'a> Seen<'a> {
+    /// Nothing is claimed by a node that is down, starts, or has failed.
+    fn of(cluster: &'a SimCluster, group: GroupId, node: usize) -> Option<Seen<'a>> {
+        let here = cluster[node].status_of(group)?;
+        if here.starting || matches!(here.state, State::Failed(_)) {
+            return None;
+        }
+        let there = cluster[cluster.other(group, node)].status_of(group);
+        Some(Seen { cluster, group, node, here, there })
+    }
+
+    fn says(&self, words: &str) -> bool {
+        self.here.reason.contains(words)
+    }
+
+    fn is_primary(&self) -> bool {
+        self.here.role == Role::Primary
+    }
+
+    fn is_connected(&self) -> bool {
+        is_up(&self.here)
+    }
+
+    /// Both know of the connection, and the peer is through with its start and changes no role.
+    fn hears_peer(&self) -> bool {
+        let other = self.cluster.other(self.group, self.node);
+        let runs = self.cluster.glance(other, self.group).is_some_and(|glance| glance.running);
+        runs && self.is_connected() && self.there.as_ref().is_some_and(is_up)
+    }
+
+    /// What the peer's role is, on its disk.
+    fn peer_role(&self) -> Option<Role> {
+        let other = self.cluster.other(self.group, self.node);
+        self.cluster.record(other, self.group).map(|record| record.identity.role)
+    }
+
+    fn peer_has_failed(&self) -> bool {
+        self.there.as_ref().is_some_and(|there| matches!(there.state, State::Failed(_)))
+    }
+
+    fn is_held_in_logging(&self) -> bool {
+        self.cluster.record(self.node, self.group).is_none_or(|record| record.held_in_logging)
+    }
+
+    fn words(&self, claim: &str) -> String {
+        let (here, there) = (&self.here, self.there.as_ref());
+        let seconds = CORRECTED_WITHIN_NS / 1_000_000_000;
+        let peer = there.map(|there| (there.role, there.state, there.peer.link, there.promotable));
+        format!(
+            "node {} group {}: for {seconds} s and more it is not so that {claim}: {:?} {:?}, link {:?}, shows its peer as {:?} with {:?}, \
+             reason '{}'; the peer: {peer:?}",
+            self.node,
+            self.group.0,
+            here.role,
+            here.state,
+            here.peer.link,
+            here.peer.role,
+            here.peer.recovery_point,
+            here.reason
+        )
+    }
+}
+
+fn is_up(status: &GroupStatus) -> bool {
+    matches!(status.peer.link, LinkStatus::Connected | LinkStatus::Congested)
+}
+
+/// A claim in words, whether it is made, and whether it is so.
+type Claim = (&'static str, fn(&Seen) -> bool, fn(&Seen) -> bool);
+
+const CLAIMS: &[Claim] = &[
+    (
+        "both nodes are primary",
+        |s| s.says("both nodes are primary"),
+        |s| s.is_connected() && (!s.hears_peer() || s.peer_role() != Some(Role::Secondary)),
+    ),
+    ("the peer is connected", |s| s.says("the peer is connected, but"), |s| s.is_connected()),
+    ("the peer's half has not started", |s| s.says("half of the group has not started"), |s| !s.hears_peer()),
+    ("the mode is logging", |s| s.says("mode is logging"), |s| s.here.settings.mode == Mode::Logging),
+    (
+        "an operator holds it in logging",
+        |s| s.says("operator asked for logging") || s.says("operator holds"),
+        |s| s.is_held_in_logging(),
+    ),
+    ("autosync is off", |s| s.says("autosync is off"), |s| !s.here.settings.autosync),
+    ("the peer has failed", |s| s.says("the peer reports that its half"), |s| !s.hears_peer() || s.peer_has_failed()),
+    (
+        "the peer is waited for",
+        |s| s.is_primary() && s.says("waiting for the peer"),
+        |s| !s.hears_peer() || s.here.peer.role.is_none(),
+    ),
+    (
+        "the peer has the role that is shown",
+        |s| s.here.peer.role.is_some() && s.hears_peer() && !s.peer_has_failed(),
+        |s| s.here.peer.role == s.peer_role(),
+    ),
+    (
+        "the peer could present the recovery point",
+        |s| s.is_primary() && s.here.peer.recovery_point.is_some() && s.hears_peer() && s.here.peer.role.is_some(),
+        |s| s.there.as_ref().is_none_or(|there| there.role == Role::Primary || there.promotable.is_some()),
+    ),
+];
