@@ -10,7 +10,6 @@
 mod apply;
 mod flush;
 mod land;
-mod saving;
 
 use alloc::format;
 use alloc::vec::Vec;
