@@ -36,6 +36,13 @@ impl Writer {
         assert!(self.0.len() <= length, "format overflows its block");
         self.0.resize(length, 0);
     }
+    /// The block of this length: what is written, padding, and the checksum of both.
+    pub fn sealed(mut self, length: usize) -> Vec<u8> {
+        self.pad_to(length - 4);
+        let crc = crc32c::crc32c(&self.0);
+        self.u32(crc);
+        self.0
+    }
 }
 
 /// A block of entries: magic, version, number of entries, what its format says, padding; its last 4 bytes are the checksum of what is
@@ -54,13 +61,6 @@ impl IndexBlock {
         w.u16(self.version);
         w.u16(entries as u16);
         w
-    }
-
-    pub fn end(&self, mut w: Writer) -> Vec<u8> {
-        w.pad_to(self.bytes - 4);
-        let crc = crc32c::crc32c(&w.0);
-        w.u32(crc);
-        w.0
     }
 
     /// How many entries a whole block of this version has, and the rest of it.

@@ -99,7 +99,7 @@ impl Index {
             w.u8(e.kind as u8);
             w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
         }
-        BLOCK.end(w)
+        w.sealed(INDEX_BYTES)
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.

@@ -88,7 +88,7 @@ impl Index {
             w.u16(e.volume.0);
             w.u16(0);
         }
-        BLOCK.end(w)
+        w.sealed(INDEX_BYTES)
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
