@@ -47,35 +47,32 @@ impl Group {
 
     /// A completed operation.
     pub fn io(&mut self, cx: &mut Cx, slot: u32, result: IoResult) {
-        match self.common.slots.get(slot) {
-            Some(Op::Write(_)) => return self.primary.write_done(&mut self.common, cx, slot, result.map(|_| ())),
-            Some(Op::Resync(_)) => return self.primary.resync_read_done(&mut self.common, cx, slot, result),
-            Some(Op::Cut(_)) => return self.primary.cut_read_done(&mut self.common, cx, slot, result),
+        let Group { common, primary, secondary, .. } = &mut *self;
+        match common.slots.get(slot) {
+            Some(Op::Write(_)) => return primary.write_done(common, cx, slot, result.map(|_| ())),
+            Some(Op::Resync(_)) => return primary.resync_read_done(common, cx, slot, result),
+            Some(Op::Cut(_)) => return primary.cut_read_done(common, cx, slot, result),
             Some(&Op::CutHole(question)) => {
-                return self.primary.hole_found(&mut self.common, cx, slot, question, result);
+                return primary.hole_found(common, cx, slot, question, result);
             }
-            Some(Op::CutSpill(_)) => return self.primary.spill_done(&mut self.common, cx, slot, result.map(|_| ())),
+            Some(Op::CutSpill(_)) => return primary.spill_done(common, cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
-        let done = match self.common.slots.take(slot) {
-            Some(Op::LocalFlush(volume)) => self.primary.local_flush_done(&mut self.common, cx, volume, result.is_ok()),
+        let done = match common.slots.take(slot) {
+            Some(Op::LocalFlush(volume)) => primary.local_flush_done(common, cx, volume, result.is_ok()),
             Some(Op::PullRead { range, session, question }) => {
-                let answers = self.common.role() == Role::Secondary;
-                self.common.answers.pull_read(cx, answers, range, (session, question), result)
+                let answers = common.role() == Role::Secondary;
+                common.answers.pull_read(cx, answers, range, (session, question), result)
             }
-            Some(Op::PullWrite { bytes }) => {
-                self.primary.peer.reconcile.pull_written(&mut self.common, cx, bytes, result.is_ok())
-            }
-            Some(Op::PullFlush) => self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok()),
-            Some(Op::Apply { seq }) => self.secondary.replica.apply_done(&mut self.common, cx, seq, result),
-            Some(Op::ReplicaFlush) => self.secondary.replica.replica_flush_done(&mut self.common, cx, result.is_ok()),
-            Some(Op::SaveRead { piece }) => self.secondary.replica.save_read_done(&mut self.common, cx, piece, result),
-            Some(Op::SaveBatch { last_piece }) => {
-                self.secondary.replica.save_batch_done(&mut self.common, cx, last_piece, result)
-            }
-            Some(Op::RestoreRead(saved)) => self.secondary.restored(&mut self.common, cx, saved, true, result),
-            Some(Op::RestoreWrite(saved)) => self.secondary.restored(&mut self.common, cx, saved, false, result),
+            Some(Op::PullWrite { bytes }) => primary.peer.reconcile.pull_written(common, cx, bytes, result.is_ok()),
+            Some(Op::PullFlush) => primary.peer.reconcile.pull_flushed(common, cx, result.is_ok()),
+            Some(Op::Apply { seq }) => secondary.replica.apply_done(common, cx, seq, result),
+            Some(Op::ReplicaFlush) => secondary.replica.replica_flush_done(common, cx, result.is_ok()),
+            Some(Op::SaveRead { piece }) => secondary.replica.save_read_done(common, cx, piece, result),
+            Some(Op::SaveBatch { last_piece }) => secondary.replica.save_batch_done(common, cx, last_piece, result),
+            Some(Op::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
+            Some(Op::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),
             Some(op) => {
                 self.io_done(cx, op, result);
                 Ok(())

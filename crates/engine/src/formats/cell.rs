@@ -74,8 +74,7 @@ pub enum Rejected {
 
 /// Both copies of one update, as they are written at [`Head::slot_offset`].
 pub fn encode(kind: Kind, head: &Head, body: &[u8]) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.0.extend_from_slice(&kind.magic);
+    let mut w = Writer(kind.magic.to_vec());
     w.u16(kind.version);
     w.u16(head.node.0);
     w.u16(head.peer.0);
@@ -84,12 +83,7 @@ pub fn encode(kind: Kind, head: &Head, body: &[u8]) -> Vec<u8> {
     w.u64(head.tag);
     w.u64(head.place);
     w.0.extend_from_slice(body);
-    w.pad_to(BYTES - 4);
-    let crc = crc32c::crc32c(&w.0);
-    w.u32(crc);
-    let copy = w.0.clone();
-    w.0.extend_from_slice(&copy);
-    w.0
+    w.sealed(BYTES).repeat(2)
 }
 
 /// One copy: its head and its body.

@@ -36,15 +36,50 @@ impl Writer {
         assert!(self.0.len() <= length, "format overflows its block");
         self.0.resize(length, 0);
     }
+    /// The block of this length: what is written, padding, and the checksum of both.
+    pub fn sealed(mut self, length: usize) -> Vec<u8> {
+        self.pad_to(length - 4);
+        let crc = crc32c::crc32c(&self.0);
+        self.u32(crc);
+        self.0
+    }
 }
 
-/// The version of a checksummed block that has this magic, and is whole, but is of another version than `known`. Such a
-/// block begins with its magic (8 bytes) and version (2), and its last 4 bytes are the checksum of what is before them.
-pub(crate) fn other_version(block: &[u8], magic: u64, known: u16) -> Option<u16> {
-    let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
-    let mut r = Reader(content);
-    let marked = r.u64()? == magic && Reader(stored).u32()? == crc32c::crc32c(content);
-    r.u16().filter(|version| marked && *version != known)
+/// A block of entries: magic, version, number of entries, what its format says, padding; its last 4 bytes are the checksum of what is
+/// before them.
+pub(crate) struct IndexBlock {
+    pub magic: [u8; 8],
+    pub version: u16,
+    pub bytes: usize,
+    pub entries_max: usize,
+}
+
+impl IndexBlock {
+    pub fn begin(&self, entries: usize) -> Writer {
+        assert!((1..=self.entries_max).contains(&entries));
+        let mut w = Writer(self.magic.to_vec());
+        w.u16(self.version);
+        w.u16(entries as u16);
+        w
+    }
+
+    /// How many entries a whole block of this version has, and the rest of it.
+    pub fn open<'a>(&self, block: &'a [u8]) -> Option<(usize, Reader<'a>)> {
+        let (content, stored) = block.split_at_checked(self.bytes - 4)?;
+        let mut r = Reader(content);
+        let is_whole = stored.len() == 4 && Reader(stored).u32()? == crc32c::crc32c(content);
+        let is_known = r.take()? == self.magic && r.u16()? == self.version;
+        let count = usize::from(r.u16()?);
+        (is_whole && is_known && (1..=self.entries_max).contains(&count)).then_some((count, r))
+    }
+
+    /// The version of a block that is whole but of another version than this program's.
+    pub fn other_version(&self, block: &[u8]) -> Option<u16> {
+        let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
+        let mut r = Reader(content);
+        let marked = r.take()? == self.magic && Reader(stored).u32()? == crc32c::crc32c(content);
+        r.u16().filter(|version| marked && *version != self.version)
+    }
 }
 
 /// Takes fields off the front; `None` past the end.

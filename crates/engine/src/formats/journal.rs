@@ -7,13 +7,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::formats::codec::{self, Reader, Writer};
+use crate::formats::codec::{IndexBlock, Reader};
 use crate::formats::superblock::JournalHead;
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FSHBATCH");
 /// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.
 pub const VERSION: u16 = 2;
 /// The index block of a batch.
@@ -22,6 +21,8 @@ const FIXED_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 48;
 /// Records one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+const BLOCK: IndexBlock =
+    IndexBlock { magic: *b"FSHBATCH", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
 
 /// What a record does to its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +75,7 @@ pub struct Index {
 
 impl Index {
     pub fn encode(&self) -> Vec<u8> {
-        assert!(!self.entries.is_empty() && self.entries.len() <= ENTRIES_MAX);
-        let mut w = Writer::default();
-        w.u64(MAGIC);
-        w.u16(VERSION);
-        w.u16(self.entries.len() as u16);
+        let mut w = BLOCK.begin(self.entries.len());
         w.u32(self.bytes);
         w.u64(self.tag);
         w.u64(self.ring_offset);
@@ -102,29 +99,12 @@ impl Index {
             w.u8(e.kind as u8);
             w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
         }
-        w.pad_to(INDEX_BYTES - 4);
-        let crc = crc32c::crc32c(&w.0);
-        w.u32(crc);
-        w.0
+        w.sealed(INDEX_BYTES)
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
     pub fn decode(block: &[u8]) -> Option<Index> {
-        if block.len() != INDEX_BYTES {
-            return None;
-        }
-        let stored = u32::from_le_bytes(block[INDEX_BYTES - 4..].try_into().ok()?);
-        if crc32c::crc32c(&block[..INDEX_BYTES - 4]) != stored {
-            return None;
-        }
-        let mut r = Reader(block);
-        if r.u64()? != MAGIC || r.u16()? != VERSION {
-            return None;
-        }
-        let count = usize::from(r.u16()?);
-        if count == 0 || count > ENTRIES_MAX {
-            return None;
-        }
+        let (count, mut r) = BLOCK.open(block)?;
         let mut index = Index {
             bytes: r.u32()?,
             tag: r.u64()?,
@@ -146,7 +126,7 @@ impl Index {
 
     /// The version of an index block that is whole but of another version than this program's.
     pub fn other_version(block: &[u8]) -> Option<u16> {
-        codec::other_version(block, MAGIC, VERSION)
+        BLOCK.other_version(block)
     }
 
     /// The last record's number.

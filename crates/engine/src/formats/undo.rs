@@ -13,11 +13,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::formats::codec::{self, Reader, Writer};
+use crate::formats::codec::{IndexBlock, Reader};
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FSHUNDOB");
 /// Format versions: 1, the first.
 pub const VERSION: u16 = 1;
 /// The index block of a batch.
@@ -26,6 +25,8 @@ const FIXED_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 24;
 /// Saved ranges that one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+const BLOCK: IndexBlock =
+    IndexBlock { magic: *b"FSHUNDOB", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
 /// What is saved at once, and what "first time" is judged on.
 pub(crate) const BLOCK_BYTES: u64 = META_BLOCK_BYTES;
 
@@ -70,11 +71,7 @@ pub struct Index {
 
 impl Index {
     pub fn encode(&self) -> Vec<u8> {
-        assert!(!self.entries.is_empty() && self.entries.len() <= ENTRIES_MAX);
-        let mut w = Writer::default();
-        w.u64(MAGIC);
-        w.u16(VERSION);
-        w.u16(self.entries.len() as u16);
+        let mut w = BLOCK.begin(self.entries.len());
         w.u32(self.bytes);
         w.u64(self.tag);
         w.u64(self.ring_offset);
@@ -91,26 +88,12 @@ impl Index {
             w.u16(e.volume.0);
             w.u16(0);
         }
-        w.pad_to(INDEX_BYTES - 4);
-        let crc = crc32c::crc32c(&w.0);
-        w.u32(crc);
-        w.0
+        w.sealed(INDEX_BYTES)
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
     pub fn decode(block: &[u8]) -> Option<Index> {
-        let stored = checksum(block)?;
-        if crc32c::crc32c(&block[..INDEX_BYTES - 4]) != stored {
-            return None;
-        }
-        let mut r = Reader(block);
-        if r.u64()? != MAGIC || r.u16()? != VERSION {
-            return None;
-        }
-        let count = usize::from(r.u16()?);
-        if count == 0 || count > ENTRIES_MAX {
-            return None;
-        }
+        let (count, mut r) = BLOCK.open(block)?;
         let mut index = Index {
             bytes: r.u32()?,
             tag: r.u64()?,
@@ -130,7 +113,7 @@ impl Index {
 
     /// The version of an index block that is whole but of another version than this program's.
     pub fn other_version(block: &[u8]) -> Option<u16> {
-        codec::other_version(block, MAGIC, VERSION)
+        BLOCK.other_version(block)
     }
 }
 
@@ -169,24 +152,6 @@ pub(crate) struct Saved {
     pub place: Option<u64>,
     /// Of the whole content.
     pub crc: u32,
-}
-
-/// Where to read a part of the image at a mark.
-#[allow(dead_code, reason = "what a view is made of")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// It was not overwritten since.
-    Volume,
-    /// A part of what was saved; checksums are of the whole.
-    Saved(Saved),
-}
-
-/// A piece of the image at a mark.
-#[allow(dead_code, reason = "what a view is made of")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub range: Range<u64>,
-    pub source: Source,
 }
 
 /// What was saved for one mark, until the next one.
@@ -452,27 +417,6 @@ impl Undo {
     pub fn all_saved(&self) -> impl Iterator<Item = &Saved> {
         self.marks.iter().flat_map(|m| m.saved.values())
     }
-
-    /// Where to read a range as it was at a mark: the earliest content saved after it, else the volume.
-    #[allow(dead_code, reason = "cuts, views and copies read through it; a rollback writes everything back")]
-    pub fn view(&self, mark: u64, volume: VolumeId, range: Range<u64>) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut left = alloc::vec![range];
-        for log in self.marks.iter().filter(|m| m.id >= mark) {
-            let mut rest = Vec::new();
-            for hole in left {
-                for saved in log.overlapping(volume, &hole) {
-                    let range = saved.range().start.max(hole.start)..saved.range().end.min(hole.end);
-                    pieces.push(Piece { range, source: Source::Saved(*saved) });
-                }
-                rest.extend(gaps(hole.clone(), log.overlapping(volume, &hole).map(Saved::range)));
-            }
-            left = rest;
-        }
-        pieces.extend(left.into_iter().map(|range| Piece { range, source: Source::Volume }));
-        pieces.sort_by_key(|piece| piece.range.start);
-        pieces
-    }
 }
 
 impl MarkLog {
@@ -593,18 +537,10 @@ mod tests {
             crc: 1,
         };
         let (old, new) = (at(&first, 4096, 4096), at(&second, 0, 8192));
-        let piece = |range, source| Piece { range, source };
-        assert_eq!(
-            store.view(5, V, 2048..12288),
-            vec![
-                piece(2048..4096, Source::Saved(new)),
-                piece(4096..8192, Source::Saved(old)),
-                piece(8192..12288, Source::Volume),
-            ]
-        );
-        assert_eq!(store.view(6, V, 4096..8192), vec![piece(4096..8192, Source::Saved(new))]);
+        assert_eq!(store.next_saved(None, false), Some(old));
         store.drop_oldest();
         assert_eq!(store.used_bytes(), 4096 + 8192, "only the newer mark's batch is kept");
+        assert_eq!(store.next_saved(None, false), Some(new));
         store.drop_oldest();
         assert_eq!((store.used_bytes(), store.mark()), (0, None));
     }

@@ -4,23 +4,9 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{Kind, SyncBegin};
 use crate::group::Group;
-use crate::ids::Seq;
 use crate::shared::wakes::Wake;
-use crate::time::Wall;
 
 impl Group {
-    /// The superblock that starts replay behind these records is durable.
-    pub fn applied_recorded(&mut self, cx: &mut Cx, upto: Seq, wall: Wall) {
-        if !self.secondary.replica.note_applied(&mut self.common, cx, upto, wall) {
-            return;
-        }
-        if self.secondary.begins_stream() {
-            // No acknowledgements before the new stream: this says that what was before it gets on.
-            self.say_hello(cx, Kind::GroupState);
-        }
-        self.secondary.replica.goes_on_applying(&mut self.common, cx);
-    }
-
     /// Memory of this node came free: room for writers who wait, for a larger window.
     pub fn memory_freed(&mut self, cx: &mut Cx) {
         self.common.wake(Wake::Room);

@@ -63,7 +63,15 @@ impl Group {
         match then {
             AfterSuper::Ready => self.ready(cx),
             AfterSuper::SyncReady { number } => self.secondary.sync_ready(&mut self.common, cx, number),
-            AfterSuper::Applied { upto, wall } => self.applied_recorded(cx, upto, wall),
+            AfterSuper::Applied { upto, wall } => {
+                if self.secondary.replica.note_applied(&mut self.common, cx, upto, wall) {
+                    if self.secondary.begins_stream() {
+                        // No acknowledgements before the new stream: this says that what was before it gets on.
+                        self.say_hello(cx, Kind::GroupState);
+                    }
+                    self.secondary.replica.goes_on_applying(&mut self.common, cx);
+                }
+            }
             AfterSuper::Promoted { id, answer } => self.promoted(cx, id, answer),
             AfterSuper::Demoted { id, text, warn } => self.demoted(cx, id, text, warn),
             AfterSuper::Answer { id, result } => cx.answer(id, result),
@@ -116,17 +124,13 @@ impl Group {
             }
             Err(broken) => {
                 self.fail(cx, broken);
-                self.bits_failed(cx);
-            }
-        }
-    }
-
-    /// The bits cannot be stored: whoever ordered what waits for them is told.
-    fn bits_failed(&mut self, cx: &mut Cx) {
-        for then in self.common.bitmap.take_waiting() {
-            if let AfterBits::Demote { id } | AfterBits::Promote(Promotion { id, .. }) = then {
-                self.common.lifecycle.enter(Phase::Running);
-                cx.refuse(id, Broken::Bits.words());
+                // The bits cannot be stored: whoever ordered what waits for them is told.
+                for then in self.common.bitmap.take_waiting() {
+                    if let AfterBits::Demote { id } | AfterBits::Promote(Promotion { id, .. }) = then {
+                        self.common.lifecycle.enter(Phase::Running);
+                        cx.refuse(id, Broken::Bits.words());
+                    }
+                }
             }
         }
     }

@@ -5,8 +5,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::Common;
-use crate::formats::identity::Identity;
-use crate::formats::identity::Role;
+use crate::formats::identity::{Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
 use crate::ids::{Position, Seq};
@@ -32,14 +31,15 @@ impl Group {
 impl ShownGroup<'_> {
     /// Inner places as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
+        let ShownGroup { common, primary, secondary } = self;
         format!(
             "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
-            self.common.lifecycle.phase(),
-            self.primary.waiters(),
-            self.common.activity.waiting(),
-            self.common.slots.write_ops(),
-            self.primary.peer.outbox.sending(),
-            self.secondary
+            common.lifecycle.phase(),
+            primary.waiters(),
+            common.activity.waiting(),
+            common.slots.write_ops(),
+            primary.peer.outbox.sending(),
+            secondary
         )
     }
 
@@ -49,83 +49,73 @@ impl ShownGroup<'_> {
     }
 
     pub fn glance(&self) -> Glance {
+        let ShownGroup { common, primary, secondary } = self;
         Glance {
             identity: self.identity(),
-            state: self.common.state(),
-            mode: self.common.settings.mode,
-            protection: self.primary.peer.protection(self.common),
-            paused: self.secondary.replica.paused(),
-            running: self.common.lifecycle.is_running(),
-            in_doubt: self.common.sb.is_in_doubt(),
-            settled: self.common.lifecycle.is_running() && self.settled(),
+            state: common.state(),
+            mode: common.settings.mode,
+            protection: primary.peer.protection(common),
+            paused: secondary.replica.paused(),
+            running: common.lifecycle.is_running(),
+            in_doubt: common.sb.is_in_doubt(),
+            settled: common.lifecycle.is_running() && self.settled(),
         }
     }
 
     pub fn status(&self, link: &Link, now: Now) -> GroupStatus {
+        let ShownGroup { common, primary, secondary } = self;
         let identity = self.identity();
         let role = identity.role;
-        let secondary = role == Role::Secondary;
-        let (bytes, items, high_water) = self.primary.peer.outbox.queued();
-        let (held_up, held_up_limit) = self.primary.waiters().held_up(self.common, now.mono);
+        let is_secondary = role == Role::Secondary;
+        let (bytes, items, high_water) = primary.peer.outbox.queued();
+        let reported = secondary.shown_words(common).map(Into::into);
+        let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
+        let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
+            size_bytes: volume.size_bytes(),
+            device_bytes,
+            dirty_bytes: volume.dirty.dirty_bytes(),
+        });
+        let promotable = secondary.promotable(common);
+        let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
         GroupStatus {
-            id: self.common.id(),
+            id: common.id(),
             identity,
             role,
-            settings: self.common.settings,
-            mode: if secondary { self.common.sb.primary_mode } else { Some(self.common.settings.mode) },
-            served_before_in: self
-                .common
-                .sb
-                .primary_mode
-                .filter(|mode| !secondary && *mode != self.common.settings.mode),
+            settings: common.settings,
+            mode: if is_secondary { common.sb.primary_mode } else { Some(common.settings.mode) },
+            served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: self.secondary.shown_state(self.common, self.secondary.told.state().filter(|_| secondary)),
-            reason: match self.secondary.shown_words(self.common) {
-                Some(words) => words.into(),
-                None => self.primary.peer.reconcile.shown_reason(self.common),
-            },
-            starting: self.common.lifecycle.stage().is_some(),
-            changed_outside: role == Role::Primary && self.common.sb.changed_outside,
-            protection: self.primary.peer.protection(self.common),
-            volumes: self
-                .common
-                .volumes
-                .iter()
-                .zip(self.common.volumes.device_sizes())
-                .map(|(v, device_bytes)| VolumeStatus {
-                    size_bytes: v.size_bytes(),
-                    device_bytes,
-                    dirty_bytes: v.dirty.dirty_bytes(),
-                })
-                .collect(),
+            state: secondary.shown_state(common, secondary.told.state().filter(|_| is_secondary)),
+            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common)),
+            starting: common.lifecycle.stage().is_some(),
+            changed_outside: role == Role::Primary && common.sb.changed_outside,
+            protection: primary.peer.protection(common),
+            volumes: volumes.collect(),
             queue: QueueStatus {
                 bytes,
                 items,
                 bytes_hwm: high_water.bytes,
                 items_hwm: high_water.items,
-                blocked: Duration::from_nanos(self.common.counters.blocked_ns),
-                blocked_writers: self.primary.waiters().count_for_room(),
+                blocked: Duration::from_nanos(common.counters.blocked_ns),
+                blocked_writers: primary.waiters().count_for_room(),
                 held_up,
                 held_up_limit,
-                holds_writers_up: self.primary.waiters().was_held_up(),
+                holds_writers_up: primary.waiters().was_held_up(),
             },
             peer: self.peer_status(link, now),
-            sync: self.primary.peer.sync_status(),
-            sync_ordered: self.primary.peer.sync_is_ordered(self.common),
+            sync: primary.peer.sync_status(),
+            sync_ordered: primary.peer.sync_is_ordered(common),
             sync_place: None,
-            unapplied_bytes: self.secondary.replica.window().held_bytes(),
+            unapplied_bytes: secondary.replica.window().held_bytes(),
             memory_bytes: self.held_bytes(),
-            promotable: self
-                .secondary
-                .promotable(self.common)
-                .map(|(place, wall)| (place, self.secondary.told.time_of_copy(place.seq, wall))),
-            rollback_point: self.secondary.rollback_point(self.common),
-            writes: self.common.counters.writes,
-            written_bytes: self.common.counters.written_bytes,
-            resynced_bytes: self.common.counters.resynced_bytes,
-            compared_bytes: self.common.counters.compared_bytes,
-            shipped_bytes: self.common.counters.shipped_bytes,
-            pulled_bytes: self.common.counters.pulled_bytes,
+            promotable: promotable.map(|(place, wall)| (place, secondary.told.time_of_copy(place.seq, wall))),
+            rollback_point: secondary.rollback_point(common),
+            writes: common.counters.writes,
+            written_bytes: common.counters.written_bytes,
+            resynced_bytes: common.counters.resynced_bytes,
+            compared_bytes: common.counters.compared_bytes,
+            shipped_bytes: common.counters.shipped_bytes,
+            pulled_bytes: common.counters.pulled_bytes,
         }
     }
 
@@ -178,26 +168,18 @@ impl ShownGroup<'_> {
         }
     }
 
-    /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
+    /// What the peer is told. It may take this node for one that has the role on record, also while another one is being recorded, and
     /// when that failed.
-    fn told_identity(&self) -> Identity {
-        let durable = self.common.sb.durable();
-        if durable.role == self.common.role() {
-            return self.identity();
-        }
-        let position = match durable.role {
-            Role::Primary => Position {
-                generation: durable.generation,
-                incarnation: durable.incarnation,
-                seq: self.primary.peer.outbox.numbers.last(),
-            },
-            Role::Secondary => self.secondary.replica.progress().position(),
-        };
-        Identity { position, ..durable }
-    }
-
     pub fn hello(&self) -> GroupHello {
-        let identity = self.told_identity();
+        let (mut identity, durable) = (self.identity(), self.common.sb.durable());
+        if durable.role != identity.role {
+            let (generation, incarnation) = (durable.generation, durable.incarnation);
+            let position = match durable.role {
+                Role::Primary => Position { generation, incarnation, seq: self.primary.peer.outbox.numbers.last() },
+                Role::Secondary => self.secondary.replica.progress().position(),
+            };
+            identity = Identity { position, ..durable };
+        }
         GroupHello {
             identity,
             granted_bytes: self.secondary.replica.window().granted_bytes(),

@@ -88,7 +88,18 @@ impl Primary {
     pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
         let stage = common.slots.write(slot).stage();
         match stage {
-            WriteStage::Arrived => self.take_room(common, cx, slot),
+            WriteStage::Arrived => {
+                // Those who wait for room are before it.
+                if self.waiters.nobody_waits_for_room() && self.peer.outbox.has_room(common, cx, slot) {
+                    self.go_for_range(common, cx, slot);
+                } else if self.peer.outbox.streams() && self.peer.outbox.syncs() {
+                    self.turn_to_cuts(common, cx);
+                    self.go_for_range(common, cx, slot);
+                } else {
+                    cx.marks.hit(Mark::QueueFullWaited);
+                    self.wait_for_room(common, slot);
+                }
+            }
             WriteStage::ForRoom => {
                 self.waiters.was_blocked(common, cx, slot);
                 self.go_for_range(common, cx, slot);
@@ -107,19 +118,6 @@ impl Primary {
             }
             WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
         }
-    }
-
-    /// It has arrived: those who wait for room are before it.
-    fn take_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        if self.waiters.nobody_waits_for_room() && self.peer.outbox.has_room(common, cx, slot) {
-            return self.go_for_range(common, cx, slot);
-        }
-        if self.peer.outbox.streams() && self.peer.outbox.syncs() {
-            self.turn_to_cuts(common, cx);
-            return self.go_for_range(common, cx, slot);
-        }
-        cx.marks.hit(Mark::QueueFullWaited);
-        self.wait_for_room(common, slot);
     }
 
     /// In order of arrival: before those who came after it.

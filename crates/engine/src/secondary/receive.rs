@@ -31,9 +31,7 @@ impl Secondary {
             let what = format!("number {} before this node was ready for its sync", header.seq.0);
             return common.protocol_error(cx, &what);
         }
-        if self.replica.is_of_stream(header) {
-            self.replica.receive(common, cx, header, payload);
-        }
+        self.replica.receive(common, cx, header, payload);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------

@@ -275,14 +275,10 @@ impl Secondary {
         if records > 0 {
             cx.marks.hit(Mark::JournalReplayedRecords);
         }
-        let sync_ended = self.replica.take_sync_end();
         let damaged = end.next.ordinal < common.sb.confirmed_ordinal;
         if damaged {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
             journal_damaged(common, cx, &end);
-        } else if sync_ended {
-            common.sb.made_whole(common.volumes.len());
-            common.sb.no_point();
         }
         self.replica.replayed(common, end, damaged);
         cx.event(common.id(), Event::Replayed { to: position, records });

@@ -10,7 +10,6 @@
 mod apply;
 mod flush;
 mod land;
-mod saving;
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -352,6 +351,10 @@ impl OrderedReplica {
     pub fn replayed(&mut self, common: &mut Common, end: ReplayEnd, is_damaged: bool) {
         let ReplayEnd { position, head, next, live, .. } = end;
         let wall = self.progress.written_wall();
+        if self.cycle.take_sync_end() && !is_damaged {
+            common.sb.made_whole(common.volumes.len());
+            common.sb.no_point();
+        }
         self.stand_at(position, wall);
         self.journal.keep_from_start(common, position.seq, is_damaged);
         let head = self.journal.read_back(common.config.journal_bytes, head, next, live);

@@ -60,6 +60,11 @@ impl FlushCycle {
         }
     }
 
+    /// The end of a sync was written.
+    pub fn take_sync_end(&mut self) -> bool {
+        self.sync_end.take().is_some()
+    }
+
     /// It is not worth waiting for more.
     pub fn is_urgent(&self) -> bool {
         self.unflushed_bytes >= limits::APPLY_FLUSH_BYTES || self.sync_end.is_some()
@@ -169,10 +174,5 @@ impl OrderedReplica {
         if self.progress.is_unflushed() || common.sb.counts_too_few(&common.undo) {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
-    }
-
-    /// It is whole again by a sync whose end was replayed: true once.
-    pub fn take_sync_end(&mut self) -> bool {
-        self.cycle.sync_end.take().is_some()
     }
 }

@@ -18,14 +18,13 @@ use crate::shared::wakes::Wake;
 use crate::{Bytes, FramePayload, Output, Slice, Store, limits};
 
 impl OrderedReplica {
-    /// It is of the stream that is received, not of a primary that was overtaken: this node was promoted while it was on its way, and is
-    /// demoted again.
-    pub fn is_of_stream(&self, header: &Header) -> bool {
-        header.incarnation == self.progress.incarnation() && header.generation_tag == self.progress.generation().tag
-    }
-
     /// A record comes from the primary.
     pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
+        let ours = (header.incarnation, header.generation_tag);
+        if ours != (self.progress.incarnation(), self.progress.generation().tag) {
+            // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
+            return;
+        }
         let expected = self.progress.received().next();
         if header.seq != expected {
             return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
