@@ -22,9 +22,6 @@ const EXEMPT: &[(&str, Exemption)] = &[
     ("engine", Exemption::Large("Group")),
     ("engine", Exemption::Large("Primary")),
     ("engine", Exemption::Large("Secondary")),
-    ("settings", Exemption::Spread("Config")),
-    ("settings", Exemption::Spread("Group")),
-    ("sim", Exemption::Spread("SparseScenario")),
 ];
 
 /// One broken rule that is known.
