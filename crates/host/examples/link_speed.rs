@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p host --example link_speed`
 
+#[allow(dead_code, reason = "most of it is for tests")]
 #[path = "../tests/certificates/mod.rs"]
 mod certificates;
 

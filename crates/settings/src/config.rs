@@ -1,5 +1,11 @@
 //! The configuration as checked values: what is in it, and what follows from it without a look at anything else.
 
+mod check;
+mod clients;
+pub(crate) mod definition;
+pub(crate) mod local;
+mod parse;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

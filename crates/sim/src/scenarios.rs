@@ -1,9 +1,7 @@
 //! Scenarios: what happens is written down, or drawn step by step, and not left to actors. By hand ([`ScenarioWorld`]), as a
 //! script with a crash at each of its instants ([`script`], [`enumerate`]), or sparse ([`sparse`]).
 
-mod drawn;
 pub mod enumerate;
-mod openings;
 pub mod script;
 mod situations;
 pub mod sparse;

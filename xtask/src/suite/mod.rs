@@ -4,6 +4,7 @@
 //! output passes through; on the way their test counts are read off. The last line is the sum.
 
 mod counts;
+mod licences;
 mod packages;
 mod steps;
 
@@ -119,10 +120,6 @@ impl Bench {
         let mut command = self.project.command(program);
         command.args(arguments).env(SKIPS_VARIABLE, &self.skips);
         command.env(XTASK_VARIABLE, std::env::current_exe()?);
-        if std::env::var_os("CI").is_some() {
-            // Everything is built once: what would make the next build faster only costs.
-            command.env("CARGO_INCREMENTAL", "0");
-        }
         if std::io::stdout().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }

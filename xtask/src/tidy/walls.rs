@@ -12,23 +12,6 @@ const METHODS_MAX: usize = 60;
 /// A chain of re-exports is followed this far.
 const REEXPORTS_MAX: usize = 8;
 
-/// What stands beside the rules today: a crate, and what of it. Nothing may be added, and what is mended leaves the list.
-const EXEMPT: &[(&str, Exemption)] = &[
-    ("host", Exemption::Circle("host")),
-    ("settings", Exemption::Spread("Config")),
-    ("settings", Exemption::Spread("Group")),
-    ("sim", Exemption::Spread("SparseScenario")),
-];
-
-/// One broken rule that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exemption {
-    /// This type has methods outside of its module.
-    Spread(&'static str),
-    /// Modules under this one import each other in a circle.
-    Circle(&'static str),
-}
-
 /// The name of a module from its crate downwards: `["host", "link", "conn"]`.
 type Name = Vec<String>;
 
@@ -161,54 +144,19 @@ impl<'ast> Visit<'ast> for Module {
     }
 }
 
-/// Holds the modules of all crates against the rules.
+/// Holds the modules of all crates against the rules. Nobody is excused.
 pub fn check(modules: &[Module]) -> Vec<Problem> {
-    check_but(modules, EXEMPT)
-}
-
-fn check_but(modules: &[Module], exempt: &[(&str, Exemption)]) -> Vec<Problem> {
     let mut crates = BTreeMap::<&str, Vec<&Module>>::new();
     for module in modules {
         crates.entry(&module.name[0]).or_default().push(module);
     }
-    let mut found = Vec::new();
-    for (name, modules) in crates {
-        let house = House { modules: modules.into_iter().map(|module| (module.name.clone(), module)).collect() };
-        let of_crate = house.methods().into_iter().chain(house.circles());
-        found.extend(of_crate.map(|(exemption, problem)| ((name.to_owned(), exemption), problem)));
-    }
-    let is_exempt = |key: &(String, Kind)| exempt.iter().any(|(name, known)| *name == key.0 && key.1.is(*known));
     let mut problems = Vec::new();
-    for (name, known) in exempt {
-        if !found.iter().any(|((of, kind), _)| of == name && kind.is(*known)) {
-            problems.push(Problem {
-                path: "xtask/src/tidy/walls.rs".to_owned(),
-                line: 0,
-                sentence: format!("{name}: {known:?} is mended: take it off the list"),
-            });
-        }
+    for modules in crates.into_values() {
+        let house = House { modules: modules.into_iter().map(|module| (module.name.clone(), module)).collect() };
+        problems.extend(house.circles());
+        problems.extend(house.methods());
     }
-    problems.extend(found.into_iter().filter(|(key, _)| !is_exempt(key)).map(|(_, problem)| problem));
     problems
-}
-
-/// Which rule is broken, and by whom.
-enum Kind {
-    Spread(String),
-    /// Nobody is exempt from it.
-    Large,
-    Circle(String),
-}
-
-impl Kind {
-    fn is(&self, known: Exemption) -> bool {
-        match (self, known) {
-            (Kind::Spread(name), Exemption::Spread(known)) | (Kind::Circle(name), Exemption::Circle(known)) => {
-                name == known
-            }
-            _ => false,
-        }
-    }
 }
 
 /// The modules of one crate.
@@ -246,7 +194,7 @@ impl House<'_> {
         })
     }
 
-    fn methods(&self) -> Vec<(Kind, Problem)> {
+    fn methods(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut counts = BTreeMap::<(Name, &str), usize>::new();
         for module in self.modules.values() {
@@ -254,8 +202,7 @@ impl House<'_> {
                 let Some(home) = self.home_of(module, of) else { continue };
                 if home.len() == 1 && module.name.len() > 1 || !module.name.starts_with(&home) {
                     let sentence = format!("methods of {of} belong into {}", self.modules[&home].path);
-                    let problem = Problem { path: module.path.clone(), line: *line, sentence };
-                    problems.push((Kind::Spread(of.clone()), problem));
+                    problems.push(Problem { path: module.path.clone(), line: *line, sentence });
                 }
                 *counts.entry((home, of)).or_default() += methods;
             }
@@ -263,8 +210,7 @@ impl House<'_> {
         for ((home, of), methods) in counts {
             if methods > METHODS_MAX {
                 let sentence = format!("{of} has {methods} methods; the most is {METHODS_MAX}");
-                let problem = Problem { path: self.modules[&home].path.clone(), line: 0, sentence };
-                problems.push((Kind::Large, problem));
+                problems.push(Problem { path: self.modules[&home].path.clone(), line: 0, sentence });
             }
         }
         problems
@@ -285,7 +231,7 @@ impl House<'_> {
         levels
     }
 
-    fn circles(&self) -> Vec<(Kind, Problem)> {
+    fn circles(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (around, arrows) in self.arrows() {
             for circle in circles_of(arrows.keys()) {
@@ -298,7 +244,7 @@ impl House<'_> {
                     inside.map(|((from, to), (path, line))| format!("{from} imports {to} ({path}:{line})")).collect();
                 let sentence =
                     format!("modules of {} import each other in a circle: {}", around.join("::"), ties.join(", "));
-                problems.push((Kind::Circle(around.join("::")), Problem { path, line, sentence }));
+                problems.push(Problem { path, line, sentence });
             }
         }
         problems
@@ -379,7 +325,7 @@ mod tests {
     }
 
     fn sentences(files: &[(&str, &str)]) -> Vec<String> {
-        check_but(&house(files), &[]).iter().map(ToString::to_string).collect()
+        check(&house(files)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -424,12 +370,5 @@ mod tests {
         let tests =
             [("b.rs", "use crate::c::C;"), ("c.rs", "pub struct C;\n#[cfg(test)]\nmod tests { use crate::b::x; }")];
         assert_eq!(sentences(&tests), Vec::<String>::new());
-    }
-
-    #[test]
-    fn what_is_mended_leaves_the_list() {
-        let modules = house(&[("b.rs", "pub struct B;"), ("d.rs", "use crate::b::B;\nimpl B {}")]);
-        assert_eq!(check_but(&modules, &[("a", Exemption::Spread("B"))]), []);
-        assert_eq!(check_but(&modules, &[("a", Exemption::Spread("B")), ("a", Exemption::Circle("a"))]).len(), 1);
     }
 }

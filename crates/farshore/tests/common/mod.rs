@@ -2,8 +2,6 @@
 //!
 //! Everything ends with the test, however it ends: daemons are killed by their own process, the directory is removed.
 
-#![allow(dead_code, reason = "each test file uses what it needs")]
-
 pub mod damage;
 pub mod eight;
 pub mod line;

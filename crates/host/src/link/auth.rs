@@ -38,9 +38,7 @@ use std::rc::Rc;
 use engine::SessionId;
 
 pub use error::{AuthError, Versions};
-pub use message::{
-    Attempt, BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NAME_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL, is_name,
-};
+pub use message::{Attempt, BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL};
 use message::{AuthVerdict, Hello, MessageFields, MessageKind, body_bytes, message, put_announced, put_name};
 pub use secret::Secret;
 use secret::{MAC_BYTES, keyed, same};

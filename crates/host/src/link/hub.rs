@@ -21,18 +21,19 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, is_name};
+use super::auth::{Attempt, AuthError, Authenticated, Handshake};
 use super::authenticate::{COMPARING_MAX, HandshakeProgress, LinkFailure, certified, ours_on, run_handshake};
 use super::frames::FrameReader;
-use super::info::TcpInfo;
 use super::link_stream::LinkStream;
 use super::path::PathWatch;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Backoff, Listener};
 use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
+use crate::node_name::is_name;
 use crate::random::random;
 use crate::report_limiter::{ReportLimiter, ReportSubject};
+use crate::tcp_info::TcpInfo;
 use crate::tls::{Channel, ChannelError, Credentials, Store};
 use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot, network};
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::info::TcpInfo;
+use crate::tcp_info::TcpInfo;
 
 /// Looks that a rate and a verdict are made of.
 const WINDOW: usize = 10;

@@ -12,7 +12,6 @@ pub mod envelope;
 pub mod frames;
 pub mod history;
 mod hub;
-pub mod info;
 mod limiter;
 mod link_stream;
 pub mod meter;
@@ -31,11 +30,11 @@ use std::time::Duration;
 use engine::wire::Header;
 use engine::{FramePayload, LinkId, NodeId, SessionId};
 
+pub use crate::tcp_info::ControlName;
 use crate::tls::{Facts, Store};
 
 pub use auth::{Attempt, Ourselves, Secret, Versions};
 pub use hub::Links;
-pub use info::ControlName;
 pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
 pub use sender::{LinkSender, SocketCalls};

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::info::TcpInfo;
+use crate::tcp_info::TcpInfo;
 
 /// Fits the smallest packet every IPv6 path must carry: 1 280 bytes, less 60 of headers and 12 of options. Costs about
 /// 4 % on a path of 1 500.

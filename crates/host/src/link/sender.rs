@@ -23,11 +23,11 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
 use super::auto_congestion::{Chooser, Fullness};
-use super::info::TcpInfo;
 use super::link_stream::LinkStream;
 use super::send_queue::SendQueue;
 use super::tuning::{AUTO_ROUND_TRIP, Congestion, SocketOptions, follow_rate, take_auto_congestion};
 use super::{Amount, Carried, Flow, LinkEvents};
+use crate::tcp_info::TcpInfo;
 
 /// The calls a connection made of the kernel since they were last taken, for tools that measure. The bytes of a call are
 /// those of frames, before encryption.

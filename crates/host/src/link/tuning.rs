@@ -14,8 +14,8 @@ use std::time::Duration;
 use socket2::SockRef;
 use units::size::show_exact;
 
-use super::info::{ControlName, TcpInfo};
 use crate::socket_option::{SocketOption, read_option, set_option};
+use crate::tcp_info::{ControlName, TcpInfo};
 
 // Linux 6.15; not yet named by libc for every target.
 /// The largest buffer that a kernel grants, before it doubles it.
@@ -441,8 +441,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    use super::super::info::unsent_limit;
     use super::*;
+    use crate::tcp_info::unsent_limit;
 
     /// A connected socket with these options, and what was said of it.
     fn tuned(options: &SocketOptions) -> (TcpStream, SocketReport) {

@@ -19,8 +19,8 @@ pub use echo::{ClockOffset, PathMtu, clock_offset, path_mtu, round_trip};
 pub use ethtool::{LinkModes, Offloads, Settings, offloads_of, settings_of};
 pub use netlink::{Route, qdisc_of, route_to};
 
-pub use crate::link::info::HandshakeFacts;
-use crate::link::info::handshake_facts;
+pub use crate::tcp_info::HandshakeFacts;
+use crate::tcp_info::handshake_facts;
 
 /// Counters of an interface since it came to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
+use crate::node_name::is_name;
+
 /// Whom a certificate was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
@@ -44,7 +46,7 @@ impl Identity {
             "client" => Party::Client,
             _ => return None,
         };
-        let is_sound = [cluster, name].iter().all(|part| crate::link::auth::is_name(part) && !part.contains('/'));
+        let is_sound = [cluster, name].iter().all(|part| is_name(part) && !part.contains('/'));
         is_sound.then(|| Identity { cluster: cluster.to_owned(), party, name: name.to_owned() })
     }
 }

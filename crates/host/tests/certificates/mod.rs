@@ -1,7 +1,5 @@
 //! An authority for tests, and papers of every kind: sound, expired, another's.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

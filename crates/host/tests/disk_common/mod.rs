@@ -1,5 +1,4 @@
 //! What the disk tests share: an engine on a small runtime with a directory of its own.
-#![allow(dead_code)]
 
 pub mod root;
 

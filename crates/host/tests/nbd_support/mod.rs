@@ -1,8 +1,6 @@
 //! A server under test on a thread of its own, over a gateway of memory or a sparse file, and a blocking client that
 //! says exactly the bytes it is told to.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;

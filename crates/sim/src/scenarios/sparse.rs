@@ -2,6 +2,9 @@
 //! comes to rest between two steps, or is cut short in the midst of one. Each is drawn from its number, takes some hundred
 //! virtual seconds and about ten real milliseconds, and ends healed and checked like a seed.
 
+mod drawn;
+mod openings;
+
 use std::time::Duration;
 
 use engine::limits::KIB;
@@ -18,7 +21,7 @@ use crate::trips::{Instant, Trip};
 use crate::world::World;
 
 /// The unit of every write.
-pub(crate) const BLOCK: u64 = 4 * KIB;
+const BLOCK: u64 = 4 * KIB;
 
 /// Requests that may wait for their answers at once.
 const DEPTH: usize = 48;

@@ -1,7 +1,7 @@
 //! A test's outcome, for eyes and as JSON. The receiver's figure is *the* figure: a sender counts what is still on its way.
 
-use host::link::info::TcpInfo;
 use host::link::meter::{Limit, Reading, Sums};
+use host::tcp_info::TcpInfo;
 use plan::answer::table;
 use plan::inputs::LINK_TEST_SCHEMA;
 use serde_json::{Value as Json, json};

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use host::link::info::TcpInfo;
+use host::tcp_info::TcpInfo;
 
 use super::Trouble;
 use super::disk::Disk;

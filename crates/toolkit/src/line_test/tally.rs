@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use host::link::info::TcpInfo;
 use host::link::{BufferReport, SocketReport};
+use host::tcp_info::TcpInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 

@@ -1,5 +1,4 @@
 //! A small world for the tests: seeded chance, histories with overlaps, and images made by applying writes in order.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 

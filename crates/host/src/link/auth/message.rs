@@ -6,9 +6,8 @@
 
 use super::error::{AuthError, Versions};
 use super::secret::MAC_BYTES;
+use crate::node_name::{NAME_BYTES_MAX, is_name};
 
-/// Longest name of a node or cluster: Linux's own limit for a host name.
-pub const NAME_BYTES_MAX: usize = 64;
 pub const NONCE_BYTES: usize = 32;
 /// Bytes before each message's body: magic, kind, three zeroes, length of the body.
 pub const PREFIX_BYTES: usize = 12;
@@ -184,11 +183,6 @@ pub(super) fn put_announced(body: &mut Vec<u8>, rto_min_us: u32) {
     if rto_min_us > 0 {
         body.extend(rto_min_us.to_le_bytes());
     }
-}
-
-/// Whether `name` can travel: 1 to [`NAME_BYTES_MAX`] bytes, nothing that could garble a log line.
-pub fn is_name(name: &str) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 /// Takes fields off the front; `None` past the end.

@@ -1,5 +1,6 @@
 use super::message::{CHALLENGE_BYTES, prefix};
 use super::*;
+use crate::node_name::{NAME_BYTES_MAX, is_name};
 
 const ATTEMPT: Attempt = Attempt { run: 7, number: 1 };
 

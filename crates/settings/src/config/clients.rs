@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::tls::Clients;
 use host::tls::clients::{Client, Grant, Holder, Scope};
 
-use crate::config::Config;
+use super::Config;
 use crate::names::check_name;
 use crate::sheet::{Section, Sheet};
 use crate::{limits, suggest};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use engine::state::{Mode, Policy};
 use engine::{Command, StartAlone};
 
-use super::sparse::{BLOCK, Blocks, DiskDefect, SparseStep, Whom};
-use super::{MILLISECOND, SECOND};
+use super::{BLOCK, Blocks, DiskDefect, SparseStep, Whom};
 use crate::options::Options;
 use crate::rng::Rng;
+use crate::scenarios::{MILLISECOND, SECOND};
 use crate::stamps::SECTOR;
 use crate::trips::Instant;
 

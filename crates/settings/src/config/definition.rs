@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::config::Group;
+use super::Group;
 use crate::limits::REGION_BYTES;
 
 /// Version of the text; it changes when the text could mean something else.

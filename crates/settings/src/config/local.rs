@@ -13,7 +13,7 @@ use host::disk::volume::{self, OpenError};
 use host::tls::{Credentials, Identity, Paths, facts};
 use host::trusted_file::not_ours;
 
-use crate::config::{Config, NbdListen, Node};
+use super::{Config, NbdListen, Node};
 use crate::names::NodeName;
 use crate::problem::{Problem, Problems};
 use crate::suggest;

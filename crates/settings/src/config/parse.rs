@@ -12,14 +12,14 @@ use std::time::Duration;
 use host::tls::Clients;
 use toml::de::DeTable;
 
-use crate::config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
+use super::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume, check, clients};
 use crate::group::{Key, Layout, Settings, one_of};
 use crate::keys::{self, Keyed};
 use crate::link::{LinkKey, LinkSettings, LinkStart};
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
 use crate::sheet::{Section, Sheet};
-use crate::{check, clients, limits, suggest};
+use crate::{limits, suggest};
 use units::exact::{bounded_size, duration_text, parse_duration};
 
 const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
 
-use crate::config::{Config, Group, NbdListen, Node, is_loopback};
+use super::{Config, Group, NbdListen, Node, clients, is_loopback};
+use crate::limits;
 use crate::sheet::Sheet;
-use crate::{clients, limits};
 use units::exact::size_text;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {

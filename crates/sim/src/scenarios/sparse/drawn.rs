@@ -9,12 +9,12 @@ use engine::state::Mode;
 use engine::{Command, StartAlone};
 
 use super::openings::{choices, draws_devices, fails_demotions, opening};
-use super::sparse::{BLOCK, Blocks, DiskDefect, SparseScenario, SparseStep, Whom};
-use super::{GROUP, MILLISECOND, SECOND, options};
+use super::{BLOCK, Blocks, DiskDefect, SparseScenario, SparseStep, Whom};
 use crate::options::BITS_FRAME_BYTES;
 use crate::options::Options;
 use crate::options::spread::Spread;
 use crate::rng::Rng;
+use crate::scenarios::{GROUP, MILLISECOND, SECOND, options};
 use crate::stamps::SECTOR;
 use crate::trips::Instant;
 
