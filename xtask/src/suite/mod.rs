@@ -4,7 +4,6 @@
 //! output passes through; on the way their test counts are read off. The last line is the sum.
 
 mod counts;
-mod licences;
 mod packages;
 mod steps;
 
