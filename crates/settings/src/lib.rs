@@ -4,9 +4,9 @@
 //! node. [`local`] then looks at what the file claims about *this* node: its devices, its state directory, its secret.
 //! Both collect every problem before they give up.
 //!
-//! From the ground up: [`limits`] and [`names`] · [`keys`] the table that reads and writes a key, [`group`] and [`link`] their entries ·
-//! `sheet` a text that is read on after a problem · [`config`] the checked values, `parse` and `check` how they come
-//! about · [`overrides`] what `set` changed.
+//! From the ground up: [`limits`] and [`names`] · `sheet` a text that is read on after a problem · `forms` how values are written ·
+//! [`keys`] the table that reads and writes a key, [`group`], [`link`] and [`config`] its entries and the checked values · `parse` and
+//! `check` how they come about · [`overrides`] what `set` changed · [`manual`] the table for readers.
 
 #![forbid(unsafe_code)]
 
@@ -16,11 +16,13 @@ mod config;
 mod definition;
 pub mod durable;
 pub mod example;
+mod forms;
 pub mod group;
 pub mod keys;
 pub mod limits;
 pub mod link;
 mod local;
+pub mod manual;
 mod names;
 mod overrides;
 mod parse;
@@ -28,11 +30,11 @@ mod problem;
 mod sheet;
 pub mod suggest;
 
-pub use config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
+pub use config::{Config, FileEngine, Group, NbdListen, Node, Tls, Top, Volume};
 pub use definition::diff_definitions;
-pub use group::{Key, Layout, Mode, Policy, Settings};
+pub use group::{Key, Layout, Members, Mode, Policy, Settings};
 pub use keys::Keyed;
-pub use link::{BufferSize, LinkKey, LinkSettings};
+pub use link::{Link, LinkKey, LinkSettings};
 pub use local::secret::{Secret, create_secret};
 pub use local::silent::Silent;
 pub use local::{Proof, host_name};
