@@ -154,7 +154,10 @@ keyed! {
             name: VolumeName,
         }
         /// Backing device or file, per member node.
-        "NODE" => devices: BTreeMap<NodeName, PathBuf> = PerNode { form: PATH };
+        "NODE" => devices: BTreeMap<NodeName, PathBuf> = PerNode {
+                advice: Some("name the device or file that holds this volume on"),
+                form: PATH,
+            };
             Takes::Restart, Shown::Value("the device or file that holds the volume there"),
             "under the name of each of the group's two nodes: the device or file that holds the volume there, used raw: the group's bytes and nothing else. A disk by its name under `/dev/disk/by-id`, or a logical volume: what is `/dev/sdb` today may be `/dev/sdc` after a reboot";
         /// Use the devices past the page cache (O_DIRECT) where they allow it; `false`: through it.
@@ -162,7 +165,7 @@ keyed! {
             Takes::Restart, Shown::Value("past the page cache where the device allows it; false: through it"),
             "`true`: the devices are used past the page cache (O_DIRECT) where they allow it, on both nodes. `false`: through it, which is faster for reads that repeat and costs memory; a flush is a flush either way";
         /// Tests and demos: every write and flush completes at least this long after issue.
-        "model_latency" => model_latency: BTreeMap<NodeName, Duration> = PerNode { form: LATENCY };
+        "model_latency" => model_latency: BTreeMap<NodeName, Duration> = PerNode { advice: None, form: LATENCY };
             Takes::Restart, Shown::Choice("{ alpha = \"8ms\" }", "tests and demos: slow this node's disk down"),
             "for tests and demos: `{ alpha = \"8ms\" }` makes every write and flush of that node's device complete at least so long after its issue. `serve` warns while it is there";
     }

@@ -124,16 +124,14 @@ mod tests {
     /// The keys of a table with their values and remarks.
     fn lines<S: Keyed>(settings: &S, mark: &str) -> String {
         let remarked = |line: String, remark: &str| format!("{line:28} # {remark}\n");
+        let value = |key: Key<S>| format!("{mark}{key} = {}", literal(&settings.text(key)));
+        let gap = if mark.is_empty() { "\n" } else { "" };
         let line = |key: Key<S>| match key.entry().shown {
-            Shown::Value(remark) => {
-                let line = format!("{mark}{key} = {}", literal(&settings.text(key)));
-                if remark.contains('\n') {
-                    format!("# {}\n{line}\n", remark.replace('\n', "\n# "))
-                } else {
-                    remarked(line, remark)
-                }
+            Shown::Value(remark) if remark.contains('\n') => {
+                format!("{gap}# {}\n{}\n", remark.replace('\n', "\n# "), value(key))
             }
-            Shown::Choice(value, remark) => remarked(format!("# {key} = {value}"), remark),
+            Shown::Value(remark) => remarked(value(key), remark),
+            Shown::Choice(choice, remark) => remarked(format!("# {key} = {choice}"), remark),
         };
         Key::all().filter(|key| key.as_str() != EACH).map(line).collect()
     }

@@ -462,13 +462,15 @@ impl<F: Form> Form for List<F> {
     }
 }
 
-/// A value for each of a group's nodes: in a table under the key, or by the node's name beside the other keys ([`EACH`]).
-pub(crate) struct PerNode<F> {
-    pub form: F,
-}
-
 /// What stands in the table of keys for the name of a node. No node is called so.
 pub(crate) const EACH: &str = "NODE";
+
+/// A value for each of a group's nodes: in a table under the key, or by the node's name beside the other keys ([`EACH`]).
+pub(crate) struct PerNode<F> {
+    /// Where each node has to have one: what to do, for the sentence, which ends with the node's name.
+    pub advice: Option<&'static str>,
+    pub form: F,
+}
 
 impl<F: Form> Form for PerNode<F> {
     type Value = BTreeMap<NodeName, F::Value>;
@@ -479,12 +481,16 @@ impl<F: Form> Form for PerNode<F> {
         BTreeMap::new()
     }
 
+    fn required(&self) -> Option<Required> {
+        self.advice.map(|advice| Required { advice, unless: None })
+    }
+
     fn default_words(&self) -> String {
-        "none".to_owned()
+        self.advice.map_or("none", |_| "required").to_owned()
     }
 
     fn read(&self, _: &str, _: Around<'_>) -> Result<Self::Value, String> {
-        Err("it is a table".to_owned())
+        Err("each node has a value of its own; write a table".to_owned())
     }
 
     fn write(&self, values: &Self::Value) -> String {
@@ -494,14 +500,13 @@ impl<F: Form> Form for PerNode<F> {
     fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<Self::Value> {
         let names: Vec<&str> = around.members.iter().map(|member| member.as_str()).collect();
         let table = if key == EACH { at.clone() } else { sheet.section(at, key)? };
-        // Of an unknown node its key would be told to be unknown.
+        // Of a member that is not known its key would be told to be unknown.
         if key != EACH && names.len() == 2 {
             sheet.only(&table, &names);
         }
         let mut one = |member: &NodeName| {
-            if key == EACH {
-                let advice = format!("name the device or file that holds this volume on {member}");
-                sheet.absent(&table, member.as_str(), &advice);
+            if let Some(advice) = self.advice {
+                sheet.absent(&table, member.as_str(), &format!("{advice} {member}"));
             }
             let value = sheet.value(&table, member.as_str(), |text| self.form.read(text, around))?;
             Some((member.clone(), value))

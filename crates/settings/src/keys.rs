@@ -192,6 +192,7 @@ pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, s
         };
         let Some(table) = table else { continue };
         if let Some(Required { advice, unless }) = (key.entry().about)().required
+            && name != EACH
             && unless.is_none_or(|other| section.table(other).is_none())
         {
             sheet.absent(table, name, advice);
