@@ -3,7 +3,7 @@
 use host::tls::Clients;
 use host::tls::clients::{Client, Grant, Holder, Scope};
 
-use crate::forms::{Around, Form};
+use crate::forms::Form;
 use crate::limits;
 use crate::names::check_name;
 use crate::sheet::{Section, Sheet};
@@ -11,45 +11,27 @@ use crate::sheet::{Section, Sheet};
 const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
      { backup = [\"db/data:ro\"] }";
 
-pub(crate) struct AnyClients;
-
-impl Form for AnyClients {
-    type Value = Clients;
-
-    fn kind(&self) -> &'static str {
-        "word"
-    }
-
-    fn bounds(&self) -> String {
-        "`\"certified\"`, `\"any\"`, or a table".to_owned()
-    }
-
-    fn default(&self) -> Clients {
-        Clients::Certified
-    }
-
-    fn read(&self, text: &str, _: Around<'_>) -> Result<Clients, String> {
-        match text {
-            "certified" => Ok(Clients::Certified),
-            "any" => Ok(Clients::Any),
-            other => Err(format!("{other:?} is not a choice of clients; write {WORDS}")),
-        }
-    }
-
-    fn write(&self, clients: &Clients) -> String {
-        match clients {
-            Clients::Certified => "certified".to_owned(),
-            Clients::Any => "any".to_owned(),
-            Clients::Listed(list) => list.iter().map(|client| key_of(&client.holder)).collect::<Vec<_>>().join(", "),
-        }
-    }
-
-    fn load<'t>(&self, sheet: &mut Sheet<'t>, tls: &Section<'t>, key: &str, around: Around<'_>) -> Option<Clients> {
+pub(crate) fn form() -> Form<Clients> {
+    let write = |clients: &Clients| match clients {
+        Clients::Certified => "certified".to_owned(),
+        Clients::Any => "any".to_owned(),
+        Clients::Listed(list) => list.iter().map(|client| key_of(&client.holder)).collect::<Vec<_>>().join(", "),
+    };
+    let bounds = "`\"certified\"`, `\"any\"`, or a table";
+    Form::new("word", bounds, Clients::Certified, |text, _| word(text), write).loaded(|sheet, tls, key, _| {
         if tls.table(key).is_none() {
-            return sheet.value(tls, key, |text| self.read(text, around));
+            return sheet.value(tls, key, word);
         }
         let table = sheet.section(tls, key)?;
         Some(Clients::Listed(listed(sheet, &table)))
+    })
+}
+
+fn word(text: &str) -> Result<Clients, String> {
+    match text {
+        "certified" => Ok(Clients::Certified),
+        "any" => Ok(Clients::Any),
+        other => Err(format!("{other:?} is not a choice of clients; write {WORDS}")),
     }
 }
 

@@ -8,17 +8,13 @@ use std::time::Duration;
 use engine::NodeId;
 use host::tls::Clients;
 
-use crate::clients::AnyClients;
-use crate::forms::{
-    ADDRESS, Flag, Follows, Form, LATENCY, List, Needed, Own, PATH, PerNode, Required, maybe, one_of, required, size,
-    words,
-};
+use crate::forms::{Around, Form, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
 use crate::group::{Layout, Settings};
-use crate::keys::{Shown, Takes, keyed};
-use crate::limits;
+use crate::keys::{Takes, keyed};
 use crate::link::Link;
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::{Position, Problem};
+use crate::{clients, limits};
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]
@@ -38,35 +34,24 @@ pub struct Config {
 keyed! {
     /// What stands above all tables.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Top {
-        "cluster" => cluster: ClusterName = required("add a name that both nodes share", Own {
-                kind: "name",
-                bounds: || "a name".to_owned(),
-                default: ClusterName::missing,
-                read: |text, _| ClusterName::parse(text),
-                write: ClusterName::to_string,
-            });
-            Takes::Restart, Shown::Value("part of what the nodes prove to each other: two clusters never talk by accident"),
+    pub struct Top, takes(Takes::Restart) {
+        "cluster" => cluster: ClusterName =
+            Form::new("name", "a name", ClusterName::missing(), |text, _| ClusterName::parse(text), ClusterName::to_string)
+                .required("add a name that both nodes share");
+            "part of what the nodes prove to each other: two clusters never talk by accident",
             "a name both nodes share. Part of what they prove to each other, so two clusters never talk by accident";
         /// Always there without `tls`, of no use with it.
-        "secret_file" => secret_file: Option<PathBuf> = Needed {
-                required: Required {
-                    advice: "name a file of 32 or more random bytes, the same on both nodes (or add a table [tls])",
-                    unless: Some("tls"),
-                },
-                form: maybe(PATH),
-            };
-            Takes::Restart, Shown::Value(
-                "What nodes on one machine prove to each other: 32 or more random bytes, mode 0600. Make it with:\n  \
-                 (umask 077; head -c 32 /dev/urandom | base64 > /etc/farshore/secret)\nNot needed with [tls]."
-            ),
+        "secret_file" => secret_file: Option<PathBuf> = maybe(path()).required_without(
+                "tls",
+                "name a file of 32 or more random bytes, the same on both nodes (or add a table [tls])",
+            );
+            "What nodes on one machine prove to each other: 32 or more random bytes, mode 0600. Make it with:\n  \
+                 (umask 077; head -c 32 /dev/urandom | base64 > /etc/farshore/secret)\nNot needed with [tls].",
             "for nodes on one machine: a file of 32 to 4 096 bytes (one line ending at its end does not count), the same on both nodes, mode 0600 or narrower; anything wider is refused, see [whose files](#whose-files). `farshore init --create-secret` makes one, or `(umask 077; head -c 32 /dev/urandom \\| base64 > FILE)`. With `[tls]` it is not read";
         /// Replication and NBD may leave loopback unencrypted.
-        "insecure" => insecure: bool = Flag(false);
-            Takes::Restart, Shown::Value(
-                "Allow unencrypted replication, or NBD over TCP, on anything but loopback. Leave it false unless the network between\n\
-                 the nodes is trusted or a tunnel carries it."
-            ),
+        "insecure" => insecure: bool = flag(false);
+            "Allow unencrypted replication, or NBD over TCP, on anything but loopback. Leave it false unless the network between\n\
+                 the nodes is trusted or a tunnel carries it.",
             "allow what crosses anything but loopback to be unencrypted: links, if there is no `[tls]` (with it they are always encrypted), and NBD over TCP, whose clients then choose. Without it such a file is refused; with it `serve` warns at every start and names what is open";
     }
 }
@@ -74,61 +59,45 @@ keyed! {
 keyed! {
     /// Certificates, and who is believed.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Tls {
+    pub struct Tls, takes(Takes::Restart) {
         /// Where `farshore cert` keeps them.
         "directory" => directory: PathBuf =
-            required("name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"", PATH);
-            Takes::Restart, Shown::Value("where 'farshore cert' keeps them"),
+            path().required("name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"");
+            "where 'farshore cert' keeps them",
             "where `farshore cert` keeps them: `ca.crt`, and of this node `nodes/NAME.crt` and `nodes/NAME.key` (mode 0600 or narrower, else refused), see [whose files](#whose-files); also `revoked`, if there is one";
-        "clients" => clients: Clients = AnyClients;
-            Takes::Restart, Shown::Value(
-                "NBD clients: \"certified\" (all of this cluster), \"any\" who encrypts, or who may use what, such as\n\
-                 { backup = [\"db/data:ro\"], web = [\"db/*\"], \"dns:db1.example.com\" = [\"*\"] }"
-            ),
+        "clients" => clients: Clients = clients::form();
+            "NBD clients: \"certified\" (all of this cluster), \"any\" who encrypts, or who may use what, such as\n\
+                 { backup = [\"db/data:ro\"], web = [\"db/*\"], \"dns:db1.example.com\" = [\"*\"] }",
             "whom NBD over TLS lets in: `\"certified\"`: every client of this cluster (`farshore cert client NAME`), to every export; `\"any\"`: whoever encrypts; or a table of who may use what, see below";
     }
 }
 
 keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Node {
+    pub struct Node, takes(Takes::Restart) {
         also {
             name: NodeName,
         }
         /// Where peers reach this node, and where it listens.
-        "address" => address: SocketAddr = required("say where peers reach this node, such as \"10.0.0.1:7337\"", ADDRESS);
-            Takes::Restart, Shown::Value("where peers reach this node; it listens there"),
+        "address" => address: SocketAddr = address().required("say where peers reach this node, such as \"10.0.0.1:7337\"");
+            "where peers reach this node; it listens there",
             "where peers reach this node; it listens there too";
         /// Directory of Farshore's own files.
         "state" => state: PathBuf =
-            required("name a directory for Farshore's own files, such as \"/var/lib/farshore\"", PATH);
-            Takes::Restart, Shown::Value("Farshore's own files; the disk needs room for journals and history below"),
+            path().required("name a directory for Farshore's own files, such as \"/var/lib/farshore\"");
+            "Farshore's own files; the disk needs room for journals and history below",
             "directory of Farshore's own files. `serve` makes it (mode 0700) when only its last component is missing. It is root's or the daemon's own, and nobody else may write to it. Holds the control socket, the overrides and, per group, bitmaps and journal: its disk needs room for the `journal` of each group, and up to `history` during a sync";
         /// Where NBD clients are served; never empty.
-        "nbd" => nbd: Vec<NbdListen> = Follows { words: "`[\"unix:STATE/nbd.sock\"]`", form: List { form: NBD_LISTEN } };
-            Takes::Restart, Shown::Choice(
-                "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]",
-                "default: nbd.sock in the state directory",
-            ),
+        "nbd" => nbd: Vec<NbdListen> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
+            choice "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]", "default: nbd.sock in the state directory",
             "where NBD clients are served: `\"unix:/path\"` (mode 0600) or `\"tcp:ADDRESS:PORT\"`";
-        "engine" => engine: FileEngine = Own {
-                kind: "word",
-                bounds: || words(&FileEngine::ALL, FileEngine::as_str),
-                default: || FileEngine::Auto,
-                read: |text, _| one_of("file engine", text, &FileEngine::ALL, FileEngine::as_str),
-                write: |engine| engine.as_str().to_owned(),
-            };
-            Takes::Restart, Shown::Value("auto, uring, pool: how it talks to disks"),
+        "engine" => engine: FileEngine = word(&FileEngine::ALL, FileEngine::as_str, FileEngine::Auto, FileEngine::parse);
+            "auto, uring, pool: how it talks to disks",
             "how it talks to its disks: `\"uring\"`, `\"pool\"` (worker threads), or `\"auto\"`: io_uring where the kernel allows it";
         /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
-        "memory.limit" => memory_limit_bytes: Option<u64> = Follows {
-                words: "`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more",
-                form: maybe(size(limits::MEMORY)),
-            };
-            Takes::Restart, Shown::Choice(
-                "\"1GiB\"",
-                "what all groups of this node may hold in memory; default 1GiB, or 2.125 MiB per group if more",
-            ),
+        "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
+                .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
+            choice "\"1GiB\"", "what all groups of this node may hold in memory; default 1GiB, or 2.125 MiB per group if more",
             "what all groups of the node may hold in memory together, queues and what arrives as a secondary. Each has 1 MiB + 64 KiB of it to itself and borrows the rest, at most four fifths of what the others leave; when it is used up the outcome is that of a full queue. Read when the daemon starts";
     }
 }
@@ -149,24 +118,21 @@ pub struct Group {
 
 keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Volume {
+    pub struct Volume, takes(Takes::Restart) {
         also {
             name: VolumeName,
         }
         /// Backing device or file, per member node.
-        "NODE" => devices: BTreeMap<NodeName, PathBuf> = PerNode {
-                advice: Some("name the device or file that holds this volume on"),
-                form: PATH,
-            };
-            Takes::Restart, Shown::Value("the device or file that holds the volume there"),
+        "NODE" => devices: BTreeMap<NodeName, PathBuf> = per_node(Some("name the device or file that holds this volume on"), path());
+            "the device or file that holds the volume there",
             "under the name of each of the group's two nodes: the device or file that holds the volume there, used raw: the group's bytes and nothing else. A disk by its name under `/dev/disk/by-id`, or a logical volume: what is `/dev/sdb` today may be `/dev/sdc` after a reboot";
         /// Use the devices past the page cache (O_DIRECT) where they allow it; `false`: through it.
-        "direct" => direct: bool = Flag(true);
-            Takes::Restart, Shown::Value("past the page cache where the device allows it; false: through it"),
+        "direct" => direct: bool = flag(true);
+            "past the page cache where the device allows it; false: through it",
             "`true`: the devices are used past the page cache (O_DIRECT) where they allow it, on both nodes. `false`: through it, which is faster for reads that repeat and costs memory; a flush is a flush either way";
         /// Tests and demos: every write and flush completes at least this long after issue.
-        "model_latency" => model_latency: BTreeMap<NodeName, Duration> = PerNode { advice: None, form: LATENCY };
-            Takes::Restart, Shown::Choice("{ alpha = \"8ms\" }", "tests and demos: slow this node's disk down"),
+        "model_latency" => model_latency: BTreeMap<NodeName, Duration> = per_node(None, latency());
+            choice "{ alpha = \"8ms\" }", "tests and demos: slow this node's disk down",
             "for tests and demos: `{ alpha = \"8ms\" }` makes every write and flush of that node's device complete at least so long after its issue. `serve` warns while it is there";
     }
 }
@@ -186,20 +152,18 @@ pub enum FileEngine {
     Pool,
 }
 
-/// `unix:/path` or `tcp:ADDRESS:PORT`.
-const NBD_LISTEN: Own<NbdListen> = Own {
-    kind: "address",
-    bounds: || format!("1 to {} places", limits::NBD_LISTENERS_MAX),
-    default: || NbdListen::Unix(PathBuf::new()),
-    read: |text, around| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
-        (Some(path), _) => PATH.read(path, around).map(NbdListen::Unix),
-        (_, Some(address)) => ADDRESS.read(address, around).map(NbdListen::Tcp),
+/// Each `unix:/path` or `tcp:ADDRESS:PORT`.
+fn nbd() -> Form<Vec<NbdListen>> {
+    let read = |text: &str, around: Around<'_>| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
+        (Some(socket), _) => path().read(socket, around).map(NbdListen::Unix),
+        (_, Some(place)) => address().read(place, around).map(NbdListen::Tcp),
         _ => Err(format!(
             "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
         )),
-    },
-    write: NbdListen::to_string,
-};
+    };
+    let one = Form::new("address", "", NbdListen::Unix(PathBuf::new()), read, NbdListen::to_string);
+    list(format!("1 to {} places", limits::NBD_LISTENERS_MAX), one)
+}
 
 impl Config {
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
@@ -323,6 +287,12 @@ impl std::fmt::Display for NbdListen {
 
 impl FileEngine {
     pub const ALL: [FileEngine; 3] = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
+
+    /// # Errors
+    /// A sentence with the ones there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        one_of("file engine", text, &Self::ALL, Self::as_str)
+    }
 
     pub fn as_str(self) -> &'static str {
         match self {

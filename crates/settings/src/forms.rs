@@ -42,43 +42,106 @@ pub struct Required {
     pub unless: Option<&'static str>,
 }
 
-pub(crate) trait Form {
-    type Value;
-
+/// What a key's form says of its values, for the manual.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
     /// A row of the manual's table of kinds.
-    fn kind(&self) -> &'static str;
+    pub kind: &'static str,
+    pub bounds: String,
+    pub default: String,
+    pub required: Option<Required>,
+}
 
+type Read<T> = Box<dyn Fn(&str, Around<'_>) -> Result<T, String>>;
+type Load<T> = Box<dyn for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T>>;
+
+/// How the values of a key are written.
+pub(crate) struct Form<T> {
+    kind: &'static str,
     /// The least and the most, or the words there are; for the manual.
-    fn bounds(&self) -> String;
-
+    bounds: String,
     /// What stands where the key does not: of a required one a placeholder, which never leaves the parser.
-    fn default(&self) -> Self::Value;
+    pub default: T,
+    default_words: Option<&'static str>,
+    required: Option<Required>,
+    read: Read<T>,
+    write: Box<dyn Fn(&T) -> String>,
+    /// How a value is taken from the file that is no single one.
+    load: Option<Load<T>>,
+}
+
+impl<T: 'static> Form<T> {
+    /// A form whose values are one text each: `write` makes the canonical one, and `read` reads it back.
+    pub fn new(
+        kind: &'static str,
+        bounds: impl Into<String>,
+        default: T,
+        read: impl Fn(&str, Around<'_>) -> Result<T, String> + 'static,
+        write: impl Fn(&T) -> String + 'static,
+    ) -> Self {
+        let (bounds, read, write) = (bounds.into(), Box::new(read), Box::new(write));
+        Self { kind, bounds, default, default_words: None, required: None, read, write, load: None }
+    }
+
+    /// A form whose values are lists or tables.
+    fn several(
+        kind: &'static str,
+        bounds: String,
+        default: T,
+        load: impl for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T> + 'static,
+    ) -> Self {
+        let read = |_: &str, _: Around<'_>| Err("it is no single value".to_owned());
+        Self::new(kind, bounds, default, read, |_| String::new()).loaded(load)
+    }
+
+    pub fn loaded(
+        self,
+        load: impl for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T> + 'static,
+    ) -> Self {
+        Self { load: Some(Box::new(load)), ..self }
+    }
+
+    /// The key has to be there.
+    pub fn required(self, advice: &'static str) -> Self {
+        Self { required: Some(Required { advice, unless: None }), ..self }
+    }
+
+    /// The key has to be there unless this table is.
+    pub fn required_without(self, table: &'static str, advice: &'static str) -> Self {
+        Self { required: Some(Required { advice, unless: Some(table) }), ..self }
+    }
+
+    /// The manual's words for a default that follows from other keys.
+    pub fn by_default(self, words: &'static str) -> Self {
+        Self { default_words: Some(words), ..self }
+    }
+
+    pub fn about(&self) -> About {
+        let default = match (self.required, self.default_words) {
+            (Some(Required { unless: Some(table), .. }), _) => format!("required without `[{table}]`"),
+            (Some(_), _) => "required".to_owned(),
+            (None, Some(words)) => words.to_owned(),
+            (None, None) => format!("`{}`", literal(&self.write(&self.default))),
+        };
+        About { kind: self.kind, bounds: self.bounds.clone(), default, required: self.required }
+    }
 
     /// # Errors
     /// A sentence: what is wrong with the value and what it may be.
-    fn read(&self, text: &str, around: Around<'_>) -> Result<Self::Value, String>;
-
-    /// The canonical text; [`Form::read`] reads it back.
-    fn write(&self, value: &Self::Value) -> String;
-
-    fn required(&self) -> Option<Required> {
-        None
+    pub fn read(&self, text: &str, around: Around<'_>) -> Result<T, String> {
+        (self.read)(text, around)
     }
 
-    /// The default as the manual has it.
-    fn default_words(&self) -> String {
-        format!("`{}`", literal(&self.write(&self.default())))
+    pub fn write(&self, value: &T) -> String {
+        (self.write)(value)
     }
 
     /// Takes the value from the file, if it is there and sound.
-    fn load<'t>(
-        &self,
-        sheet: &mut Sheet<'t>,
-        section: &Section<'t>,
-        key: &str,
-        around: Around<'_>,
-    ) -> Option<Self::Value> {
-        sheet.value(section, key, |text| self.read(text, around))
+    pub fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<T> {
+        match &self.load {
+            Some(load) => load(sheet, at, key, around),
+            None => sheet.value(at, key, |text| self.read(text, around)),
+        }
     }
 }
 
@@ -89,72 +152,50 @@ pub(crate) fn literal(text: &str) -> String {
 }
 
 /// Numbers with a least and a most.
-pub(crate) struct Range<T> {
+fn range<T: Copy + 'static>(
     kind: &'static str,
     bound: Bound<T>,
-    read: fn(&str, Bound<T>) -> Result<T, String>,
+    read: impl Fn(&str, Bound<T>) -> Result<T, String> + 'static,
     write: fn(T) -> String,
+) -> Form<T> {
+    let bounds = format!("{} to {}", spaced(&write(bound.min)), spaced(&write(bound.max)));
+    Form::new(kind, bounds, bound.default, move |text, _| read(text, bound), move |value| write(*value))
 }
 
-pub(crate) fn size(bound: Bound<u64>) -> Range<u64> {
-    Range { kind: "size", bound, read: bounded_size, write: size_text }
+pub(crate) fn size(bound: Bound<u64>) -> Form<u64> {
+    range("size", bound, bounded_size, size_text)
 }
 
-pub(crate) fn duration(bound: Bound<Duration>) -> Range<Duration> {
-    Range { kind: "duration", bound, read: bounded_duration, write: duration_text }
+pub(crate) fn duration(bound: Bound<Duration>) -> Form<Duration> {
+    range("duration", bound, bounded_duration, duration_text)
 }
 
 /// Bits per second.
-pub(crate) fn rate(bound: Bound<u64>) -> Range<u64> {
+pub(crate) fn rate(bound: Bound<u64>) -> Form<u64> {
     let read = |text: &str, bound: Bound<u64>| {
         let bits = parse_rate(text)?;
-        let out =
-            || format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max));
-        (bound.min..=bound.max).contains(&bits).then_some(bits).ok_or_else(out)
+        let (least, most) = (rate_text(bound.min), rate_text(bound.max));
+        let out_of_bounds = || format!("{text:?} is out of bounds; use \"{least}\" to \"{most}\"");
+        (bound.min..=bound.max).contains(&bits).then_some(bits).ok_or_else(out_of_bounds)
     };
-    Range { kind: "rate", bound, read, write: rate_text }
+    range("rate", bound, read, rate_text)
 }
 
-pub(crate) fn count<T: Display>(bound: Bound<T>, read: fn(&str, Bound<T>) -> Result<T, String>) -> Range<T> {
-    Range { kind: "count", bound, read, write: |count| count.to_string() }
-}
-
-pub(crate) fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(
-    text: &str,
+/// A number of `what`.
+pub(crate) fn count<T: Copy + Display + PartialOrd + TryFrom<u64> + 'static>(
     bound: Bound<T>,
-    what: &str,
-) -> Result<T, String> {
-    let Ok(count) = text.parse::<u64>() else {
-        return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
+    what: &'static str,
+) -> Form<T> {
+    let read = move |text: &str, bound: Bound<T>| {
+        let Ok(count) = text.parse::<u64>() else {
+            return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
+        };
+        match T::try_from(count) {
+            Ok(fits) if (bound.min..=bound.max).contains(&fits) => Ok(fits),
+            _ => Err(format!("{count} {what} is out of bounds; use {} to {}", bound.min, bound.max)),
+        }
     };
-    match T::try_from(count) {
-        Ok(fits) if (bound.min..=bound.max).contains(&fits) => Ok(fits),
-        _ => Err(format!("{count} {what} is out of bounds; use {} to {}", bound.min, bound.max)),
-    }
-}
-
-impl<T: Copy> Form for Range<T> {
-    type Value = T;
-
-    fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    fn bounds(&self) -> String {
-        format!("{} to {}", spaced(&(self.write)(self.bound.min)), spaced(&(self.write)(self.bound.max)))
-    }
-
-    fn default(&self) -> T {
-        self.bound.default
-    }
-
-    fn read(&self, text: &str, _: Around<'_>) -> Result<T, String> {
-        (self.read)(text, self.bound)
-    }
-
-    fn write(&self, value: &T) -> String {
-        (self.write)(*value)
-    }
+    range("count", bound, read, |count| count.to_string())
 }
 
 /// A number and its unit for eyes: `65 536`, `64 MiB`, `10 min`.
@@ -171,69 +212,19 @@ fn spaced(text: &str) -> String {
     format!("{number} {unit}").trim_end().to_owned()
 }
 
-/// True or false.
-pub(crate) struct Flag(pub bool);
-
-impl Form for Flag {
-    type Value = bool;
-
-    fn kind(&self) -> &'static str {
-        "flag"
-    }
-
-    fn bounds(&self) -> String {
-        "`true`, `false`".to_owned()
-    }
-
-    fn default(&self) -> bool {
-        self.0
-    }
-
-    fn read(&self, text: &str, _: Around<'_>) -> Result<bool, String> {
-        parse_flag(text)
-    }
-
-    fn write(&self, value: &bool) -> String {
-        value.to_string()
-    }
+pub(crate) fn flag(default: bool) -> Form<bool> {
+    Form::new("flag", "`true`, `false`", default, |text, _| parse_flag(text), bool::to_string)
 }
 
-/// A kind of value with words or a grammar of its own.
-pub(crate) struct Own<T> {
-    pub kind: &'static str,
-    pub bounds: fn() -> String,
-    pub default: fn() -> T,
-    pub read: fn(&str, Around<'_>) -> Result<T, String>,
-    pub write: fn(&T) -> String,
-}
-
-impl<T> Form for Own<T> {
-    type Value = T;
-
-    fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    fn bounds(&self) -> String {
-        (self.bounds)()
-    }
-
-    fn default(&self) -> T {
-        (self.default)()
-    }
-
-    fn read(&self, text: &str, around: Around<'_>) -> Result<T, String> {
-        (self.read)(text, around)
-    }
-
-    fn write(&self, value: &T) -> String {
-        (self.write)(value)
-    }
-}
-
-/// The words of a closed list, for the manual.
-pub(crate) fn words<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
-    all.iter().map(|item| format!("`\"{}\"`", name(*item))).collect::<Vec<_>>().join(", ")
+/// A word of a closed list.
+pub(crate) fn word<T: Copy + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+    default: T,
+    parse: fn(&str) -> Result<T, String>,
+) -> Form<T> {
+    let words: Vec<String> = all.iter().map(|item| format!("`\"{}\"`", name(*item))).collect();
+    Form::new("word", words.join(", "), default, move |text, _| parse(text), move |item| name(*item).to_owned())
 }
 
 /// # Errors
@@ -251,13 +242,10 @@ pub(crate) fn one_of<T: Copy>(
 }
 
 /// A path of this machine; a relative one is taken from the directory of the file.
-pub(crate) const PATH: Own<PathBuf> = Own {
-    kind: "path",
-    bounds: || "a path".to_owned(),
-    default: PathBuf::new,
-    read: |text, around| parse_path(text, around.base),
-    write: |path| path.display().to_string(),
-};
+pub(crate) fn path() -> Form<PathBuf> {
+    let read = |text: &str, around: Around<'_>| parse_path(text, around.base);
+    Form::new("path", "a path", PathBuf::new(), read, |path| path.display().to_string())
+}
 
 fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
     if text.is_empty() {
@@ -271,13 +259,10 @@ fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
 }
 
 /// An IP address and port. Names are refused: what they mean may differ between the two nodes and change at night.
-pub(crate) const ADDRESS: Own<SocketAddr> = Own {
-    kind: "address",
-    bounds: || "an address".to_owned(),
-    default: || SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-    read: |text, _| parse_address(text),
-    write: SocketAddr::to_string,
-};
+pub(crate) fn address() -> Form<SocketAddr> {
+    let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    Form::new("address", "an address", nowhere, |text, _| parse_address(text), SocketAddr::to_string)
+}
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -295,13 +280,10 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// One of the nodes that the file declares.
-pub(crate) const NODE: Own<NodeName> = Own {
-    kind: "name",
-    bounds: || "a node".to_owned(),
-    default: NodeName::missing,
-    read: |text, around| known_node(text, around.nodes),
-    write: NodeName::to_string,
-};
+pub(crate) fn node() -> Form<NodeName> {
+    let read = |text: &str, around: Around<'_>| known_node(text, around.nodes);
+    Form::new("name", "a node", NodeName::missing(), read, NodeName::to_string)
+}
 
 fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
     if !nodes.contains(text) {
@@ -314,190 +296,49 @@ fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
 }
 
 /// How slow a disk is made.
-pub(crate) const LATENCY: Own<Duration> = Own {
-    kind: "duration",
-    bounds: || format!("at most {}", spaced(&duration_text(MODEL_LATENCY_MAX))),
-    default: || Duration::ZERO,
-    read: |text, _| {
+pub(crate) fn latency() -> Form<Duration> {
+    let most = duration_text(MODEL_LATENCY_MAX);
+    let bounds = format!("at most {}", spaced(&most));
+    let read = move |text: &str, _: Around<'_>| {
         let latency = parse_duration(text)?;
-        let too_long = || format!("{text:?} is too long; the most is \"{}\"", duration_text(MODEL_LATENCY_MAX));
+        let too_long = || format!("{text:?} is too long; the most is \"{most}\"");
         (latency <= MODEL_LATENCY_MAX).then_some(latency).ok_or_else(too_long)
-    },
-    write: |latency| duration_text(*latency),
-};
-
-/// A form with something about it that is not the value's: delegates all that is.
-macro_rules! as_inside {
-    () => {
-        fn kind(&self) -> &'static str {
-            self.form.kind()
-        }
-
-        fn bounds(&self) -> String {
-            self.form.bounds()
-        }
     };
-    (value) => {
-        type Value = F::Value;
+    Form::new("duration", bounds, Duration::ZERO, read, |latency| duration_text(*latency))
+}
 
-        as_inside!();
+/// A value, or none of it where the key is not there.
+pub(crate) fn maybe<T: 'static>(form: Form<T>) -> Form<Option<T>> {
+    let (read, write) = (form.read, form.write);
+    let read = move |text: &str, around: Around<'_>| read(text, around).map(Some);
+    Form::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map(&write).unwrap_or_default())
+}
 
-        fn default(&self) -> F::Value {
-            self.form.default()
-        }
-
-        fn read(&self, text: &str, around: Around<'_>) -> Result<F::Value, String> {
-            self.form.read(text, around)
-        }
-
-        fn write(&self, value: &F::Value) -> String {
-            self.form.write(value)
-        }
-
-        fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<F::Value> {
-            self.form.load(sheet, at, key, around)
-        }
+/// A value, or none of it by a word, whose purpose is told behind it.
+pub(crate) fn or<T: 'static>(word: &'static str, purpose: &'static str, form: Form<T>) -> Form<Option<T>> {
+    let (read, write) = (form.read, form.write);
+    let read = move |text: &str, around: Around<'_>| match text == word {
+        true => Ok(None),
+        false => read(text, around).map(Some).map_err(|reason| format!("{reason}; or \"{word}\"{purpose}")),
     };
-}
-
-/// A key that has to be there.
-pub(crate) struct Needed<F> {
-    pub required: Required,
-    pub form: F,
-}
-
-pub(crate) fn required<F: Form>(advice: &'static str, form: F) -> Needed<F> {
-    Needed { required: Required { advice, unless: None }, form }
-}
-
-impl<F: Form> Form for Needed<F> {
-    as_inside!(value);
-
-    fn required(&self) -> Option<Required> {
-        Some(self.required)
-    }
-
-    fn default_words(&self) -> String {
-        self.required.unless.map_or("required".to_owned(), |table| format!("required without `[{table}]`"))
-    }
-}
-
-/// A default that follows from other keys: the words are the manual's.
-pub(crate) struct Follows<F> {
-    pub words: &'static str,
-    pub form: F,
-}
-
-impl<F: Form> Form for Follows<F> {
-    as_inside!(value);
-
-    fn default_words(&self) -> String {
-        self.words.to_owned()
-    }
-}
-
-/// A value, or none of it: by a word, or because the key is not there.
-pub(crate) struct Maybe<F> {
-    word: &'static str,
-    /// What the word does, for the sentence about a bad value.
-    purpose: &'static str,
-    form: F,
-}
-
-pub(crate) fn maybe<F: Form>(form: F) -> Maybe<F> {
-    or("", "", form)
-}
-
-pub(crate) fn or<F: Form>(word: &'static str, purpose: &'static str, form: F) -> Maybe<F> {
-    Maybe { word, purpose, form }
-}
-
-impl<F: Form> Form for Maybe<F> {
-    type Value = Option<F::Value>;
-
-    as_inside!();
-
-    fn default(&self) -> Option<F::Value> {
-        None
-    }
-
-    fn read(&self, text: &str, around: Around<'_>) -> Result<Option<F::Value>, String> {
-        let (word, purpose) = (self.word, self.purpose);
-        match self.form.read(text, around) {
-            _ if !word.is_empty() && text == word => Ok(None),
-            Err(reason) if !word.is_empty() => Err(format!("{reason}; or \"{word}\"{purpose}")),
-            read => read.map(Some),
-        }
-    }
-
-    fn write(&self, value: &Option<F::Value>) -> String {
-        value.as_ref().map_or(self.word.to_owned(), |value| self.form.write(value))
-    }
+    Form::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map_or(word.to_owned(), &write))
 }
 
 /// A list of values; each sound one has a place of its own.
-pub(crate) struct List<F> {
-    pub form: F,
-}
-
-impl<F: Form> Form for List<F> {
-    type Value = Vec<F::Value>;
-
-    as_inside!();
-
-    fn default(&self) -> Vec<F::Value> {
-        Vec::new()
-    }
-
-    fn read(&self, text: &str, around: Around<'_>) -> Result<Vec<F::Value>, String> {
-        self.form.read(text, around).map(|value| vec![value])
-    }
-
-    fn write(&self, values: &Vec<F::Value>) -> String {
-        values.iter().map(|value| self.form.write(value)).collect::<Vec<_>>().join(", ")
-    }
-
-    fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<Self::Value> {
-        sheet.values(at, key, |text| self.form.read(text, around))
-    }
+pub(crate) fn list<T: 'static>(bounds: String, Form { kind, read, .. }: Form<T>) -> Form<Vec<T>> {
+    Form::several(kind, bounds, Vec::new(), move |sheet, at, key, around| {
+        sheet.values(at, key, |text| read(text, around))
+    })
 }
 
 /// What stands in the table of keys for the name of a node. No node is called so.
 pub(crate) const EACH: &str = "NODE";
 
 /// A value for each of a group's nodes: in a table under the key, or by the node's name beside the other keys ([`EACH`]).
-pub(crate) struct PerNode<F> {
-    /// Where each node has to have one: what to do, for the sentence, which ends with the node's name.
-    pub advice: Option<&'static str>,
-    pub form: F,
-}
-
-impl<F: Form> Form for PerNode<F> {
-    type Value = BTreeMap<NodeName, F::Value>;
-
-    as_inside!();
-
-    fn default(&self) -> Self::Value {
-        BTreeMap::new()
-    }
-
-    fn required(&self) -> Option<Required> {
-        self.advice.map(|advice| Required { advice, unless: None })
-    }
-
-    fn default_words(&self) -> String {
-        self.advice.map_or("none", |_| "required").to_owned()
-    }
-
-    fn read(&self, _: &str, _: Around<'_>) -> Result<Self::Value, String> {
-        Err("each node has a value of its own; write a table".to_owned())
-    }
-
-    fn write(&self, values: &Self::Value) -> String {
-        values.iter().map(|(node, value)| format!("{node} = {}", self.form.write(value))).collect::<Vec<_>>().join(", ")
-    }
-
-    fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<Self::Value> {
+/// `advice`: each node has to have one, and the sentence with what to do ends with its name.
+pub(crate) fn per_node<T: 'static>(advice: Option<&'static str>, form: Form<T>) -> Form<BTreeMap<NodeName, T>> {
+    let Form { kind, bounds, read, .. } = form;
+    let form = Form::several(kind, bounds, BTreeMap::new(), move |sheet, at, key, around| {
         let names: Vec<&str> = around.members.iter().map(|member| member.as_str()).collect();
         let table = if key == EACH { at.clone() } else { sheet.section(at, key)? };
         // Of a member that is not known its key would be told to be unknown.
@@ -505,12 +346,14 @@ impl<F: Form> Form for PerNode<F> {
             sheet.only(&table, &names);
         }
         let mut one = |member: &NodeName| {
-            if let Some(advice) = self.advice {
+            if let Some(advice) = advice {
                 sheet.absent(&table, member.as_str(), &format!("{advice} {member}"));
             }
-            let value = sheet.value(&table, member.as_str(), |text| self.form.read(text, around))?;
+            let value = sheet.value(&table, member.as_str(), |text| read(text, around))?;
             Some((member.clone(), value))
         };
         Some(around.members.iter().filter_map(|member| one(member)).collect())
-    }
+    });
+    let form = form.by_default("none");
+    Form { required: advice.map(|advice| Required { advice, unless: None }), ..form }
 }

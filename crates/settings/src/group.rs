@@ -5,8 +5,8 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use crate::forms::{Flag, Form, NODE, Own, count, duration, one_of, parse_count, required, size, words};
-use crate::keys::{self, Shown, Takes, keyed};
+use crate::forms::{Form, count, duration, flag, node, one_of, size, word};
+use crate::keys::{self, Takes, keyed};
 use crate::limits;
 use crate::names::NodeName;
 use units::exact::{bounded_duration, duration_text};
@@ -59,11 +59,19 @@ pub fn parse_start_alone(text: &str) -> Result<StartAlone, String> {
     }
 }
 
-fn start_alone_text(value: StartAlone) -> String {
-    match value {
-        StartAlone::Serve => "serve".to_owned(),
-        StartAlone::Wait(duration) => format!("wait {}", duration_text(duration)),
-    }
+fn start_alone() -> Form<StartAlone> {
+    let bounds = format!("`\"serve\"`, or `\"wait \"` and {}", duration(limits::START_ALONE).about().bounds);
+    let default = StartAlone::Wait(limits::START_ALONE.default);
+    Form::new(
+        "word",
+        bounds,
+        default,
+        |text, _| parse_start_alone(text),
+        |value| match value {
+            StartAlone::Serve => "serve".to_owned(),
+            StartAlone::Wait(duration) => format!("wait {}", duration_text(*duration)),
+        },
+    )
 }
 
 /// What `set` changes while a group runs.
@@ -72,13 +80,13 @@ pub type Key = keys::Key<Settings>;
 keyed! {
     /// Who a group's members are.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Members {
+    pub struct Members, takes(Takes::Restart) {
         /// Who starts as primary the first time; afterwards the stored role counts.
-        "primary" => primary: NodeName = required("name the node that starts as primary", NODE);
-            Takes::Restart, Shown::Value("who starts as primary the first time; afterwards the stored role counts"),
+        "primary" => primary: NodeName = node().required("name the node that starts as primary");
+            "who starts as primary the first time; afterwards the stored role counts",
             "who starts as primary the first time. Afterwards the stored role counts, and this line is not changed by a promote";
-        "secondary" => secondary: NodeName = required("name the node that keeps the copy", NODE);
-            Takes::Restart, Shown::Value("who keeps the copy"),
+        "secondary" => secondary: NodeName = node().required("name the node that keeps the copy");
+            "who keeps the copy",
             "who keeps the copy: the other node";
     }
 }
@@ -86,52 +94,34 @@ keyed! {
 keyed! {
     /// A group's live settings, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Settings, beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<Members>(name))) {
-        "mode" => mode: Mode = Own {
-                kind: "word",
-                bounds: || words(&Mode::ALL, Mode::word),
-                default: || Mode::Async,
-                read: |text, _| parse_mode(text),
-                write: |mode| mode.word().to_owned(),
-            };
-            Takes::Effect, Shown::Value("sync, nearsync, async, logging"),
+    pub struct Settings, takes(Takes::Effect), beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<Members>(name))) {
+        "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
+            "sync, nearsync, async, logging",
             "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
-        "policy" => policy: Policy = Own {
-                kind: "word",
-                bounds: || words(&Policy::ALL, Policy::as_str),
-                default: || Policy::Degrade,
-                read: |text, _| Policy::parse(text),
-                write: |policy| policy.as_str().to_owned(),
-            };
-            Takes::Effect, Shown::Value("peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict"),
+        "policy" => policy: Policy = word(&Policy::ALL, Policy::as_str, Policy::Degrade, Policy::parse);
+            "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
             "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail";
         /// The peer window; acts only under [`Policy::Hold`].
         "hold" => hold: Duration = duration(limits::HOLD);
-            Takes::Effect, Shown::Value("how long writers stand still with policy = \"hold\""),
+            "how long writers stand still with policy = \"hold\"",
             "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps";
         /// Longest time one write waits for the peer before `policy` acts.
         "wait_limit" => wait_limit: Duration = duration(limits::WAIT_LIMIT);
-            Takes::Effect, Shown::Value("longest time one write waits for the peer before the policy acts"),
+            "longest time one write waits for the peer before the policy acts",
             "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))";
         /// Start an update sync by itself when the link returns.
-        "autosync" => autosync: bool = Flag(true);
-            Takes::Effect, Shown::Value("update sync by itself when the link returns"),
+        "autosync" => autosync: bool = flag(true);
+            "update sync by itself when the link returns",
             "start an update sync by itself when the link returns";
         /// What a primary does that lost power and does not meet its peer.
-        "start_alone" => start_alone: StartAlone = Own {
-                kind: "word",
-                bounds: || format!("`\"serve\"`, or `\"wait \"` and {}", duration(limits::START_ALONE).bounds()),
-                default: || StartAlone::Wait(limits::START_ALONE.default),
-                read: |text, _| parse_start_alone(text),
-                write: |value| start_alone_text(*value),
-            };
-            Takes::Effect, Shown::Value("primary after a power loss, peer out of reach: wait for it, or \"serve\" at once"),
+        "start_alone" => start_alone: StartAlone = start_alone();
+            "primary after a power loss, peer out of reach: wait for it, or \"serve\" at once",
             "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer";
         "queue.memory" => queue_memory_bytes: u64 = size(limits::QUEUE_MEMORY);
-            Takes::Effect, Shown::Value("writes waiting to be sent, in memory"),
+            "writes waiting to be sent, in memory",
             "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`";
-        "queue.items" => queue_items: u64 = count(limits::QUEUE_ITEMS, |text, bound| parse_count(text, bound, "writes"));
-            Takes::Effect, Shown::Value("the same, counted in writes"),
+        "queue.items" => queue_items: u64 = count(limits::QUEUE_ITEMS, "writes");
+            "the same, counted in writes",
             "the same, counted in writes";
     }
 }
@@ -141,22 +131,22 @@ const JOURNAL_STAYS: &str = "is the size of a file that each node made at the gr
 keyed! {
     /// Sizes of a group's stores and of its window, per node: read at a start.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Layout {
+    pub struct Layout, takes(Takes::Restart) {
         /// Landing journal, bytes.
         "journal" => journal_bytes: u64 = size(limits::JOURNAL);
-            Takes::Nothing(JOURNAL_STAYS), Shown::Value("the secondary's landing journal; at least twice the window"),
+            stays JOURNAL_STAYS, "the secondary's landing journal; at least twice the window",
             "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size";
         /// Sent but not confirmed, bytes.
         "window" => window_bytes: u64 = size(limits::WINDOW);
-            Takes::Restart, Shown::Value("sent but not yet confirmed"),
+            "sent but not yet confirmed",
             "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too";
         /// The undo store, bytes.
         "history" => history_bytes: u64 = size(limits::HISTORY);
-            Takes::Restart, Shown::Value("what a sync may overwrite and still take back; takes space as it is used"),
+            "what a sync may overwrite and still take back; takes space as it is used",
             "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
         /// Extents of the activity log.
-        "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, |text, bound| parse_count(text, bound, "extents"));
-            Takes::Restart, Shown::Value("of 4 MiB each: how much may be written at full speed at a time"),
+        "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, "extents");
+            "of 4 MiB each: how much may be written at full speed at a time",
             "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop";
     }
 }
@@ -265,7 +255,7 @@ mod tests {
             ("wait 24h", StartAlone::Wait(limits::START_ALONE.max)),
         ] {
             assert_eq!(parse_start_alone(text), Ok(value));
-            assert_eq!(start_alone_text(value), text);
+            assert_eq!(start_alone().write(&value), text);
         }
     }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::forms::{Around, EACH, Form, Required};
+pub use crate::forms::{About, Required};
+use crate::forms::{Around, EACH};
 use crate::sheet::{Section, Sheet};
 use crate::suggest;
 
@@ -46,20 +47,6 @@ pub struct Entry<S> {
     pub(crate) write: fn(&S) -> String,
 }
 
-/// What a key's form says of its values, for the manual.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    pub kind: &'static str,
-    pub bounds: String,
-    pub default: String,
-    pub required: Option<Required>,
-}
-
-pub(crate) fn about(form: &impl Form) -> About {
-    let (kind, bounds, default) = (form.kind(), form.bounds(), form.default_words());
-    About { kind, bounds, default, required: form.required() }
-}
-
 /// Settings that are read and written by a table.
 pub trait Keyed: Clone + 'static {
     const KEYS: &'static [Entry<Self>];
@@ -83,14 +70,15 @@ pub trait Keyed: Clone + 'static {
     }
 }
 
-/// Settings and their table in one: a key is a field, its form, when it takes effect, how the example shows it, and what the manual
-/// says of it. Fields under `also` are no keys; who makes the settings has them.
+/// Settings and their table in one: a key is a field, its form, its remark in the example, and what the manual says of it. The head says
+/// when they take effect; of one that `stays` the sentence says why. The example shows a `choice` where a default says little. Fields
+/// under `also` are no keys: who makes the settings has them.
 macro_rules! keyed {
-    ($(#[$of_all:meta])* pub struct $settings:ident $(, beside($beside:expr))? { also { $($also:tt)* } $($keys:tt)+ }) => {
-        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings $(, beside($beside))? { $($also)* } { $($keys)+ } }
+    ($(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? { also { $($also:tt)* } $($keys:tt)+ }) => {
+        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings, takes($takes) $(, beside($beside))? { $($also)* } { $($keys)+ } }
     };
-    ($(#[$of_all:meta])* pub struct $settings:ident $(, beside($beside:expr))? { $($keys:tt)+ }) => {
-        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings $(, beside($beside))? {} { $($keys)+ } }
+    ($(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? { $($keys:tt)+ }) => {
+        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings, takes($takes) $(, beside($beside))? {} { $($keys)+ } }
 
         impl Default for $settings {
             fn default() -> Self {
@@ -99,13 +87,13 @@ macro_rules! keyed {
         }
     };
     (
-        @all $(#[$of_all:meta])* pub struct $settings:ident $(, beside($beside:expr))? {
+        @all $(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? {
             $($(#[$of_also:meta])* $also:ident: $also_type:ty,)*
         } {
             $(
                 $(#[$of_field:meta])*
                 $name:literal => $field:ident: $type:ty = $form:expr;
-                    $takes:expr, $shown:expr,
+                    $(stays $why:expr,)? $(choice $choice:literal,)? $remark:literal,
                     $meaning:literal;
             )+
         }
@@ -119,27 +107,27 @@ macro_rules! keyed {
         impl $settings {
             /// As it stands before anything was read.
             pub(crate) fn of($($also: $also_type),*) -> Self {
-                Self { $($also,)* $($field: $crate::forms::Form::default(&$form),)+ }
+                Self { $($also,)* $($field: $form.default,)+ }
             }
         }
 
         impl $crate::keys::Keyed for $settings {
             const KEYS: &'static [$crate::keys::Entry<Self>] = &[$($crate::keys::Entry {
                 name: $name,
-                takes: $takes,
-                shown: $shown,
+                takes: [$($crate::keys::Takes::Nothing($why),)? $takes][0],
+                shown: [$($crate::keys::Shown::Choice($choice, $remark),)? $crate::keys::Shown::Value($remark)][0],
                 meaning: $meaning,
-                about: || $crate::keys::about(&$form),
+                about: || $form.about(),
                 load: |settings, sheet, section, key, around| {
-                    if let Some(value) = $crate::forms::Form::load(&$form, sheet, section, key, around) {
+                    if let Some(value) = $form.load(sheet, section, key, around) {
                         settings.$field = value;
                     }
                 },
                 read: |settings, text| {
-                    settings.$field = $crate::forms::Form::read(&$form, text, $crate::forms::Around::nothing())?;
+                    settings.$field = $form.read(text, $crate::forms::Around::nothing())?;
                     Ok(())
                 },
-                write: |settings| $crate::forms::Form::write(&$form, &settings.$field),
+                write: |settings| $form.write(&settings.$field),
             },)+];
 
             $(

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use crate::forms::{Own, duration, or, rate, size};
-use crate::keys::{self, Shown, Takes, keyed};
+use crate::forms::{Form, duration, or, rate, size};
+use crate::keys::{self, Takes, keyed};
 use crate::limits;
 use units::exact::duration_text;
 
@@ -15,53 +15,48 @@ pub type LinkKey = keys::Key<LinkSettings>;
 keyed! {
     /// What a connection asks of its socket, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LinkSettings, beside(keys::takes::<Link>) {
+    pub struct LinkSettings, takes(Takes::Effect), beside(keys::takes::<Link>) {
         /// Both directions alike, bytes; `None`: the kernel tunes them.
         "buffers" => buffers_bytes: Option<u64> = or("auto", " to let the kernel tune them", size(limits::SOCKET_BUFFER));
-            Takes::Effect, Shown::Value("\"auto\" lets the kernel tune them; a size pins both directions"),
+            "\"auto\" lets the kernel tune them; a size pins both directions",
             "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection";
-        "congestion" => congestion: Congestion = Own {
-                kind: "word",
-                bounds: || "a name".to_owned(),
-                default: || Congestion::Auto,
-                read: |text, _| parse_congestion(text),
-                write: Congestion::to_string,
-            };
-            Takes::Effect, Shown::Value("auto: bbr on long lines where there is one; system; or a name such as \"cubic\""),
+        "congestion" => congestion: Congestion =
+            Form::new("word", "a name", Congestion::Auto, |text, _| parse_congestion(text), Congestion::to_string);
+            "auto: bbr on long lines where there is one; system; or a name such as \"cubic\"",
             "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`";
         /// What the kernel may hold unsent; `None`: by the line's rate.
         "unsent" => unsent_bytes: Option<u64> = or("auto", "", size(limits::UNSENT));
-            Takes::Effect, Shown::Value("what the kernel may hold unsent, such as \"128KiB\"; auto: what the line carries in 20 ms"),
+            "what the kernel may hold unsent, such as \"128KiB\"; auto: what the line carries in 20 ms",
             "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor";
         /// `None`: from the link's timeout.
         "user_timeout" => user_timeout: Option<Duration> = or("auto", "", duration(limits::USER_TIMEOUT));
-            Takes::Effect, Shown::Value("sent and unacknowledged for so long: broken. auto: 30s, or twice the timeout if more"),
+            "sent and unacknowledged for so long: broken. auto: 30s, or twice the timeout if more",
             "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`";
         "keepalive" => keepalive: Duration = duration(limits::KEEPALIVE);
-            Takes::Effect, Shown::Value("idle for so long: the kernel asks whether the peer's machine is there"),
+            "idle for so long: the kernel asks whether the peer's machine is there",
             "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it";
         "max_rto" => max_rto: Duration = duration(limits::MAX_RTO);
-            Takes::Effect, Shown::Value("longest pause between retransmissions: how soon a link moves again after an outage"),
+            "longest pause between retransmissions: how soon a link moves again after an outage",
             "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15";
         "min_rto" => min_rto: Option<Duration> = or("off", "", duration(limits::MIN_RTO));
-            Takes::Effect, Shown::Value("shortest pause; \"20ms\" to \"200ms\" for short lines that lose packets, on both nodes"),
+            "shortest pause; \"20ms\" to \"200ms\" for short lines that lose packets, on both nodes",
             "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15";
         /// Bits per second.
         "pacing" => pacing_bits: Option<u64> = or("off", "", rate(limits::PACING));
-            Takes::Effect, Shown::Value("never faster than, such as \"93Mbit/s\""),
+            "never faster than, such as \"93Mbit/s\"",
             "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty";
-        "compression" => compression: Compression = Own {
-                kind: "word",
-                bounds: || "`\"off\"`, `\"lz4\"`, `\"zstd\"`, `\"zstd:LEVEL\"`, `\"auto\"`".to_owned(),
-                default: || Compression::Off,
-                read: |text, _| parse_compression(text),
-                write: Compression::to_string,
-            };
-            Takes::Effect, Shown::Value("of what this node sends: off, lz4, zstd, zstd:LEVEL, or auto: as line and data are"),
+        "compression" => compression: Compression = Form::new(
+                "word",
+                "`\"off\"`, `\"lz4\"`, `\"zstd\"`, `\"zstd:LEVEL\"`, `\"auto\"`",
+                Compression::Off,
+                |text, _| parse_compression(text),
+                Compression::to_string,
+            );
+            "of what this node sends: off, lz4, zstd, zstd:LEVEL, or auto: as line and data are",
             "of what this node sends. `\"zstd\"` is level 1, LEVEL is -7 (the fastest) to 9; `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is";
         /// Bits per second.
         "rate" => rate_bits: Option<u64> = or("unlimited", "", rate(limits::PACING));
-            Takes::Effect, Shown::Value("of what this node sends, all groups, replication and syncs together, such as \"50Mbit/s\""),
+            "of what this node sends, all groups, replication and syncs together, such as \"50Mbit/s\"",
             "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow";
     }
 }
@@ -69,14 +64,14 @@ keyed! {
 keyed! {
     /// How connections between nodes behave; the same for all of them.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Link {
+    pub struct Link, takes(Takes::Restart) {
         also {
             /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
             settings: LinkSettings,
         }
         /// Silence after which a peer counts as unreachable.
         "timeout" => timeout: Duration = duration(limits::LINK_TIMEOUT);
-            Takes::Restart, Shown::Value("silence after which the peer counts as unreachable"),
+            "silence after which the peer counts as unreachable",
             "silence after which the peer counts as unreachable. Shorter notices an outage sooner and cuts the link over a hiccup";
     }
 }
