@@ -126,7 +126,7 @@ mod tests {
         let remarked = |line: String, remark: &str| format!("{line:28} # {remark}\n");
         let value = |key: Key<S>| format!("{mark}{key} = {}", literal(&settings.text(key)));
         let gap = if mark.is_empty() { "\n" } else { "" };
-        let line = |key: Key<S>| match key.entry().shown {
+        let line = |key: Key<S>| match key.entry().row.shown {
             Shown::Value(remark) if remark.contains('\n') => {
                 format!("{gap}# {}\n{}\n", remark.replace('\n', "\n# "), value(key))
             }

@@ -33,8 +33,8 @@ pub enum Shown {
     Choice(&'static str, &'static str),
 }
 
-/// One key of the settings `S`.
-pub struct Entry<S> {
+/// A key for readers, whatever settings it is of.
+pub struct Row {
     /// As file and `set` spell it; `TABLE.KEY` stands in a table of its own.
     pub name: &'static str,
     pub takes: Takes,
@@ -42,6 +42,11 @@ pub struct Entry<S> {
     /// What it means and costs, for the manual.
     pub meaning: &'static str,
     pub about: fn() -> About,
+}
+
+/// One key of the settings `S`.
+pub struct Entry<S> {
+    pub row: Row,
     pub(crate) load: for<'t> fn(&mut S, &mut Sheet<'t>, &Section<'t>, &str, Around<'_>),
     pub(crate) read: fn(&mut S, &str) -> Result<(), String>,
     pub(crate) write: fn(&S) -> String,
@@ -113,11 +118,13 @@ macro_rules! keyed {
 
         impl $crate::keys::Keyed for $settings {
             const KEYS: &'static [$crate::keys::Entry<Self>] = &[$($crate::keys::Entry {
-                name: $name,
-                takes: [$($crate::keys::Takes::Nothing($why),)? $takes][0],
-                shown: [$($crate::keys::Shown::Choice($choice, $remark),)? $crate::keys::Shown::Value($remark)][0],
-                meaning: $meaning,
-                about: || $form.about(),
+                row: $crate::keys::Row {
+                    name: $name,
+                    takes: [$($crate::keys::Takes::Nothing($why),)? $takes][0],
+                    shown: [$($crate::keys::Shown::Choice($choice, $remark),)? $crate::keys::Shown::Value($remark)][0],
+                    meaning: $meaning,
+                    about: || $form.about(),
+                },
                 load: |settings, sheet, section, key, around| {
                     if let Some(value) = $form.load(sheet, section, key, around) {
                         settings.$field = value;
@@ -158,7 +165,7 @@ fn in_own_table(name: &'static str) -> &'static str {
 
 /// When a key takes effect, if it is one of these.
 pub(crate) fn takes<S: Keyed>(name: &str) -> Option<Takes> {
-    Key::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes)
+    Key::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().row.takes)
 }
 
 /// Reads all keys, and complains of those that are required and not there. Keys of a table of their own are the only ones in it.
@@ -179,7 +186,7 @@ pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, s
             None => (Some(section), key.as_str()),
         };
         let Some(table) = table else { continue };
-        if let Some(Required { advice, unless }) = (key.entry().about)().required
+        if let Some(Required { advice, unless }) = (key.entry().row.about)().required
             && name != EACH
             && unless.is_none_or(|other| section.table(other).is_none())
         {
@@ -206,7 +213,7 @@ impl<S: Keyed> Key<S> {
     }
 
     pub fn as_str(self) -> &'static str {
-        self.entry().name
+        self.entry().row.name
     }
 
     /// # Panics

@@ -2,24 +2,14 @@
 
 use crate::config::{Node, Tls, Top, Volume};
 use crate::group::{Layout, Members, Settings};
-use crate::keys::{About, Key, Keyed, Shown, Takes};
+use crate::keys::{Keyed, Row, Takes};
 use crate::link::{Link, LinkSettings};
-
-/// A key, whatever settings it is of.
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub name: &'static str,
-    pub takes: Takes,
-    pub shown: Shown,
-    pub meaning: &'static str,
-    pub about: About,
-}
 
 /// A table of the file.
 pub struct Table {
     /// The file's own word for it, with `NAME` for names; empty for the top.
     pub name: &'static str,
-    pub rows: Vec<Row>,
+    pub rows: Vec<&'static Row>,
 }
 
 /// All tables, in the order of the manual.
@@ -34,13 +24,8 @@ pub fn tables() -> [Table; 6] {
     ]
 }
 
-fn rows<S: Keyed>() -> Vec<Row> {
-    let row = |key: Key<S>| {
-        let entry = key.entry();
-        let (name, takes, shown, meaning) = (entry.name, entry.takes, entry.shown, entry.meaning);
-        Row { name, takes, shown, meaning, about: (entry.about)() }
-    };
-    Key::all().map(row).collect()
+fn rows<S: Keyed>() -> Vec<&'static Row> {
+    S::KEYS.iter().map(|entry| &entry.row).collect()
 }
 
 impl Table {
@@ -50,7 +35,8 @@ impl Table {
         let live = |word: &'static str| if tells_live { word } else { "" };
         let head = format!("| Key | Default | Bounds |{} Meaning and cost |\n", live(" Set live |"));
         let rule = format!("|---|---|---|{}---|\n", live("---|"));
-        let row = |Row { name, takes, meaning, about, .. }: &Row| {
+        let row = |Row { name, takes, meaning, about, .. }: &&Row| {
+            let about = about();
             let live = live(if *takes == Takes::Effect { " yes |" } else { " |" });
             format!("| `{name}` | {} | {} |{live} {meaning} |\n", about.default, about.bounds)
         };
@@ -90,6 +76,7 @@ mod tests {
         let docs = std::fs::read_to_string(file_of_docs()).expect("docs/config.md");
         for table in tables() {
             for Row { name, about, meaning, .. } in &table.rows {
+                let about = about();
                 let place = format!("{name} in [{}]", table.name);
                 assert_eq!(about.required.is_some(), about.default.starts_with("required"), "{place}");
                 assert!(!about.default.is_empty() && !about.bounds.is_empty(), "{place}: {about:?}");

@@ -73,38 +73,35 @@ fn read_text(file: &Path) -> Result<String, Problems> {
 }
 
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
-    only::<Top>(sheet, root, &["tls", "link", "nodes", "groups"]);
     let names = node_names(root);
     let around = Around { base, nodes: &names, members: &[] };
-    let mut top = Top::default();
-    keys::read(sheet, root, &mut top, around);
-    let tls = read_tls(sheet, root, around);
+    let top = read_table(sheet, root, Top::default(), &["tls", "link", "nodes", "groups"], around);
+    let tls = sheet.section(root, "tls");
+    let tls = tls.map(|section| read_table(sheet, &section, Tls::default(), &[], around));
     let link = read_link(sheet, root, around);
     let nodes = read_nodes(sheet, root, around);
     let groups = read_groups(sheet, root, around);
     Config { file: file.to_owned(), top, tls, link, nodes, groups, places: BTreeMap::new() }
 }
 
-/// Complains of what is neither a key of the table nor beside them.
-fn only<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, beside: &[&str]) {
+/// Reads the keys of a table; what is neither one of them nor `beside` them is told to be unknown.
+fn read_table<'t, S: Keyed>(
+    sheet: &mut Sheet<'t>,
+    section: &Section<'t>,
+    mut settings: S,
+    beside: &[&str],
+    around: Around<'_>,
+) -> S {
     sheet.only(section, &[&keys::known::<S>(), beside].concat());
-}
-
-fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Option<Tls> {
-    let section = sheet.section(root, "tls")?;
-    only::<Tls>(sheet, &section, &[]);
-    let mut tls = Tls::default();
-    keys::read(sheet, &section, &mut tls, around);
-    Some(tls)
+    keys::read(sheet, section, &mut settings, around);
+    settings
 }
 
 fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Link {
-    let mut link = Link::of(LinkSettings::default());
-    if let Some(section) = sheet.section(root, "link") {
-        only::<Link>(sheet, &section, &keys::known::<LinkSettings>());
-        keys::read(sheet, &section, &mut link, around);
-        keys::read(sheet, &section, &mut link.settings, around);
-    }
+    let link = Link::of(LinkSettings::default());
+    let Some(section) = sheet.section(root, "link") else { return link };
+    let mut link = read_table(sheet, &section, link, &keys::known::<LinkSettings>(), around);
+    keys::read(sheet, &section, &mut link.settings, around);
     link
 }
 
@@ -150,9 +147,7 @@ fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>)
 }
 
 fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, around: Around<'_>) -> Node {
-    only::<Node>(sheet, section, &[]);
-    let mut node = Node::of(name);
-    keys::read(sheet, section, &mut node, around);
+    let mut node = read_table(sheet, section, Node::of(name), &[], around);
     if node.nbd.is_empty() {
         node.nbd.push(NbdListen::Unix(node.state.join("nbd.sock")));
     }
@@ -176,12 +171,10 @@ fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>
 
 fn read_group<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: GroupName, around: Around<'_>) -> Group {
     let beside = [vec!["volumes"], keys::known::<Settings>(), keys::known::<Layout>()].concat();
-    only::<Members>(sheet, section, &beside);
-    let (mut members, mut settings, mut layout) = (Members::default(), Settings::default(), Layout::default());
-    keys::read(sheet, section, &mut members, around);
+    let Members { primary, secondary } = read_table(sheet, section, Members::default(), &beside, around);
+    let (mut settings, mut layout) = (Settings::default(), Layout::default());
     keys::read(sheet, section, &mut settings, around);
     keys::read(sheet, section, &mut layout, around);
-    let Members { primary, secondary } = members;
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
     Group { name, primary, secondary, settings, layout, volumes }
