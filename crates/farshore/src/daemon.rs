@@ -99,7 +99,7 @@ pub fn run(
         let (control, thread) = started.inspect_err(|_| _ = std::fs::remove_file(&control_socket))?;
         tracing::info!(
             "node {node} of cluster {} runs; its control socket is {}",
-            config.cluster,
+            config.top.cluster,
             control_socket.display()
         );
         let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));

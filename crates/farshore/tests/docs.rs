@@ -9,8 +9,7 @@ use farshore::api::{
 };
 use farshore::args::Args;
 use host::link::history::{self, RECORD_BYTES, Record};
-use settings::link::LinkStart;
-use settings::{Key, Layout, LinkKey, example, keys};
+use settings::{Key, LinkKey};
 
 fn manual(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -30,29 +29,11 @@ fn tells_of<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
 }
 
 #[test]
-fn every_key_of_the_configuration_is_described() {
-    let keys = example::EXAMPLE
-        .lines()
-        .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
-        .map(|(key, _)| key)
-        .filter(|key| !key.contains(' ') && !["alpha", "beta", "queue", "memory", "activity"].contains(key));
-    tells_of("config.md", keys);
+fn every_key_that_can_be_set_is_described() {
     tells_of("cli.md", Key::all().map(Key::as_str));
     for manual in ["cli.md", "link.md"] {
         tells_of(manual, LinkKey::all().map(LinkKey::as_str));
     }
-}
-
-/// The rows are the program's own: default, values and meaning stand beside the code that reads the key.
-#[test]
-fn the_manuals_tables_of_keys_are_the_programs() {
-    let text = manual("config.md");
-    let groups =
-        Key::all().map(|key| key.manual_row(true)).chain(keys::Key::<Layout>::all().map(|key| key.manual_row(true)));
-    let start = keys::Key::<LinkStart>::all().map(|key| key.manual_row(false));
-    let links = start.chain(LinkKey::all().map(|key| key.manual_row(false)));
-    let wrong: Vec<String> = groups.chain(links).filter(|row| !text.contains(row)).collect();
-    assert!(wrong.is_empty(), "docs/config.md should have these rows:\n{}", wrong.join("\n"));
 }
 
 /// The tables of a section: offset, size, field of each row.

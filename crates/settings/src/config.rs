@@ -14,9 +14,11 @@ use std::time::Duration;
 use engine::NodeId;
 use host::tls::Clients;
 
+use crate::forms::{Around, Form, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
 use crate::group::{Layout, Settings};
+use crate::keys::{Takes, keyed};
 use crate::limits;
-use crate::link::LinkSettings;
+use crate::link::Link;
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::{Position, Problem};
 
@@ -25,11 +27,7 @@ use crate::problem::{Position, Problem};
 pub struct Config {
     /// Where it was read from, for messages.
     pub file: PathBuf,
-    pub cluster: ClusterName,
-    /// Always there without `tls`, of no use with it.
-    pub secret_file: Option<PathBuf>,
-    /// Replication and NBD may leave loopback unencrypted.
-    pub insecure: bool,
+    pub top: Top,
     /// Links between nodes are encrypted, and NBD over TCP may be.
     pub tls: Option<Tls>,
     pub link: Link,
@@ -39,35 +37,110 @@ pub struct Config {
     pub(crate) places: BTreeMap<String, Position>,
 }
 
-/// Certificates, and who is believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// Where `farshore cert` keeps them.
-    pub directory: PathBuf,
-    pub clients: Clients,
+keyed! {
+    /// What stands above all tables.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Top, takes(Takes::Restart) {
+        "cluster" => cluster: ClusterName =
+            Form::new("name", "a name", ClusterName::missing(), |text, _| ClusterName::parse(text), ClusterName::to_string)
+                .required("add a name that both nodes share");
+            "part of what the nodes prove to each other: two clusters never talk by accident",
+            "a name both nodes share. Part of what they prove to each other, so two clusters never talk by accident";
+        /// Always there without `tls`, of no use with it.
+        "secret_file" => secret_file: Option<PathBuf> = maybe(path()).required_without(
+                "tls",
+                "name a file of 32 or more random bytes, the same on both nodes (or add a table [tls])",
+            );
+            "What nodes on one machine prove to each other: 32 or more random bytes, mode 0600. Make it with:\n  \
+                 (umask 077; head -c 32 /dev/urandom | base64 > /etc/farshore/secret)\nNot needed with [tls].",
+            "for nodes on one machine: a file of 32 to 4 096 bytes (one line ending at its end does not count), the same on both nodes, mode 0600 or narrower; anything wider is refused, see [whose files](#whose-files). `farshore init --create-secret` makes one, or `(umask 077; head -c 32 /dev/urandom \\| base64 > FILE)`. With `[tls]` it is not read";
+        /// Replication and NBD may leave loopback unencrypted.
+        "insecure" => insecure: bool = flag(false);
+            "Allow unencrypted replication, or NBD over TCP, on anything but loopback. Leave it false unless the network between\n\
+                 the nodes is trusted or a tunnel carries it.",
+            "allow what crosses anything but loopback to be unencrypted: links, if there is no `[tls]` (with it they are always encrypted), and NBD over TCP, whose clients then choose. Without it such a file is refused; with it `serve` warns at every start and names what is open";
+    }
 }
 
-/// How connections between nodes behave; the same for all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Silence after which a peer counts as unreachable.
-    pub timeout: Duration,
-    /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
-    pub settings: LinkSettings,
+keyed! {
+    /// Certificates, and who is believed.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Tls, takes(Takes::Restart) {
+        /// Where `farshore cert` keeps them.
+        "directory" => directory: PathBuf =
+            path().required("name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"");
+            "where 'farshore cert' keeps them",
+            "where `farshore cert` keeps them: `ca.crt`, and of this node `nodes/NAME.crt` and `nodes/NAME.key` (mode 0600 or narrower, else refused), see [whose files](#whose-files); also `revoked`, if there is one";
+        "clients" => clients: Clients = clients::form();
+            "NBD clients: \"certified\" (all of this cluster), \"any\" who encrypts, or who may use what, such as\n\
+                 { backup = [\"db/data:ro\"], web = [\"db/*\"], \"dns:db1.example.com\" = [\"*\"] }",
+            "whom NBD over TLS lets in: `\"certified\"`: every client of this cluster (`farshore cert client NAME`), to every export; `\"any\"`: whoever encrypts; or a table of who may use what, see below";
+    }
+}
+
+keyed! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Node, takes(Takes::Restart) {
+        also {
+            name: NodeName,
+        }
+        /// Where peers reach this node, and where it listens.
+        "address" => address: SocketAddr = address().required("say where peers reach this node, such as \"10.0.0.1:7337\"");
+            "where peers reach this node; it listens there",
+            "where peers reach this node; it listens there too";
+        /// Directory of Farshore's own files.
+        "state" => state: PathBuf =
+            path().required("name a directory for Farshore's own files, such as \"/var/lib/farshore\"");
+            "Farshore's own files; the disk needs room for journals and history below",
+            "directory of Farshore's own files. `serve` makes it (mode 0700) when only its last component is missing. It is root's or the daemon's own, and nobody else may write to it. Holds the control socket, the overrides and, per group, bitmaps and journal: its disk needs room for the `journal` of each group, and up to `history` during a sync";
+        /// Where NBD clients are served; never empty.
+        "nbd" => nbd: Vec<NbdListen> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
+            choice "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]", "default: nbd.sock in the state directory",
+            "where NBD clients are served: `\"unix:/path\"` (mode 0600) or `\"tcp:ADDRESS:PORT\"`";
+        "engine" => engine: FileEngine = word(&FileEngine::ALL, FileEngine::as_str, FileEngine::Auto, FileEngine::parse);
+            "auto, uring, pool: how it talks to disks",
+            "how it talks to its disks: `\"uring\"`, `\"pool\"` (worker threads), or `\"auto\"`: io_uring where the kernel allows it";
+        /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
+        "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
+                .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
+            choice "\"1GiB\"", "what all groups of this node may hold in memory; default 1GiB, or 2.125 MiB per group if more",
+            "what all groups of the node may hold in memory together, queues and what arrives as a secondary. Each has 1 MiB + 64 KiB of it to itself and borrows the rest, at most four fifths of what the others leave; when it is used up the outcome is that of a full queue. Read when the daemon starts";
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    pub name: NodeName,
-    /// Where peers reach this node, and where it listens.
-    pub address: SocketAddr,
-    /// Directory of Farshore's own files.
-    pub state: PathBuf,
-    /// Where NBD clients are served; never empty.
-    pub nbd: Vec<NbdListen>,
-    pub engine: FileEngine,
-    /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
-    pub memory_limit_bytes: Option<u64>,
+pub struct Group {
+    pub name: GroupName,
+    /// Who starts as primary the first time; afterwards the stored role counts.
+    pub primary: NodeName,
+    pub secondary: NodeName,
+    /// As the file has them; [`crate::Overrides`] lays what was `set` on top.
+    pub settings: Settings,
+    /// Of its stores and its window, per node.
+    pub layout: Layout,
+    /// Never empty.
+    pub volumes: Vec<Volume>,
+}
+
+keyed! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Volume, takes(Takes::Restart) {
+        also {
+            name: VolumeName,
+        }
+        /// Backing device or file, per member node.
+        "NODE" => devices: BTreeMap<NodeName, PathBuf> = per_node(Some("name the device or file that holds this volume on"), path());
+            "the device or file that holds the volume there",
+            "under the name of each of the group's two nodes: the device or file that holds the volume there, used raw: the group's bytes and nothing else. A disk by its name under `/dev/disk/by-id`, or a logical volume: what is `/dev/sdb` today may be `/dev/sdc` after a reboot";
+        /// Use the devices past the page cache (O_DIRECT) where they allow it; `false`: through it.
+        "direct" => direct: bool = flag(true);
+            "past the page cache where the device allows it; false: through it",
+            "`true`: the devices are used past the page cache (O_DIRECT) where they allow it, on both nodes. `false`: through it, which is faster for reads that repeat and costs memory; a flush is a flush either way";
+        /// Tests and demos: every write and flush completes at least this long after issue.
+        "model_latency" => model_latency: BTreeMap<NodeName, Duration> = per_node(None, latency());
+            choice "{ alpha = \"8ms\" }", "tests and demos: slow this node's disk down",
+            "for tests and demos: `{ alpha = \"8ms\" }` makes every write and flush of that node's device complete at least so long after its issue. `serve` warns while it is there";
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,29 +158,17 @@ pub enum FileEngine {
     Pool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    pub name: GroupName,
-    /// Who starts as primary the first time; afterwards the stored role counts.
-    pub primary: NodeName,
-    pub secondary: NodeName,
-    /// As the file has them; [`crate::Overrides`] lays what was `set` on top.
-    pub settings: Settings,
-    /// Of its stores and its window, per node.
-    pub layout: Layout,
-    /// Never empty.
-    pub volumes: Vec<Volume>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
-    pub name: VolumeName,
-    /// Backing device or file, per member node.
-    pub devices: BTreeMap<NodeName, PathBuf>,
-    /// Use the devices past the page cache (O_DIRECT) where they allow it; `false`: through it.
-    pub direct: bool,
-    /// Tests and demos: every write and flush completes at least this long after issue.
-    pub model_latency: BTreeMap<NodeName, Duration>,
+/// Each `unix:/path` or `tcp:ADDRESS:PORT`.
+fn nbd() -> Form<Vec<NbdListen>> {
+    let read = |text: &str, around: Around<'_>| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
+        (Some(socket), _) => path().read(socket, around).map(NbdListen::Unix),
+        (_, Some(place)) => address().read(place, around).map(NbdListen::Tcp),
+        _ => Err(format!(
+            "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+        )),
+    };
+    let one = Form::new("address", "", NbdListen::Unix(PathBuf::new()), read, NbdListen::to_string);
+    list(format!("1 to {} places", limits::NBD_LISTENERS_MAX), one)
 }
 
 impl Config {
@@ -141,7 +202,7 @@ impl Config {
 
     /// Whether NBD clients of this address have to encrypt.
     pub fn needs_tls(&self, address: SocketAddr) -> bool {
-        self.tls.is_some() && !self.insecure && !is_loopback(address.ip())
+        self.tls.is_some() && !self.top.insecure && !is_loopback(address.ip())
     }
 
     /// What all groups of `node` may hold in memory together.
@@ -231,6 +292,14 @@ impl std::fmt::Display for NbdListen {
 }
 
 impl FileEngine {
+    pub const ALL: [FileEngine; 3] = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
+
+    /// # Errors
+    /// A sentence with the ones there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        one_of("file engine", text, &Self::ALL, Self::as_str)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             FileEngine::Auto => "auto",

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::config::is_loopback;
 use crate::names::NodeName;
 
-/// What `config example` prints. It passes `config check` once the names are yours.
+/// What `config example` prints: made from the table of keys, as a test shows. It passes `config check` once the names are yours.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// The port of `init` and of the example.
@@ -115,7 +115,90 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Node, Tls, Top};
+    use crate::forms::{EACH, literal};
+    use crate::keys::{Key, Keyed, Shown};
+    use crate::names::{ClusterName, NodeName, VolumeName};
+    use crate::{Layout, Link, LinkSettings, Members, Settings, Volume};
+
+    /// The keys of a table with their values and remarks.
+    fn lines<S: Keyed>(settings: &S, mark: &str) -> String {
+        let remarked = |line: String, remark: &str| format!("{line:28} # {remark}\n");
+        let value = |key: Key<S>| format!("{mark}{key} = {}", literal(&settings.text(key)));
+        let gap = if mark.is_empty() { "\n" } else { "" };
+        let line = |key: Key<S>| match key.entry().row.shown {
+            Shown::Value(remark) if remark.contains('\n') => {
+                format!("{gap}# {}\n{}\n", remark.replace('\n', "\n# "), value(key))
+            }
+            Shown::Value(remark) => remarked(value(key), remark),
+            Shown::Choice(choice, remark) => remarked(format!("# {key} = {choice}"), remark),
+        };
+        Key::all().filter(|key| key.as_str() != EACH).map(line).collect()
+    }
+
+    fn node(name: &str, address: &str) -> Node {
+        let mut node = Node::of(NodeName::parse(name).expect("a name"));
+        node.address = address.parse().expect("an address");
+        node.state = format!("/var/lib/farshore-{name}").into();
+        node
+    }
+
+    fn made() -> String {
+        let name = |text| NodeName::parse(text).expect("a name");
+        let top = Top {
+            cluster: ClusterName::parse("demo").expect("a name"),
+            secret_file: Some("/etc/farshore/secret".into()),
+            ..Top::default()
+        };
+        let tls = Tls { directory: "/etc/farshore/tls".into(), ..Tls::default() };
+        let (alpha, beta) = (node("alpha", "127.0.0.1:7337"), node("beta", "127.0.0.2:7337"));
+        let link = Link::of(LinkSettings::default());
+        let members = Members { primary: name("alpha"), secondary: name("beta") };
+        let volume = Volume::of(VolumeName::parse("data").expect("a name"));
+        [
+            HEAD,
+            &lines(&top, ""),
+            "\n# Certificates: with this table the nodes need no secret, every link between them is encrypted, and NBD clients beyond\n\
+             # loopback have to encrypt and show a certificate. Make them with: farshore cert init, farshore cert node NAME\n\
+             # [tls]\n",
+            &lines(&tls, "# "),
+            "\n[link]\n",
+            &lines(&link, ""),
+            &lines(&link.settings, ""),
+            "\n[nodes.alpha]\n",
+            &lines(&alpha, ""),
+            &format!("\n[nodes.beta]\naddress = \"{}\"\nstate = \"{}\"\n", beta.address, beta.state.display()),
+            "\n[groups.db]\n",
+            &lines(&members, ""),
+            &lines(&Settings::default(), ""),
+            &lines(&Layout::default(), ""),
+            VOLUMES,
+            &lines(&volume, ""),
+            "\n[groups.db.volumes.log]\nalpha = \"/dev/vg0/db-log\"\nbeta = \"/dev/vg0/db-log\"\n",
+        ]
+        .concat()
+    }
+
+    const HEAD: &str = "# Farshore: one file, the same on both nodes.\n\
+        # Sizes are whole numbers with B, KiB, MiB, GiB or TiB; durations are \"500ms\", \"10s\", \"2h 30m\".\n\
+        # Lines that start with \"# \" and a key show a default or a choice. Check with: farshore config check FILE\n\n";
+
+    const VOLUMES: &str = "\n# One table per volume: the device or file that holds it, per node. Disks by names that stay with them, as\n\
+        # 'ls -l /dev/disk/by-id' shows them, or logical volumes: what is /dev/sdb today may be /dev/sdc after a reboot, and is\n\
+        # refused then.\n\
+        [groups.db.volumes.data]\nalpha = \"/dev/disk/by-id/wwn-0x5000c500a1b2c3d4\"\nbeta = \"/dev/disk/by-id/wwn-0x5000c500e5f60718\"\n";
+
+    /// `BLESS=1 cargo test` writes it anew; read it before committing.
+    #[test]
+    fn the_example_is_what_the_table_of_keys_makes() {
+        let made = made();
+        if std::env::var_os("BLESS").is_some() {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/example.toml");
+            std::fs::write(file, &made).expect("written");
+        } else {
+            assert!(made == EXAMPLE, "src/example.toml should be:\n{made}");
+        }
+    }
 
     #[test]
     fn the_example_is_sound_and_shows_every_default() {

@@ -1,16 +1,15 @@
 //! A group's settings: what `set` changes while it runs, and what a start reads.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use crate::keys::{self, Entry, Keyed, Takes, keyed};
-use crate::limits::{self, Bound};
-use crate::sheet::parse_flag;
-use crate::suggest;
-use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
+use crate::forms::{Form, count, duration, flag, node, one_of, size, word};
+use crate::keys::{self, Takes, keyed};
+use crate::limits;
+use crate::names::NodeName;
+use units::exact::{bounded_duration, duration_text};
 
 /// # Errors
 /// A sentence with the modes there are.
@@ -60,70 +59,69 @@ pub fn parse_start_alone(text: &str) -> Result<StartAlone, String> {
     }
 }
 
-fn start_alone_text(value: StartAlone) -> String {
-    match value {
-        StartAlone::Serve => "serve".to_owned(),
-        StartAlone::Wait(duration) => format!("wait {}", duration_text(duration)),
-    }
-}
-
-pub(crate) fn one_of<T: Copy>(
-    what: &str,
-    text: &str,
-    all: &[T],
-    name: impl Fn(T) -> &'static str,
-) -> Result<T, String> {
-    all.iter().copied().find(|item| name(*item) == text).ok_or_else(|| {
-        let names = || all.iter().map(|item| name(*item));
-        format!("{text:?} is not a {what}{}; choose one of {}", suggest::hint(text, names()), suggest::list(names()))
-    })
+fn start_alone() -> Form<StartAlone> {
+    let bounds = format!("`\"serve\"`, or `\"wait \"` and {}", duration(limits::START_ALONE).about().bounds);
+    let default = StartAlone::Wait(limits::START_ALONE.default);
+    Form::new(
+        "word",
+        bounds,
+        default,
+        |text, _| parse_start_alone(text),
+        |value| match value {
+            StartAlone::Serve => "serve".to_owned(),
+            StartAlone::Wait(duration) => format!("wait {}", duration_text(*duration)),
+        },
+    )
 }
 
 /// What `set` changes while a group runs.
 pub type Key = keys::Key<Settings>;
 
 keyed! {
+    /// Who a group's members are.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Members, takes(Takes::Restart) {
+        /// Who starts as primary the first time; afterwards the stored role counts.
+        "primary" => primary: NodeName = node().required("name the node that starts as primary");
+            "who starts as primary the first time; afterwards the stored role counts",
+            "who starts as primary the first time. Afterwards the stored role counts, and this line is not changed by a promote";
+        "secondary" => secondary: NodeName = node().required("name the node that keeps the copy");
+            "who keeps the copy",
+            "who keeps the copy: the other node";
+    }
+}
+
+keyed! {
     /// A group's live settings, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Settings, beside |name| {
-        let layout = keys::Key::<Layout>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes);
-        layout.or_else(|| ["primary", "secondary"].contains(&name).then_some(Takes::Restart))
-    } {
-        "mode" => mode: Mode = Mode::Async,
-            read |text| parse_mode(text), write |value| value.word().to_owned();
-            Takes::Effect, "`\"sync\"`, `\"nearsync\"`, `\"async\"`, `\"logging\"`",
+    pub struct Settings, takes(Takes::Effect), beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<Members>(name))) {
+        "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
+            "sync, nearsync, async, logging",
             "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
-        "policy" => policy: Policy = Policy::Degrade,
-            read |text| Policy::parse(text), write |value| value.as_str().to_owned();
-            Takes::Effect, "`\"degrade\"`, `\"hold\"`, `\"strict\"`",
+        "policy" => policy: Policy = word(&Policy::ALL, Policy::as_str, Policy::Degrade, Policy::parse);
+            "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
             "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail";
         /// The peer window; acts only under [`Policy::Hold`].
-        "hold" => hold: Duration = limits::HOLD.default,
-            read |text| bounded_duration(text, limits::HOLD), write |value| duration_text(*value);
-            Takes::Effect, "1 s to 24 h",
+        "hold" => hold: Duration = duration(limits::HOLD);
+            "how long writers stand still with policy = \"hold\"",
             "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps";
         /// Longest time one write waits for the peer before `policy` acts.
-        "wait_limit" => wait_limit: Duration = limits::WAIT_LIMIT.default,
-            read |text| bounded_duration(text, limits::WAIT_LIMIT), write |value| duration_text(*value);
-            Takes::Effect, "100 ms to 1 h",
+        "wait_limit" => wait_limit: Duration = duration(limits::WAIT_LIMIT);
+            "longest time one write waits for the peer before the policy acts",
             "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))";
         /// Start an update sync by itself when the link returns.
-        "autosync" => autosync: bool = true,
-            read |text| parse_flag(text), write |value| value.to_string();
-            Takes::Effect, "",
+        "autosync" => autosync: bool = flag(true);
+            "update sync by itself when the link returns",
             "start an update sync by itself when the link returns";
         /// What a primary does that lost power and does not meet its peer.
-        "start_alone" => start_alone: StartAlone = StartAlone::Wait(limits::START_ALONE.default),
-            read |text| parse_start_alone(text), write |value| start_alone_text(*value);
-            Takes::Effect, "`\"serve\"`, or `\"wait \"` and 1 s to 24 h",
+        "start_alone" => start_alone: StartAlone = start_alone();
+            "primary after a power loss, peer out of reach: wait for it, or \"serve\" at once",
             "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer";
-        "queue.memory" => queue_memory_bytes: u64 = limits::QUEUE_MEMORY.default,
-            read |text| bounded_size(text, limits::QUEUE_MEMORY), write |value| size_text(*value);
-            Takes::Effect, "1 MiB to 1 TiB",
+        "queue.memory" => queue_memory_bytes: u64 = size(limits::QUEUE_MEMORY);
+            "writes waiting to be sent, in memory",
             "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`";
-        "queue.items" => queue_items: u64 = limits::QUEUE_ITEMS.default,
-            read |text| parse_count(text, limits::QUEUE_ITEMS, "writes"), write |value| value.to_string();
-            Takes::Effect, "16 to 2^32",
+        "queue.items" => queue_items: u64 = count(limits::QUEUE_ITEMS, "writes");
+            "the same, counted in writes",
             "the same, counted in writes";
     }
 }
@@ -133,26 +131,22 @@ const JOURNAL_STAYS: &str = "is the size of a file that each node made at the gr
 keyed! {
     /// Sizes of a group's stores and of its window, per node: read at a start.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Layout, beside |_| { None } {
+    pub struct Layout, takes(Takes::Restart) {
         /// Landing journal, bytes.
-        "journal" => journal_bytes: u64 = limits::JOURNAL.default,
-            read |text| bounded_size(text, limits::JOURNAL), write |value| size_text(*value);
-            Takes::Nothing(JOURNAL_STAYS), "8 MiB to 1 TiB",
+        "journal" => journal_bytes: u64 = size(limits::JOURNAL);
+            stays JOURNAL_STAYS, "the secondary's landing journal; at least twice the window",
             "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size";
         /// Sent but not confirmed, bytes.
-        "window" => window_bytes: u64 = limits::WINDOW.default,
-            read |text| bounded_size(text, limits::WINDOW), write |value| size_text(*value);
-            Takes::Restart, "2 MiB to 16 GiB",
+        "window" => window_bytes: u64 = size(limits::WINDOW);
+            "sent but not yet confirmed",
             "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too";
         /// The undo store, bytes.
-        "history" => history_bytes: u64 = limits::HISTORY.default,
-            read |text| bounded_size(text, limits::HISTORY), write |value| size_text(*value);
-            Takes::Restart, "64 MiB to 1 PiB",
+        "history" => history_bytes: u64 = size(limits::HISTORY);
+            "what a sync may overwrite and still take back; takes space as it is used",
             "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
         /// Extents of the activity log.
-        "activity.extents" => activity_extents: u32 = limits::EXTENTS.default,
-            read |text| parse_count(text, limits::EXTENTS, "extents"), write |value| value.to_string();
-            Takes::Restart, "16 to 65 536",
+        "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, "extents");
+            "of 4 MiB each: how much may be written at full speed at a time",
             "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop";
     }
 }
@@ -201,23 +195,10 @@ impl Settings {
     }
 }
 
-fn parse_count<T: Copy + Display + PartialOrd + TryFrom<u64>>(
-    text: &str,
-    bound: Bound<T>,
-    what: &str,
-) -> Result<T, String> {
-    let Ok(count) = text.parse::<u64>() else {
-        return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
-    };
-    match T::try_from(count) {
-        Ok(fits) if (bound.min..=bound.max).contains(&fits) => Ok(fits),
-        _ => Err(format!("{count} {what} is out of bounds; use {} to {}", bound.min, bound.max)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Keyed;
 
     #[test]
     fn every_key_reads_back_what_it_writes() {
@@ -274,7 +255,7 @@ mod tests {
             ("wait 24h", StartAlone::Wait(limits::START_ALONE.max)),
         ] {
             assert_eq!(parse_start_alone(text), Ok(value));
-            assert_eq!(start_alone_text(value), text);
+            assert_eq!(start_alone().write(&value), text);
         }
     }
 

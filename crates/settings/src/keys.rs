@@ -1,12 +1,16 @@
-//! The one table of keys: name, default, values, meaning, how a value is read and how it is written. The file, `set`, `status`, the
+//! The one table of keys: name, values, default, meaning, and when a changed value counts. The file, `set`, `status`, the example, the
 //! manual and the checks go by it, so a new key is one entry here and its use.
 //!
 //! Settings that have such a table are a [`Keyed`] type; a [`Key`] is a place in it.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+pub use crate::forms::{About, Required};
+use crate::forms::{Around, EACH};
+use crate::sheet::{Section, Sheet};
 use crate::suggest;
 
 /// When a changed value counts.
@@ -20,25 +24,42 @@ pub enum Takes {
     Nothing(&'static str),
 }
 
-/// One key of the settings `S`.
-pub struct Entry<S> {
+/// How the example shows a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// With its default, or what the example has for a required one, and a remark: above it if it has several lines.
+    Value(&'static str),
+    /// As a comment with this value, and a remark.
+    Choice(&'static str, &'static str),
+}
+
+/// A key for readers, whatever settings it is of.
+pub struct Row {
     /// As file and `set` spell it; `TABLE.KEY` stands in a table of its own.
     pub name: &'static str,
     pub takes: Takes,
-    /// The values there are, for the manual.
-    pub values: &'static str,
+    pub shown: Shown,
     /// What it means and costs, for the manual.
     pub meaning: &'static str,
-    pub read: fn(&mut S, &str) -> Result<(), String>,
-    pub write: fn(&S) -> String,
+    pub about: fn() -> About,
+}
+
+/// One key of the settings `S`.
+pub struct Entry<S> {
+    pub row: Row,
+    pub(crate) load: for<'t> fn(&mut S, &mut Sheet<'t>, &Section<'t>, &str, Around<'_>),
+    pub(crate) read: fn(&mut S, &str) -> Result<(), String>,
+    pub(crate) write: fn(&S) -> String,
 }
 
 /// Settings that are read and written by a table.
-pub trait Keyed: Clone + Default + 'static {
+pub trait Keyed: Clone + 'static {
     const KEYS: &'static [Entry<Self>];
 
     /// Keys that stand beside these in the file, and are no live ones: they are told from unknown ones.
-    fn beside(name: &str) -> Option<Takes>;
+    fn beside(_name: &str) -> Option<Takes> {
+        None
+    }
 
     /// Takes the text of one key; on a problem nothing changes.
     ///
@@ -54,53 +75,126 @@ pub trait Keyed: Clone + Default + 'static {
     }
 }
 
-/// Settings and their table in one: a key is a field, its default, how it is read and written, when it takes effect, the values there
-/// are, and what the manual says of it.
+/// Settings and their table in one: a key is a field, its form, its remark in the example, and what the manual says of it. The head says
+/// when they take effect; of one that `stays` the sentence says why. The example shows a `choice` where a default says little. Fields
+/// under `also` are no keys: who makes the settings has them.
 macro_rules! keyed {
+    ($(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? { also { $($also:tt)* } $($keys:tt)+ }) => {
+        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings, takes($takes) $(, beside($beside))? { $($also)* } { $($keys)+ } }
+    };
+    ($(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? { $($keys:tt)+ }) => {
+        $crate::keys::keyed! { @all $(#[$of_all])* pub struct $settings, takes($takes) $(, beside($beside))? {} { $($keys)+ } }
+
+        impl Default for $settings {
+            fn default() -> Self {
+                Self::of()
+            }
+        }
+    };
     (
-        $(#[$of_all:meta])*
-        pub struct $settings:ident, beside |$beside_name:pat_param| $beside:block {
+        @all $(#[$of_all:meta])* pub struct $settings:ident, takes($takes:expr) $(, beside($beside:expr))? {
+            $($(#[$of_also:meta])* $also:ident: $also_type:ty,)*
+        } {
             $(
                 $(#[$of_field:meta])*
-                $name:literal => $field:ident: $type:ty = $default:expr,
-                    read |$text:ident| $read:expr, write |$value:ident| $write:expr;
-                    $takes:expr, $values:literal,
+                $name:literal => $field:ident: $type:ty = $form:expr;
+                    $(stays $why:expr,)? $(choice $choice:literal,)? $remark:literal,
                     $meaning:literal;
             )+
         }
     ) => {
         $(#[$of_all])*
         pub struct $settings {
+            $($(#[$of_also])* pub $also: $also_type,)*
             $($(#[$of_field])* pub $field: $type,)+
         }
 
-        impl Default for $settings {
-            fn default() -> Self {
-                Self { $($field: $default,)+ }
+        impl $settings {
+            /// As it stands before anything was read.
+            pub(crate) fn of($($also: $also_type),*) -> Self {
+                Self { $($also,)* $($field: $form.default,)+ }
             }
         }
 
-        impl Keyed for $settings {
-            const KEYS: &'static [Entry<Self>] = &[$(Entry {
-                name: $name,
-                takes: $takes,
-                values: $values,
-                meaning: $meaning,
-                read: |settings, $text| {
-                    settings.$field = $read?;
+        impl $crate::keys::Keyed for $settings {
+            const KEYS: &'static [$crate::keys::Entry<Self>] = &[$($crate::keys::Entry {
+                row: $crate::keys::Row {
+                    name: $name,
+                    takes: [$($crate::keys::Takes::Nothing($why),)? $takes][0],
+                    shown: [$($crate::keys::Shown::Choice($choice, $remark),)? $crate::keys::Shown::Value($remark)][0],
+                    meaning: $meaning,
+                    about: || $form.about(),
+                },
+                load: |settings, sheet, section, key, around| {
+                    if let Some(value) = $form.load(sheet, section, key, around) {
+                        settings.$field = value;
+                    }
+                },
+                read: |settings, text| {
+                    settings.$field = $form.read(text, $crate::forms::Around::nothing())?;
                     Ok(())
                 },
-                write: |settings| {
-                    let $value = &settings.$field;
-                    $write
-                },
+                write: |settings| $form.write(&settings.$field),
             },)+];
 
-            fn beside($beside_name: &str) -> Option<Takes> $beside
+            $(
+                fn beside(name: &str) -> Option<$crate::keys::Takes> {
+                    ($beside)(name)
+                }
+            )?
         }
     };
 }
 pub(crate) use keyed;
+
+/// The names of the keys, those of a table of their own in full.
+pub(crate) fn names<S: Keyed>() -> impl Iterator<Item = &'static str> + Clone {
+    Key::<S>::all().map(Key::as_str)
+}
+
+/// What may stand in the settings' own table: a table of keys counts once.
+pub(crate) fn known<S: Keyed>() -> Vec<&'static str> {
+    let mut known: Vec<&str> = names::<S>().filter(|name| *name != EACH).map(in_own_table).collect();
+    known.dedup();
+    known
+}
+
+fn in_own_table(name: &'static str) -> &'static str {
+    name.split_once('.').map_or(name, |(table, _)| table)
+}
+
+/// When a key takes effect, if it is one of these.
+pub(crate) fn takes<S: Keyed>(name: &str) -> Option<Takes> {
+    Key::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().row.takes)
+}
+
+/// Reads all keys, and complains of those that are required and not there. Keys of a table of their own are the only ones in it.
+pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, settings: &mut S, around: Around<'_>) {
+    let mut tables: BTreeMap<&str, Section<'t>> = BTreeMap::new();
+    for (table, _) in names::<S>().filter_map(|name| name.split_once('.')) {
+        if !tables.contains_key(table)
+            && let Some(found) = sheet.section(section, table)
+        {
+            let inside = |name: &'static str| name.strip_prefix(table)?.strip_prefix('.');
+            sheet.only(&found, &names::<S>().filter_map(inside).collect::<Vec<_>>());
+            tables.insert(table, found);
+        }
+    }
+    for key in Key::<S>::all() {
+        let (table, name) = match key.as_str().split_once('.') {
+            Some((table, name)) => (tables.get(table), name),
+            None => (Some(section), key.as_str()),
+        };
+        let Some(table) = table else { continue };
+        if let Some(Required { advice, unless }) = (key.entry().row.about)().required
+            && name != EACH
+            && unless.is_none_or(|other| section.table(other).is_none())
+        {
+            sheet.absent(table, name, advice);
+        }
+        (key.entry().load)(settings, sheet, table, name, around);
+    }
+}
 
 /// A key of the settings `S`.
 pub struct Key<S> {
@@ -119,7 +213,7 @@ impl<S: Keyed> Key<S> {
     }
 
     pub fn as_str(self) -> &'static str {
-        self.entry().name
+        self.entry().row.name
     }
 
     /// # Panics
@@ -142,29 +236,10 @@ impl<S: Keyed> Key<S> {
                 "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
             ),
             None => {
-                let names = || Self::all().map(Key::as_str);
-                format!(
-                    "{text:?} cannot be set{}; the keys are {}",
-                    suggest::hint(text, names()),
-                    suggest::list(names())
-                )
+                let (hint, keys) = (suggest::hint(text, names::<S>()), suggest::list(names::<S>()));
+                format!("{text:?} cannot be set{hint}; the keys are {keys}")
             }
         })
-    }
-
-    /// Its row in the manual, between bars: name, default, values, whether it is live (where a table tells), meaning.
-    pub fn manual_row(self, tells_live: bool) -> String {
-        let Entry { name, takes, values, meaning, .. } = self.entry();
-        let default = S::default().text(self);
-        let is_plain = default.parse::<u64>().is_ok() || matches!(default.as_str(), "true" | "false");
-        let default = if is_plain { format!("`{default}`") } else { format!("`\"{default}\"`") };
-        let live = match (tells_live, takes) {
-            (false, _) => "",
-            (true, Takes::Effect) => " yes |",
-            (true, _) => " |",
-        };
-        let values = if values.is_empty() { String::new() } else { format!("{values} ") };
-        format!("| `{name}` | {default} | {values}|{live} {meaning} |")
     }
 }
 

@@ -4,19 +4,21 @@
 //! node. [`config::local`] then looks at what the file claims about *this* node: its devices, its state directory, its secret.
 //! Both collect every problem before they give up.
 //!
-//! From the ground up: [`limits`] and [`names`] · [`keys`] the table that reads and writes a key, [`group`] and [`link`] their entries ·
-//! `sheet` a text that is read on after a problem · [`config`] the checked values, and inside of it how they come about · [`overrides`]
-//! what `set` changed.
+//! From the ground up: [`limits`] and [`names`] · `sheet` a text that is read on after a problem · `forms` how values are written ·
+//! [`keys`] the table that reads and writes a key, [`group`], [`link`] and [`config`] its entries and the checked values, and inside of
+//! it how they come about · [`overrides`] what `set` changed · [`manual`] the table for readers.
 
 #![forbid(unsafe_code)]
 
 mod config;
 pub mod durable;
 pub mod example;
+mod forms;
 pub mod group;
 pub mod keys;
 pub mod limits;
 pub mod link;
+pub mod manual;
 mod names;
 mod overrides;
 mod problem;
@@ -27,10 +29,10 @@ pub use config::definition::diff_definitions;
 pub use config::local::secret::{Secret, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{Proof, host_name};
-pub use config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
-pub use group::{Key, Layout, Mode, Policy, Settings};
+pub use config::{Config, FileEngine, Group, NbdListen, Node, Tls, Top, Volume};
+pub use group::{Key, Layout, Members, Mode, Policy, Settings};
 pub use keys::Keyed;
-pub use link::{BufferSize, LinkKey, LinkSettings};
+pub use link::{Link, LinkKey, LinkSettings};
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use overrides::groups::GroupOverrides;
 pub use overrides::link::LinkOverrides;

@@ -4,16 +4,10 @@ use std::time::Duration;
 
 use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
 
-use crate::keys::{self, Entry, Keyed, Takes, keyed};
+use crate::forms::{Form, duration, or, rate, size};
+use crate::keys::{self, Takes, keyed};
 use crate::limits;
-use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferSize {
-    /// The kernel tunes it.
-    Auto,
-    Bytes(u64),
-}
+use units::exact::duration_text;
 
 /// What `link set` changes while links run.
 pub type LinkKey = keys::Key<LinkSettings>;
@@ -21,77 +15,64 @@ pub type LinkKey = keys::Key<LinkSettings>;
 keyed! {
     /// What a connection asks of its socket, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LinkSettings, beside |name| {
-        keys::Key::<LinkStart>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes)
-    } {
-        /// Both directions alike.
-        "buffers" => buffers: BufferSize = BufferSize::Auto,
-            read |text| parse_buffers(text), write |value| buffers_text(*value);
-            Takes::Effect, "4 KiB to 1 GiB",
+    pub struct LinkSettings, takes(Takes::Effect), beside(keys::takes::<Link>) {
+        /// Both directions alike, bytes; `None`: the kernel tunes them.
+        "buffers" => buffers_bytes: Option<u64> = or("auto", " to let the kernel tune them", size(limits::SOCKET_BUFFER));
+            "\"auto\" lets the kernel tune them; a size pins both directions",
             "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection";
-        "congestion" => congestion: Congestion = Congestion::Auto,
-            read |text| parse_congestion(text), write |value| value.to_string();
-            Takes::Effect, "a name",
+        "congestion" => congestion: Congestion =
+            Form::new("word", "a name", Congestion::Auto, |text, _| parse_congestion(text), Congestion::to_string);
+            "auto: bbr on long lines where there is one; system; or a name such as \"cubic\"",
             "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`";
         /// What the kernel may hold unsent; `None`: by the line's rate.
-        "unsent" => unsent_bytes: Option<u64> = None,
-            read |text| unless("auto", text, |text| bounded_size(text, limits::UNSENT)), write |value| or("auto", value.map(size_text));
-            Takes::Effect, "16 KiB to 64 MiB",
+        "unsent" => unsent_bytes: Option<u64> = or("auto", "", size(limits::UNSENT));
+            "what the kernel may hold unsent, such as \"128KiB\"; auto: what the line carries in 20 ms",
             "what the kernel may hold that is not on the line yet. `\"auto\"`: what the line carries in 20 ms, from 8 KiB to 4 MiB, 16 KiB in its first second. More lets heartbeats and acknowledgements wait longer, less lets a fast line wait for a busy processor";
         /// `None`: from the link's timeout.
-        "user_timeout" => user_timeout: Option<Duration> = None,
-            read |text| unless("auto", text, |text| bounded_duration(text, limits::USER_TIMEOUT)), write |value| or("auto", value.map(duration_text));
-            Takes::Effect, "5 s to 1 h",
+        "user_timeout" => user_timeout: Option<Duration> = or("auto", "", duration(limits::USER_TIMEOUT));
+            "sent and unacknowledged for so long: broken. auto: 30s, or twice the timeout if more",
             "data sent and not acknowledged for so long breaks the connection. `\"auto\"`: 30 s, or twice `timeout` if that is more; not less than `timeout`";
-        "keepalive" => keepalive: Duration = limits::KEEPALIVE.default,
-            read |text| bounded_duration(text, limits::KEEPALIVE), write |value| duration_text(*value);
-            Takes::Effect, "1 s to 2 h",
+        "keepalive" => keepalive: Duration = duration(limits::KEEPALIVE);
+            "idle for so long: the kernel asks whether the peer's machine is there",
             "idle for so long, the kernel asks whether the peer's machine is there, then four times at half of it";
-        "max_rto" => max_rto: Duration = limits::MAX_RTO.default,
-            read |text| bounded_duration(text, limits::MAX_RTO), write |value| duration_text(*value);
-            Takes::Effect, "1 s to 2 min",
+        "max_rto" => max_rto: Duration = duration(limits::MAX_RTO);
+            "longest pause between retransmissions: how soon a link moves again after an outage",
             "longest pause between retransmissions: how soon a link moves again after an outage. Needs Linux 6.15";
-        "min_rto" => min_rto: Option<Duration> = None,
-            read |text| unless("off", text, |text| bounded_duration(text, limits::MIN_RTO)), write |value| or("off", value.map(duration_text));
-            Takes::Effect, "20 ms to 200 ms",
+        "min_rto" => min_rto: Option<Duration> = or("off", "", duration(limits::MIN_RTO));
+            "shortest pause; \"20ms\" to \"200ms\" for short lines that lose packets, on both nodes",
             "shortest pause before a retransmission, for short lines that lose packets. Used when both nodes ask for it, the longer of the two. Needs Linux 6.15";
         /// Bits per second.
-        "pacing" => pacing_bits: Option<u64> = None,
-            read |text| unless("off", text, parse_bits), write |value| or("off", value.map(rate_text));
-            Takes::Effect, "64 kbit/s to 400 Gbit/s",
+        "pacing" => pacing_bits: Option<u64> = or("off", "", rate(limits::PACING));
+            "never faster than, such as \"93Mbit/s\"",
             "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty";
-        "compression" => compression: Compression = Compression::Off,
-            read |text| parse_compression(text), write |value| value.to_string();
-            Takes::Effect, "",
-            "of what this node sends: `\"off\"`, `\"lz4\"`, `\"zstd\"` (level 1), `\"zstd:LEVEL\"` (-7, the fastest, to 9), or `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is.";
+        "compression" => compression: Compression = Form::new(
+                "word",
+                "`\"off\"`, `\"lz4\"`, `\"zstd\"`, `\"zstd:LEVEL\"`, `\"auto\"`",
+                Compression::Off,
+                |text, _| parse_compression(text),
+                Compression::to_string,
+            );
+            "of what this node sends: off, lz4, zstd, zstd:LEVEL, or auto: as line and data are",
+            "of what this node sends. `\"zstd\"` is level 1, LEVEL is -7 (the fastest) to 9; `\"auto\"`: by the line's rate, and only while the line is what is waited for. Costs processor time at both ends; what does not get smaller goes as it is";
         /// Bits per second.
-        "rate" => rate_bits: Option<u64> = None,
-            read |text| unless("unlimited", text, parse_bits), write |value| or("unlimited", value.map(rate_text));
-            Takes::Effect, "64 kbit/s to 400 Gbit/s",
+        "rate" => rate_bits: Option<u64> = or("unlimited", "", rate(limits::PACING));
+            "of what this node sends, all groups, replication and syncs together, such as \"50Mbit/s\"",
             "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow";
     }
 }
 
 keyed! {
-    /// What a link has from its node's start on.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct LinkStart, beside |_| { None } {
+    /// How connections between nodes behave; the same for all of them.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Link, takes(Takes::Restart) {
+        also {
+            /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
+            settings: LinkSettings,
+        }
         /// Silence after which a peer counts as unreachable.
-        "timeout" => timeout: Duration = limits::LINK_TIMEOUT.default,
-            read |text| bounded_duration(text, limits::LINK_TIMEOUT), write |value| duration_text(*value);
-            Takes::Restart, "1 s to 10 min",
+        "timeout" => timeout: Duration = duration(limits::LINK_TIMEOUT);
+            "silence after which the peer counts as unreachable",
             "silence after which the peer counts as unreachable. Shorter notices an outage sooner and cuts the link over a hiccup";
-    }
-}
-
-fn or(word: &str, value: Option<String>) -> String {
-    value.unwrap_or_else(|| word.to_owned())
-}
-
-fn buffers_text(buffers: BufferSize) -> String {
-    match buffers {
-        BufferSize::Auto => "auto".to_owned(),
-        BufferSize::Bytes(bytes) => size_text(bytes),
     }
 }
 
@@ -117,10 +98,7 @@ impl LinkSettings {
 
     /// As sockets take them.
     pub fn socket_options(&self, timeout: Duration) -> SocketOptions {
-        let buffers = match self.buffers {
-            BufferSize::Auto => None,
-            BufferSize::Bytes(bytes) => usize::try_from(bytes).ok(),
-        };
+        let buffers = self.buffers_bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let options = SocketOptions {
             congestion: self.congestion.clone(),
             unsent_bytes: self.unsent_bytes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
@@ -141,22 +119,6 @@ impl LinkSettings {
     }
 }
 
-fn unless<T>(word: &str, text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
-    if text == word {
-        return Ok(None);
-    }
-    parse(text).map(Some).map_err(|reason| format!("{reason}; or \"{word}\""))
-}
-
-fn parse_buffers(text: &str) -> Result<BufferSize, String> {
-    if text == "auto" {
-        return Ok(BufferSize::Auto);
-    }
-    bounded_size(text, limits::SOCKET_BUFFER)
-        .map(BufferSize::Bytes)
-        .map_err(|reason| format!("{reason}; or \"auto\" to let the kernel tune them"))
-}
-
 /// # Errors
 /// A sentence: it is neither of our words, nor what a kernel could call one.
 pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
@@ -170,14 +132,6 @@ pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
             "{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\", nor \"auto\" or \"system\""
         )),
     }
-}
-
-fn parse_bits(text: &str) -> Result<u64, String> {
-    let (bits, bound) = (parse_rate(text)?, limits::PACING);
-    if (bound.min..=bound.max).contains(&bits) {
-        return Ok(bits);
-    }
-    Err(format!("{text:?} is out of bounds; use \"{}\" to \"{}\"", rate_text(bound.min), rate_text(bound.max)))
 }
 
 /// # Errors
@@ -200,6 +154,7 @@ pub fn parse_compression(text: &str) -> Result<Compression, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Keyed;
 
     #[test]
     fn every_key_reads_back_what_it_writes() {

@@ -39,7 +39,9 @@ impl<S: Keyed> Overrides<S> {
         }
         settings
     }
+}
 
+impl<S: Keyed + Default> Overrides<S> {
     /// Reads a table that holds live keys and nothing else.
     fn read<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>) -> Self {
         let known: Vec<&str> = Key::<S>::all().map(Key::as_str).collect();
@@ -68,7 +70,7 @@ impl<S: Keyed> Overrides<S> {
     }
 }
 
-fn canonical<S: Keyed>(key: Key<S>, text: &str) -> Result<String, String> {
+fn canonical<S: Keyed + Default>(key: Key<S>, text: &str) -> Result<String, String> {
     let mut probe = S::default();
     probe.set(key, text)?;
     Ok(probe.text(key))

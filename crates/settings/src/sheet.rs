@@ -165,18 +165,6 @@ impl<'t> Sheet<'t> {
         self.parsed(key, value, parse)
     }
 
-    /// As [`Sheet::value`]; absent is a problem of its own, which `advice` completes.
-    pub fn required<T>(
-        &mut self,
-        section: &Section<'t>,
-        key: &str,
-        advice: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        self.absent(section, key, advice);
-        self.value(section, key, parse)
-    }
-
     /// Complains when `key` is not there; one that is there but unsound had its complaint already.
     pub fn absent(&mut self, section: &Section<'t>, key: &str, advice: &str) {
         if section.entry(key).is_some() {
@@ -188,10 +176,6 @@ impl<'t> Sheet<'t> {
         } else {
             self.at(section.span.clone(), message);
         }
-    }
-
-    pub fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
-        self.value(section, key, parse_flag)
     }
 
     /// A list of texts; each sound item with its own place under `key.N`.

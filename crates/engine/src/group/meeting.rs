@@ -65,7 +65,6 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.primary.peer.hears_of_copy(&hello);
         self.secondary.told.take_peer_hello(&mut self.common, hello);
         self.primary.meet_peer(&mut self.common, cx);
         self.primary.peer.tell_primary_state(&mut self.common, cx);
@@ -88,7 +87,6 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.primary.peer.hears_of_copy(&hello);
         self.secondary.told.take_peer_hello(&mut self.common, hello);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);

@@ -23,24 +23,19 @@ impl Group {
         loop {
             if let Some(then) = self.common.bitmap.next_saved() {
                 self.after_bits(cx, then);
-            } else if let Some(wake) = self.common.next_wake() {
-                self.wake(cx, wake);
-            } else {
-                return;
+                continue;
             }
-        }
-    }
-
-    fn wake(&mut self, cx: &mut Cx, wake: Wake) {
-        let Group { common, primary, secondary, .. } = self;
-        match wake {
-            Wake::Write(slot) => primary.go_on(common, cx, slot),
-            Wake::Range(volume) => primary.wake_range_waiters(common, cx, volume),
-            Wake::Room => primary.release_blocked(common, cx),
-            Wake::Covered => primary.pump_activity(common, cx),
-            Wake::Promise => primary.take_up_promise(common, cx),
-            Wake::Waits => primary.check_waits(common, cx),
-            Wake::Apply => secondary.apply(common, cx),
+            let Group { common, primary, secondary, .. } = self;
+            let Some(wake) = common.next_wake() else { return };
+            match wake {
+                Wake::Write(slot) => primary.go_on(common, cx, slot),
+                Wake::Range(volume) => primary.wake_range_waiters(common, cx, volume),
+                Wake::Room => primary.release_blocked(common, cx),
+                Wake::Covered => primary.pump_activity(common, cx),
+                Wake::Promise => primary.take_up_promise(common, cx),
+                Wake::Waits => primary.check_waits(common, cx),
+                Wake::Apply => secondary.apply(common, cx),
+            }
         }
     }
 }

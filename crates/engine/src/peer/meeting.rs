@@ -4,11 +4,10 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
-use crate::peer::reached::Reached;
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::{NOT_GREETED, Peer};
-use crate::state::State;
 use alloc::format;
+use alloc::string::String;
 
 impl Peer {
     pub fn decision(&self, common: &Common) -> Option<Decision> {
@@ -25,41 +24,6 @@ impl Peer {
         }
         let row = row(&ours, theirs, self.outbox.unbroken());
         Some((row, row.decision(&ours, theirs)))
-    }
-
-    /// A primary that is about to stop or to change its role begins nothing, and says for what reason it would not.
-    pub fn explains_meeting(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.state() != State::Logging {
-            return;
-        }
-        let why = match self.decision(common) {
-            Some(Decision::Refuse(why)) => format!("{why}"),
-            Some(Decision::NeedsFullSync(why)) => format!("{why}"),
-            _ => "nothing is sent: this node is being stopped or changes its role".into(),
-        };
-        self.transition(common, cx, State::Logging, &why);
-    }
-
-    /// In logging, and the peer has not said who it is: what is waited for.
-    pub fn explains_apart(&mut self, common: &mut Common, cx: &mut Cx) {
-        if common.state() != State::Logging || common.greeting.unfit().is_some() {
-            return;
-        }
-        let why = if common.sb.held_in_logging {
-            HELD_IN_LOGGING
-        } else if cx.peer.link.is_some() {
-            NOT_GREETED
-        } else {
-            "waiting for the peer"
-        };
-        self.transition(common, cx, State::Logging, why);
-    }
-
-    /// The peer says what it holds: a copy that is no image has no recovery point.
-    pub fn hears_of_copy(&mut self, hello: &GroupHello) {
-        if !hello.has_image {
-            self.reached = Reached::nothing();
-        }
     }
 
     /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
@@ -81,11 +45,31 @@ impl Peer {
 /// Why a peer that is connected is of no use.
 pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
 
+/// A primary that is about to stop or to change its role begins nothing, and says for what reason it would not.
+pub(crate) fn why_idle(decision: Option<Decision>) -> String {
+    match decision {
+        Some(Decision::Refuse(why)) => format!("{why}"),
+        Some(Decision::NeedsFullSync(why)) => format!("{why}"),
+        _ => "nothing is sent: this node is being stopped or changes its role".into(),
+    }
+}
+
+/// The peer has not said who it is: what is waited for.
+pub(crate) fn why_apart(common: &Common, cx: &Cx) -> &'static str {
+    if common.sb.held_in_logging {
+        HELD_IN_LOGGING
+    } else if cx.peer.link.is_some() {
+        NOT_GREETED
+    } else {
+        "waiting for the peer"
+    }
+}
+
 /// Rule 23: a peer that cannot do without something this program does not know is refused.
-pub(crate) fn features_missing(hello: &GroupHello) -> Option<alloc::string::String> {
+pub(crate) fn features_missing(hello: &GroupHello) -> Option<String> {
     let unknown = hello.required & !crate::formats::wire::FEATURES_KNOWN;
     (unknown != 0).then(|| {
-        alloc::format!(
+        format!(
             "the peer runs a newer farshore and needs features this one does not have (bits {unknown:#x}); upgrade this node"
         )
     })

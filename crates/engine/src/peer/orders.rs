@@ -5,6 +5,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
+use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, StartStage};
@@ -103,7 +104,9 @@ impl Peer {
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
-        self.explains_apart(common, cx);
+        if common.state() == State::Logging {
+            self.transition(common, cx, State::Logging, why_apart(common, cx));
+        }
         let text = if cx.peer.link.is_some() {
             "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
         } else {

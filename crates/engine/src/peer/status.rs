@@ -58,7 +58,7 @@ impl Peer {
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.
         let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.reached.since())) };
-        let known = wall != Wall(0);
+        let known = wall != Wall(0) && common.greeting.has_image();
         Behind {
             lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
             lag: known.then_some(lag),

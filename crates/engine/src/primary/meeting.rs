@@ -5,12 +5,12 @@ use crate::common::Common;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::GroupHello;
-use crate::peer::meeting::{PEER_FAILED, features_missing};
+use crate::peer::meeting::{PEER_FAILED, features_missing, why_idle};
 use crate::peer::reconcile::{Reconcile, Reconciled};
 use crate::primary::Primary;
 use crate::shared::marks::Mark;
 use crate::shared::wakes::Wake;
-use crate::state::{Mode, Policy};
+use crate::state::{Mode, Policy, State};
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
@@ -55,7 +55,10 @@ impl Primary {
             return;
         }
         if !common.lifecycle.is_running() {
-            return self.peer.explains_meeting(common, cx);
+            if common.state() == State::Logging {
+                self.peer.transition(common, cx, State::Logging, &why_idle(self.peer.decision(common)));
+            }
+            return;
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };
         let Some(hello) = common.greeting.hello() else { return };

@@ -5,6 +5,7 @@ use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::CommandId;
+use crate::peer::meeting::why_apart;
 use crate::peer::resync::mark_everything;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
@@ -20,8 +21,8 @@ impl Primary {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
-        if common.greeting.hello().is_none() {
-            self.peer.explains_apart(common, cx);
+        if common.state() == State::Logging && common.greeting.hello().is_none() && common.greeting.unfit().is_none() {
+            self.peer.transition(common, cx, State::Logging, why_apart(common, cx));
         }
         self.peer.promise_anew(common, cx);
         if common.state() == State::Holding && common.settings.mode == Mode::Async {

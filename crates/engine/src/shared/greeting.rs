@@ -18,6 +18,8 @@ pub(crate) struct Greeting {
     unfit: Option<String>,
     /// What the peer is set to, as it said last, in whatever session.
     settings: Option<Settings>,
+    /// Its copy is no image, as far as is known, in whatever session.
+    lacks_image: bool,
 }
 
 impl Greeting {
@@ -34,6 +36,11 @@ impl Greeting {
         self.settings
     }
 
+    /// The peer could present an image, as far as is known.
+    pub fn has_image(&self) -> bool {
+        !self.lacks_image
+    }
+
     /// Why the peer's half cannot be worked with.
     pub fn unfit(&self) -> Option<&str> {
         self.unfit.as_deref()
@@ -45,7 +52,7 @@ impl Greeting {
     }
 
     pub fn take_up(&mut self, hello: GroupHello) {
-        self.settings = Some(hello.settings);
+        (self.settings, self.lacks_image) = (Some(hello.settings), !hello.has_image);
         self.hello = Some(hello);
     }
 
@@ -146,6 +153,7 @@ impl Greeting {
 
     /// A sync in the stream has made the peer's copy whole.
     pub fn became_whole(&mut self, generation: Generation) {
+        self.lacks_image = false;
         if let Some(hello) = &mut self.hello {
             (hello.identity.generation, hello.identity.inconsistent) = (generation, false);
         }
@@ -153,6 +161,7 @@ impl Greeting {
 
     /// The peer holds the image of a snapshot.
     pub fn holds_snapshot(&mut self, from: Position) {
+        self.lacks_image = false;
         if let Some(hello) = &mut self.hello {
             let theirs = &mut hello.identity;
             (theirs.generation, theirs.position, theirs.inconsistent) = (from.generation, from, false);

@@ -40,7 +40,7 @@ impl Place {
     }
 
     fn cluster(&self) -> &str {
-        self.config.cluster.as_str()
+        self.config.top.cluster.as_str()
     }
 
     /// A node of the configuration, with all addresses it has there and `more`.

@@ -40,7 +40,7 @@ pub fn serve(args: &ServeArgs) -> Outcome {
     let (config, node, papers, settings) = credentials(&args.credentials)?;
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let listen = args.listen.unwrap_or(SocketAddr::new(here.address.ip(), PORT));
-    if papers.tls.is_none() && !config.insecure && !listen.ip().is_loopback() {
+    if papers.tls.is_none() && !config.top.insecure && !listen.ip().is_loopback() {
         return Err(Failure::usage(format!(
             "without certificates nobody outside this machine can be told apart: {listen} needs [tls] in {}",
             config.file.display()
@@ -315,11 +315,13 @@ fn credentials(args: &Credentials) -> Result<(Config, NodeName, LineCredentials,
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
     let papers = match config.proof(&node)? {
-        Proof::Certificates(credentials) => {
-            LineCredentials { cluster: config.cluster.to_string(), tls: Some(Store::new(*credentials)), secret: None }
-        }
+        Proof::Certificates(credentials) => LineCredentials {
+            cluster: config.top.cluster.to_string(),
+            tls: Some(Store::new(*credentials)),
+            secret: None,
+        },
         Proof::Secret(secret) => LineCredentials {
-            cluster: config.cluster.to_string(),
+            cluster: config.top.cluster.to_string(),
             tls: None,
             secret: Some(Secret::new(secret.bytes())),
         },

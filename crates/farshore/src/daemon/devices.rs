@@ -214,7 +214,7 @@ impl<'a> Place<'a> {
     fn of(config: &'a Config, node: &'a NodeName, group: &'a Group) -> Place<'a> {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.state.join(GROUPS).join(group.name.as_str());
-        Place { config, node, group, directory, tag: group_tag(config.cluster.as_str(), group.name.as_str()) }
+        Place { config, node, group, directory, tag: group_tag(config.top.cluster.as_str(), group.name.as_str()) }
     }
 
     fn close(&self, found: &Devices, problems: &[String]) -> Box<Closed> {

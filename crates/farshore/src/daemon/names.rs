@@ -134,7 +134,7 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
     let strays = Strays::find(&groups, config, node);
     let held = config.groups_of(node).map(|(_, group)| {
         let directory = groups.join(group.name.as_str());
-        let tag = group_tag(config.cluster.as_str(), group.name.as_str());
+        let tag = group_tag(config.top.cluster.as_str(), group.name.as_str());
         let is_new = group_directory::is_new(&directory, tag);
         let compare = |record: Record| record.compare(&directory, group, is_new).map(drop);
         let result =

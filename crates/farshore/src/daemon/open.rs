@@ -130,7 +130,7 @@ impl Opening<'_> {
     /// node whose state directory is not there, it may be neither primary nor up to date.
     fn is_unclaimed(&self, group: &Group, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
         let directory = self.state.join(GROUPS).join(group.name.as_str());
-        let tag = group_tag(self.config.cluster.as_str(), group.name.as_str());
+        let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
         let is_told = begins_as.is_some() || self.starts_as(group) != Role::Primary;
         // Both have a reason of their own.
         let is_renamed = self.strays.hold_against(&directory, group).is_err();
@@ -154,7 +154,7 @@ impl Opening<'_> {
         (found, begins_as): (Devices, Option<Role>),
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
-        let tag = group_tag(self.config.cluster.as_str(), group.name.as_str());
+        let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
         let sizes = files.iter().map(|file| file.size_bytes());
         let stores = Some(state_files::open(&directory, group, tag, sizes, self.patience)?);
         devices::keep(&directory, &found)?;
@@ -305,7 +305,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     };
     GroupConfig {
         id: group.id,
-        tag: group_tag(config.cluster.as_str(), group.config.name.as_str()),
+        tag: group_tag(config.top.cluster.as_str(), group.config.name.as_str()),
         peer: config.node_id(peer),
         starts_as: group.begins_as,
         meets_peer_first: !group.is_told,
@@ -327,7 +327,7 @@ fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proo
     let peers: Vec<Peer> = config.peers_of(&here.name).map(peer).collect();
     let settings = link_overrides.effective(&config.link.settings);
     LinkSetup {
-        cluster: config.cluster.to_string(),
+        cluster: config.top.cluster.to_string(),
         node: here.name.to_string(),
         proof,
         definitions: config.groups.iter().map(Group::definition).collect(),

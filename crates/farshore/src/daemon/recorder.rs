@@ -51,7 +51,7 @@ impl Recorder {
         let meets = |peer: &&Node| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
         for (number, peer) in config.nodes.iter().enumerate().filter(|(_, peer)| meets(peer)) {
             let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
-            let tag = history::tag(config.cluster.as_str(), node.as_str(), peer.name.as_str());
+            let tag = history::tag(config.top.cluster.as_str(), node.as_str(), peer.name.as_str());
             names.insert(id, peer.name.clone());
             // The ending, because names may hold dots: what stands beside one peer's file is never another's.
             let path = directory.join(format!("{}.history", peer.name));

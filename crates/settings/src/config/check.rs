@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
+use host::tls::clients::{Grant, Scope};
 
-use super::{Config, Group, NbdListen, Node, clients, is_loopback};
-use crate::limits;
+use super::clients::{key_of, text_of};
+use super::{Config, Group, NbdListen, Node, is_loopback};
 use crate::sheet::Sheet;
+use crate::{limits, suggest};
 use units::exact::size_text;
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
@@ -26,7 +28,7 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
         check_group(group, sheet);
     }
     check_devices(config, sheet);
-    clients::check(config, sheet);
+    check_clients(config, sheet);
 }
 
 impl Config {
@@ -53,7 +55,7 @@ fn warnings(config: &Config) -> Vec<String> {
         .filter(|(_, address)| is_open(address))
         .map(|(node, address)| format!("NBD on {address} ({})", node.name))
         .collect();
-    let open: Vec<String> = replication.chain(nbd.iter().filter(|_| config.insecure).cloned()).collect();
+    let open: Vec<String> = replication.chain(nbd.iter().filter(|_| config.top.insecure).cloned()).collect();
     if !open.is_empty() {
         warnings.push(format!(
             "insecure = true: data crosses the network unencrypted and can be read or changed on the way: {}",
@@ -103,7 +105,7 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
                 &format!("{path}.address"),
                 format!("address: peers cannot dial {ip}; give the address of {} that its peer reaches", node.name),
             );
-        } else if !is_loopback(ip) && !config.insecure && config.tls.is_none() {
+        } else if !is_loopback(ip) && !config.top.insecure && config.tls.is_none() {
             sheet.at_path(
                 &format!("{path}.address"),
                 format!(
@@ -116,7 +118,7 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
     for (index, listen) in node.nbd.iter().enumerate() {
         let place = format!("{path}.nbd.{index}");
         match listen {
-            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.insecure && config.tls.is_none() => {
+            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.top.insecure && config.tls.is_none() => {
                 sheet.at_path(
                     &place,
                     format!(
@@ -283,7 +285,7 @@ fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machi
             );
         }
     }
-    if config.secret_file.as_deref() == Some(device) {
+    if config.top.secret_file.as_deref() == Some(device) {
         sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
     }
     if config.tls.as_ref().is_some_and(|tls| device.starts_with(&tls.directory)) {
@@ -291,4 +293,46 @@ fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machi
             format!("{key}: {} lies where the certificates are; a volume would overwrite one", device.display());
         sheet.at_path(place, message);
     }
+}
+
+/// What entries of `clients` say of each other, and of the groups there are.
+fn check_clients(config: &Config, sheet: &mut Sheet<'_>) {
+    let Some(Clients::Listed(list)) = config.tls.as_ref().map(|tls| &tls.clients) else { return };
+    let mut seen = BTreeMap::new();
+    for client in list {
+        let key = key_of(&client.holder);
+        if seen.insert(&client.holder, ()).is_some() {
+            let message = format!("clients: {key:?} is there twice; write all it may use into one list");
+            sheet.at_path("tls.clients", message);
+        }
+        for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
+            let place = format!("tls.clients.{key}.{at}");
+            if client.grants[..at].iter().any(|other| other.scope == *scope) {
+                let message =
+                    format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
+                sheet.at_path(&place, message);
+            }
+            if let Some(why) = unknown(config, scope) {
+                sheet.at_path(&place, format!("{key}: {why}"));
+            }
+        }
+    }
+}
+
+/// Why there is no such export.
+fn unknown(config: &Config, scope: &Scope) -> Option<String> {
+    let (group, volume) = match scope {
+        Scope::All => return None,
+        Scope::Group(group) => (group.as_str(), None),
+        Scope::Export(name) => name.split_once('/').map(|(group, volume)| (group, Some(volume)))?,
+    };
+    let Some(found) = config.group(group) else {
+        let names = || config.groups.iter().map(|group| group.name.as_str());
+        let (hint, known) = (suggest::hint(group, names()), suggest::list(names()));
+        return Some(format!("there is no group {group:?}{hint}; groups are {known}"));
+    };
+    let names = || found.volumes.iter().map(|volume| volume.name.as_str());
+    let volume = volume.filter(|volume| !names().any(|name| name == *volume))?;
+    let (hint, known) = (suggest::hint(volume, names()), suggest::list(names()));
+    Some(format!("group {group} has no volume {volume:?}{hint}; its volumes are {known}"))
 }

@@ -1,33 +1,46 @@
 //! `clients` of `[tls]`: one word for all, or a table of who may use which exports.
 
-use std::collections::BTreeMap;
-
 use host::tls::Clients;
 use host::tls::clients::{Client, Grant, Holder, Scope};
 
-use super::Config;
+use crate::forms::Form;
+use crate::limits;
 use crate::names::check_name;
 use crate::sheet::{Section, Sheet};
-use crate::{limits, suggest};
 
 const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
      { backup = [\"db/data:ro\"] }";
 
-/// Reads the key, if it is there.
-pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clients> {
-    if tls.table("clients").is_none() {
-        return sheet.value(tls, "clients", |text| match text {
-            "certified" => Ok(Clients::Certified),
-            "any" => Ok(Clients::Any),
-            other => Err(format!("{other:?} is not a choice of clients; write {WORDS}")),
-        });
+pub(crate) fn form() -> Form<Clients> {
+    let write = |clients: &Clients| match clients {
+        Clients::Certified => "certified".to_owned(),
+        Clients::Any => "any".to_owned(),
+        Clients::Listed(list) => list.iter().map(|client| key_of(&client.holder)).collect::<Vec<_>>().join(", "),
+    };
+    let bounds = "`\"certified\"`, `\"any\"`, or a table";
+    Form::new("word", bounds, Clients::Certified, |text, _| word(text), write).loaded(|sheet, tls, key, _| {
+        if tls.table(key).is_none() {
+            return sheet.value(tls, key, word);
+        }
+        let table = sheet.section(tls, key)?;
+        Some(Clients::Listed(listed(sheet, &table)))
+    })
+}
+
+fn word(text: &str) -> Result<Clients, String> {
+    match text {
+        "certified" => Ok(Clients::Certified),
+        "any" => Ok(Clients::Any),
+        other => Err(format!("{other:?} is not a choice of clients; write {WORDS}")),
     }
-    let table = sheet.section(tls, "clients")?;
+}
+
+fn listed<'t>(sheet: &mut Sheet<'t>, table: &Section<'t>) -> Vec<Client> {
     let mut list = Vec::new();
     for key in table.keys().take(limits::TLS_CLIENTS_MAX + 1) {
         match holder(key) {
             Ok(holder) => {
-                let grants = sheet.values(&table, key, grant).unwrap_or_default();
+                let grants = sheet.values(table, key, grant).unwrap_or_default();
                 list.push(Client { holder, grants });
             }
             Err(reason) => sheet.at(table.span_of(key), reason),
@@ -40,7 +53,7 @@ pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clien
         let advice = "name who may come in, or write \"certified\" for every client of this cluster";
         sheet.at(table.span.clone(), format!("clients: the table is empty, so nobody could come in; {advice}"));
     }
-    Some(Clients::Listed(list))
+    list
 }
 
 /// Reads a client's key: its name in this cluster, or another that its certificate has.
@@ -88,31 +101,8 @@ fn grant(text: &str) -> Result<Grant, String> {
     }
 }
 
-/// What entries say of each other, and of the groups there are.
-pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
-    let Some(Clients::Listed(list)) = config.tls.as_ref().map(|tls| &tls.clients) else { return };
-    let mut seen = BTreeMap::new();
-    for client in list {
-        let key = key_of(&client.holder);
-        if seen.insert(&client.holder, ()).is_some() {
-            let message = format!("clients: {key:?} is there twice; write all it may use into one list");
-            sheet.at_path("tls.clients", message);
-        }
-        for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
-            let place = format!("tls.clients.{key}.{at}");
-            if client.grants[..at].iter().any(|other| other.scope == *scope) {
-                let message =
-                    format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
-                sheet.at_path(&place, message);
-            }
-            if let Some(why) = unknown(config, scope) {
-                sheet.at_path(&place, format!("{key}: {why}"));
-            }
-        }
-    }
-}
-
-fn key_of(holder: &Holder) -> String {
+/// As the file has it.
+pub(crate) fn key_of(holder: &Holder) -> String {
     match holder {
         Holder::Client(name) => name.clone(),
         Holder::Host(name) => format!("dns:{name}"),
@@ -120,28 +110,11 @@ fn key_of(holder: &Holder) -> String {
     }
 }
 
-fn text_of(scope: &Scope) -> String {
+/// As the file has it.
+pub(crate) fn text_of(scope: &Scope) -> String {
     match scope {
         Scope::All => "*".to_owned(),
         Scope::Group(group) => format!("{group}/*"),
         Scope::Export(name) => name.clone(),
     }
-}
-
-/// Why there is no such export.
-fn unknown(config: &Config, scope: &Scope) -> Option<String> {
-    let (group, volume) = match scope {
-        Scope::All => return None,
-        Scope::Group(group) => (group.as_str(), None),
-        Scope::Export(name) => name.split_once('/').map(|(group, volume)| (group, Some(volume)))?,
-    };
-    let Some(found) = config.group(group) else {
-        let names = || config.groups.iter().map(|group| group.name.as_str());
-        let (hint, known) = (suggest::hint(group, names()), suggest::list(names()));
-        return Some(format!("there is no group {group:?}{hint}; groups are {known}"));
-    };
-    let names = || found.volumes.iter().map(|volume| volume.name.as_str());
-    let volume = volume.filter(|volume| !names().any(|name| name == *volume))?;
-    let (hint, known) = (suggest::hint(volume, names()), suggest::list(names()));
-    Some(format!("group {group} has no volume {volume:?}{hint}; its volumes are {known}"))
 }

@@ -93,7 +93,7 @@ impl Config {
     /// A sentence for everything that is wrong with the files.
     pub fn credentials(&self, node: &NodeName) -> Option<Result<Credentials, Vec<String>>> {
         let tls = self.tls.as_ref()?;
-        let us = Identity::node(self.cluster.as_str(), node.as_str());
+        let us = Identity::node(self.top.cluster.as_str(), node.as_str());
         let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
         Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, &tls.clients))
     }
@@ -151,7 +151,7 @@ fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<Problem>> {
             .map(|read| Proof::Certificates(Box::new(read)))
             .map_err(|wrong| wrong.into_iter().map(told).collect());
     }
-    let file = config.secret_file.as_deref().expect("a checked configuration has a secret or certificates");
+    let file = config.top.secret_file.as_deref().expect("a checked configuration has a secret or certificates");
     secret::read_secret(file).map(Proof::Secret).map_err(|message| vec![config.problem("secret_file", message)])
 }
 

@@ -5,33 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use host::tls::Clients;
 use toml::de::DeTable;
 
-use super::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume, check, clients};
-use crate::group::{Key, Layout, Settings, one_of};
+use super::{Config, Group, NbdListen, Node, Tls, Top, Volume, check};
+use crate::forms::Around;
+use crate::group::{Layout, Members, Settings};
 use crate::keys::{self, Keyed};
-use crate::link::{LinkKey, LinkSettings, LinkStart};
-use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
+use crate::limits;
+use crate::link::{Link, LinkSettings};
+use crate::names::{GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
 use crate::sheet::{Section, Sheet};
-use crate::{limits, suggest};
-use units::exact::{bounded_size, duration_text, parse_duration};
-
-const TOP_KEYS: [&str; 7] = ["cluster", "secret_file", "insecure", "tls", "link", "nodes", "groups"];
-const TLS_KEYS: [&str; 2] = ["directory", "clients"];
-const NODE_KEYS: [&str; 5] = ["address", "state", "nbd", "engine", "memory"];
-const MEMORY_KEYS: [&str; 1] = ["limit"];
-/// Beside the tables of keys.
-const GROUP_KEYS: [&str; 3] = ["primary", "secondary", "volumes"];
-/// Keys of a volume beside node names, so a node may not be called so.
-const VOLUME_KEYS: [&str; 2] = ["direct", "model_latency"];
-
-const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Config {
     /// Reads and checks a file; local facts are not looked at, see [`Config::check_local`].
@@ -87,50 +73,36 @@ fn read_text(file: &Path) -> Result<String, Problems> {
 }
 
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
-    sheet.only(root, &TOP_KEYS);
-    let cluster = sheet.required(root, "cluster", "add a name that both nodes share", ClusterName::parse);
-    let tls = read_tls(sheet, root, base);
-    if tls.is_none() {
-        let advice = "name a file of 32 or more random bytes, the same on both nodes (or add a table [tls])";
-        sheet.absent(root, "secret_file", advice);
-    }
-    let secret_file = sheet.value(root, "secret_file", |text| parse_path(text, base));
-    let insecure = sheet.flag(root, "insecure").unwrap_or(false);
-    let link = read_link(sheet, root);
-    let nodes = read_nodes(sheet, root, base);
-    let groups = read_groups(sheet, root, base, &node_names(root));
-    Config {
-        file: file.to_owned(),
-        cluster: cluster.unwrap_or_else(ClusterName::missing),
-        secret_file,
-        insecure,
-        tls,
-        link,
-        nodes,
-        groups,
-        places: BTreeMap::new(),
-    }
+    let names = node_names(root);
+    let around = Around { base, nodes: &names, members: &[] };
+    let top = read_table(sheet, root, Top::default(), &["tls", "link", "nodes", "groups"], around);
+    let tls = sheet.section(root, "tls");
+    let tls = tls.map(|section| read_table(sheet, &section, Tls::default(), &[], around));
+    let link = read_link(sheet, root, around);
+    let nodes = read_nodes(sheet, root, around);
+    let groups = read_groups(sheet, root, around);
+    Config { file: file.to_owned(), top, tls, link, nodes, groups, places: BTreeMap::new() }
 }
 
-fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Option<Tls> {
-    let section = sheet.section(root, "tls")?;
-    sheet.only(&section, &TLS_KEYS);
-    let advice = "name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"";
-    let directory = sheet.required(&section, "directory", advice, |text| parse_path(text, base)).unwrap_or_default();
-    let clients = clients::read(sheet, &section).unwrap_or(Clients::Certified);
-    Some(Tls { directory, clients })
+/// Reads the keys of a table; what is neither one of them nor `beside` them is told to be unknown.
+fn read_table<'t, S: Keyed>(
+    sheet: &mut Sheet<'t>,
+    section: &Section<'t>,
+    mut settings: S,
+    beside: &[&str],
+    around: Around<'_>,
+) -> S {
+    sheet.only(section, &[&keys::known::<S>(), beside].concat());
+    keys::read(sheet, section, &mut settings, around);
+    settings
 }
 
-fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
-    let (mut start, mut settings) = (LinkStart::default(), LinkSettings::default());
-    if let Some(section) = sheet.section(root, "link") {
-        let start_keys = keys::Key::<LinkStart>::all().map(keys::Key::as_str);
-        let known: Vec<&str> = start_keys.chain(LinkKey::all().map(LinkKey::as_str)).collect();
-        sheet.only(&section, &known);
-        read_keys(sheet, &section, &mut start);
-        read_keys(sheet, &section, &mut settings);
-    }
-    Link { timeout: start.timeout, settings }
+fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Link {
+    let link = Link::of(LinkSettings::default());
+    let Some(section) = sheet.section(root, "link") else { return link };
+    let mut link = read_table(sheet, &section, link, &keys::known::<LinkSettings>(), around);
+    keys::read(sheet, &section, &mut link.settings, around);
+    link
 }
 
 /// The declared node names, good or bad, so that a group that uses one is not accused for the node's own problem.
@@ -138,255 +110,98 @@ fn node_names<'t>(root: &Section<'t>) -> BTreeSet<&'t str> {
     root.table("nodes").map(|table| table.keys().map(|key| key.get_ref().as_ref()).collect()).unwrap_or_default()
 }
 
-fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec<Node> {
+/// The tables that stand under a key, each with its name, and where they stand; beyond `most` they are not looked at, which is told.
+fn named<'t, N>(
+    sheet: &mut Sheet<'t>,
+    all: &Section<'t>,
+    most: usize,
+    parse: fn(&str) -> Result<N, String>,
+) -> Vec<(N, Section<'t>)> {
+    let mut found = Vec::new();
+    for key in all.keys().take(most + 1) {
+        let Some(section) = sheet.section(all, key) else { continue };
+        match parse(key) {
+            Ok(name) => found.push((name, section)),
+            Err(reason) => sheet.at(section.span.clone(), reason),
+        }
+    }
+    found
+}
+
+fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Vec<Node> {
     let Some(all) = sheet.section(root, "nodes") else {
         sheet.absent(root, "nodes", "add a table [nodes.NAME] for each of the two nodes");
         return Vec::new();
     };
-    let mut nodes = Vec::new();
-    for key in all.keys().take(limits::NODES_MAX + 1) {
-        let Some(section) = sheet.section(&all, key) else {
-            continue;
-        };
-        match NodeName::parse(key) {
-            Ok(_) if VOLUME_KEYS.contains(&key) => {
-                sheet.at(
-                    section.span.clone(),
-                    format!("a node cannot be called {key:?}, which is a key of volumes; rename it"),
-                );
-            }
-            Ok(name) => nodes.push(read_node(sheet, &section, name, base)),
-            Err(reason) => sheet.at(section.span.clone(), reason),
+    let parse = |key: &str| match NodeName::parse(key)? {
+        _ if keys::known::<Volume>().contains(&key) => {
+            Err(format!("a node cannot be called {key:?}, which is a key of volumes; rename it"))
         }
-    }
-    if nodes.len() > limits::NODES_MAX {
+        name => Ok(name),
+    };
+    let found = named(sheet, &all, limits::NODES_MAX, parse);
+    if found.len() > limits::NODES_MAX {
         sheet.at(all.span.clone(), format!("there are more than {} nodes; split the cluster", limits::NODES_MAX));
     }
-    nodes
+    found.into_iter().map(|(name, section)| read_node(sheet, &section, name, around)).collect()
 }
 
-fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, base: &Path) -> Node {
-    sheet.only(section, &NODE_KEYS);
-    let advice = "say where peers reach this node, such as \"10.0.0.1:7337\"";
-    let address = sheet.required(section, "address", advice, parse_address).unwrap_or(UNKNOWN_ADDRESS);
-    let advice = "name a directory for Farshore's own files, such as \"/var/lib/farshore\"";
-    let state = sheet.required(section, "state", advice, |text| parse_path(text, base)).unwrap_or_default();
-    let nbd = sheet.values(section, "nbd", |text| parse_listen(text, base));
-    let nbd = match nbd {
-        Some(list) if !list.is_empty() => list,
-        Some(_) if sheet.problems.is_empty() => {
-            sheet.at_path(
-                &section.path,
-                "nbd: the list is empty; leave the key out for a socket in the state directory",
-            );
-            Vec::new()
-        }
-        _ => vec![NbdListen::Unix(state.join("nbd.sock"))],
-    };
-    let engine = sheet.value(section, "engine", parse_engine).unwrap_or(FileEngine::Auto);
-    let memory_limit_bytes = sheet.section(section, "memory").and_then(|memory| {
-        sheet.only(&memory, &MEMORY_KEYS);
-        sheet.value(&memory, "limit", |text| bounded_size(text, limits::MEMORY))
-    });
-    Node { name, address, state, nbd, engine, memory_limit_bytes }
+fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, around: Around<'_>) -> Node {
+    let mut node = read_table(sheet, section, Node::of(name), &[], around);
+    if node.nbd.is_empty() {
+        node.nbd.push(NbdListen::Unix(node.state.join("nbd.sock")));
+    }
+    node
 }
 
-fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path, nodes: &BTreeSet<&str>) -> Vec<Group> {
+fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Vec<Group> {
     let Some(all) = sheet.section(root, "groups") else {
         sheet.absent(root, "groups", "add a table [groups.NAME] with at least one volume");
         return Vec::new();
     };
-    let mut groups = Vec::new();
-    for key in all.keys().take(limits::GROUPS_MAX + 1) {
-        let Some(section) = sheet.section(&all, key) else {
-            continue;
-        };
-        match GroupName::parse(key) {
-            Ok(name) => groups.push(read_group(sheet, &section, name, base, nodes)),
-            Err(reason) => sheet.at(section.span.clone(), reason),
-        }
-    }
-    if groups.len() > limits::GROUPS_MAX {
+    let found = named(sheet, &all, limits::GROUPS_MAX, GroupName::parse);
+    if found.len() > limits::GROUPS_MAX {
         sheet.at(all.span.clone(), format!("there are more than {} groups; split the file", limits::GROUPS_MAX));
     }
-    if groups.is_empty() && sheet.problems.is_empty() {
+    if found.is_empty() && sheet.problems.is_empty() {
         sheet.at(all.span.clone(), "there is no group; add a table [groups.NAME] with at least one volume");
     }
-    groups
+    found.into_iter().map(|(name, section)| read_group(sheet, &section, name, around)).collect()
 }
 
-fn read_group<'t>(
-    sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
-    name: GroupName,
-    base: &Path,
-    nodes: &BTreeSet<&str>,
-) -> Group {
-    let mut known: Vec<&str> = GROUP_KEYS.to_vec();
-    known
-        .extend(Key::all().map(Key::as_str).chain(keys::Key::<Layout>::all().map(keys::Key::as_str)).map(table_or_key));
-    known.dedup();
-    sheet.only(section, &known);
-    let mut member = |key: &str, advice: &str| {
-        sheet.required(section, key, advice, |text| known_node(text, nodes)).unwrap_or_else(NodeName::missing)
-    };
-    let primary = member("primary", "name the node that starts as primary");
-    let secondary = member("secondary", "name the node that keeps the copy");
+fn read_group<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: GroupName, around: Around<'_>) -> Group {
+    let beside = [vec!["volumes"], keys::known::<Settings>(), keys::known::<Layout>()].concat();
+    let Members { primary, secondary } = read_table(sheet, section, Members::default(), &beside, around);
     let (mut settings, mut layout) = (Settings::default(), Layout::default());
-    read_keys(sheet, section, &mut settings);
-    read_keys(sheet, section, &mut layout);
-    let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
+    keys::read(sheet, section, &mut settings, around);
+    keys::read(sheet, section, &mut layout, around);
+    let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
+    let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
     Group { name, primary, secondary, settings, layout, volumes }
 }
 
-/// The settings of a table of keys, by the readers that `set` uses. Those of a table of their own are the only ones in it.
-fn read_keys<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, settings: &mut S) {
-    let names = || keys::Key::<S>::all().map(keys::Key::as_str);
-    let mut tables: BTreeMap<&str, Section<'t>> = BTreeMap::new();
-    for (table, _) in names().filter_map(|name| name.split_once('.')) {
-        if !tables.contains_key(table)
-            && let Some(found) = sheet.section(section, table)
-        {
-            let known: Vec<&str> = names().filter_map(|name| name.strip_prefix(table)?.strip_prefix('.')).collect();
-            sheet.only(&found, &known);
-            tables.insert(table, found);
-        }
-    }
-    for key in keys::Key::<S>::all() {
-        let (table, name) = match key.as_str().split_once('.') {
-            Some((table, name)) => (tables.get(table), name),
-            None => (Some(section), key.as_str()),
-        };
-        if let Some(table) = table {
-            sheet.value(table, name, |text| settings.set(key, text));
-        }
-    }
-}
-
-/// What stands in the group's own table for a key.
-fn table_or_key(name: &'static str) -> &'static str {
-    name.split_once('.').map_or(name, |(table, _)| table)
-}
-
-fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, base: &Path, members: [&NodeName; 2]) -> Vec<Volume> {
+fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, around: Around<'_>) -> Vec<Volume> {
     let advice = format!("add a table [{}.volumes.NAME] with a device for each node", group.path);
     let Some(all) = sheet.section(group, "volumes") else {
         sheet.absent(group, "volumes", &advice);
         return Vec::new();
     };
-    let mut volumes = Vec::new();
-    for key in all.keys().take(limits::VOLUMES_MAX + 1) {
-        let Some(section) = sheet.section(&all, key) else {
-            continue;
-        };
-        match VolumeName::parse(key) {
-            Ok(name) => volumes.push(read_volume(sheet, &section, name, base, members)),
-            Err(reason) => sheet.at(section.span.clone(), reason),
-        }
-    }
+    let found = named(sheet, &all, limits::VOLUMES_MAX, VolumeName::parse);
     if all.keys().next().is_none() {
         sheet.at(all.span.clone(), format!("the group has no volume; {advice}"));
     }
-    if volumes.len() > limits::VOLUMES_MAX {
+    if found.len() > limits::VOLUMES_MAX {
         sheet.at(all.span.clone(), format!("the group has more than {} volumes; split it", limits::VOLUMES_MAX));
     }
-    volumes
+    found.into_iter().map(|(name, section)| read_volume(sheet, &section, name, around)).collect()
 }
 
-fn read_volume<'t>(
-    sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
-    name: VolumeName,
-    base: &Path,
-    members: [&NodeName; 2],
-) -> Volume {
-    let members: Vec<&NodeName> = members.into_iter().filter(|member| !member.is_missing()).collect();
-    let member_names: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
-    if members.len() == 2 {
-        sheet.only(section, &[&member_names[..], &VOLUME_KEYS[..]].concat());
+fn read_volume<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: VolumeName, around: Around<'_>) -> Volume {
+    // Of an unknown member its key would be told to be unknown.
+    if let [one, other] = around.members {
+        sheet.only(section, &[vec![one.as_str(), other.as_str()], keys::known::<Volume>()].concat());
     }
-    let mut devices = BTreeMap::new();
-    for member in &members {
-        let advice = format!("name the device or file that holds this volume on {member}");
-        if let Some(path) = sheet.required(section, member.as_str(), &advice, |text| parse_path(text, base)) {
-            devices.insert((*member).clone(), path);
-        }
-    }
-    let mut model_latency = BTreeMap::new();
-    if let Some(latencies) = sheet.section(section, "model_latency") {
-        if members.len() == 2 {
-            sheet.only(&latencies, &member_names);
-        }
-        for member in &members {
-            if let Some(latency) = sheet.value(&latencies, member.as_str(), parse_model_latency) {
-                model_latency.insert((*member).clone(), latency);
-            }
-        }
-    }
-    let direct = sheet.flag(section, "direct").unwrap_or(true);
-    Volume { name, devices, direct, model_latency }
-}
-
-fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
-    if !nodes.contains(text) {
-        let hint = suggest::hint(text, nodes.iter().copied());
-        let names = suggest::list(nodes.iter().copied());
-        return Err(format!("no node is called {text:?}{hint}; the nodes of this file are {names}"));
-    }
-    // A declared node with a bad name has its problem at its own table.
-    Ok(NodeName::parse(text).unwrap_or_else(|_| NodeName::missing()))
-}
-
-/// An absolute path; a relative one is taken from the directory of the file.
-fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
-    if text.is_empty() {
-        return Err("the path is empty".to_owned());
-    }
-    if text.contains('\0') {
-        return Err("the path contains a zero byte".to_owned());
-    }
-    // Through `components` so that "/dev//sdb" and "/dev/./sdb" are the same text.
-    Ok(base.join(text).components().collect())
-}
-
-/// An IP address and port. Names are refused: what they mean may differ between the two nodes and change at night.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return if address.port() == 0 {
-            Err(format!("{text:?} has port 0; give a port, such as 7337"))
-        } else {
-            Ok(address)
-        };
-    }
-    let advice = "write an IP address and port, such as \"10.0.0.1:7337\" or \"[fd00::1]:7337\"";
-    if text.parse::<IpAddr>().is_ok() {
-        return Err(format!("{text:?} has no port; {advice}"));
-    }
-    Err(format!("{text:?} is not an address (host names are not looked up); {advice}"))
-}
-
-/// `unix:/path` or `tcp:ADDRESS:PORT`.
-fn parse_listen(text: &str, base: &Path) -> Result<NbdListen, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        return parse_path(path, base).map(NbdListen::Unix);
-    }
-    match text.strip_prefix("tcp:") {
-        Some(address) => parse_address(address).map(NbdListen::Tcp),
-        None => Err(format!(
-            "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
-        )),
-    }
-}
-
-fn parse_engine(text: &str) -> Result<FileEngine, String> {
-    let all = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
-    one_of("file engine", text, &all, FileEngine::as_str)
-}
-
-fn parse_model_latency(text: &str) -> Result<Duration, String> {
-    let latency = parse_duration(text)?;
-    if latency > limits::MODEL_LATENCY_MAX {
-        return Err(format!("{text:?} is too long; the most is \"{}\"", duration_text(limits::MODEL_LATENCY_MAX)));
-    }
-    Ok(latency)
+    let mut volume = Volume::of(name);
+    keys::read(sheet, section, &mut volume, around);
+    volume
 }
