@@ -1,7 +1,7 @@
 //! Faults planted on purpose, to show that the judges outside the engine would catch them. The product is built without
 //! the feature `planted`: then [`planted`] is `false` at compile time and nothing of this is left in the code.
 //!
-//! A site costs one line, `if planted(Fault::ClearBeforeApply) { ... }`. The simulator chooses one fault for its whole
+//! A site costs one line, `if planted(Fault::ClearBeforeApply) { ... }`; a function that nothing else calls has the feature's `cfg`. The simulator chooses one fault for its whole
 //! process with [`plant`]. With the feature the engine's own invariants are off: only a judge may object.
 
 /// One line per fault: its variant, its name for people, the rule or promise it breaks, and how.

@@ -138,7 +138,9 @@ impl Primary {
                     Conflict::Resync => Mark::WriteWaitedForResync,
                 });
                 if planted(Fault::NumberedAfterAnswer) {
-                    answer_early(common, cx, slot);
+                    let op = common.slots.write(slot);
+                    op.answered = true;
+                    cx.reply(op.id, Ok(()));
                 }
                 self.peer.outbox.wait_for_range(common, slot, offset, length);
             }
@@ -236,13 +238,6 @@ impl Primary {
             common.wake(Wake::Covered);
         }
     }
-}
-
-/// Only ever planted.
-fn answer_early(common: &mut Common, cx: &mut Cx, slot: u32) {
-    let op = common.slots.write(slot);
-    op.answered = true;
-    cx.reply(op.id, Ok(()));
 }
 
 fn write_locally(common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {

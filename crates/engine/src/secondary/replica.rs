@@ -157,6 +157,7 @@ impl OrderedReplica {
             cx.event(common.config.id, Event::RollbackPoint { name: name(point.id), at: point.position });
         } else if has_point {
             cx.marks.hit(Mark::RollbackPointKept);
+            #[cfg(feature = "planted")]
             if planted(Fault::PointMoves) {
                 common.sb.move_point(position);
             }

@@ -258,6 +258,7 @@ impl SuperWriter {
     }
 
     /// A fault on purpose.
+    #[cfg(feature = "planted")]
     pub fn move_point(&mut self, position: Position) {
         self.current.rollback_point.position = position;
     }

@@ -162,6 +162,7 @@ impl OrderedReplica {
             return self.way.let_go_of_batch(ordinal);
         }
         self.way.batch_written(ordinal);
+        #[cfg(feature = "planted")]
         if let Some(last) = self.way.written_over_gap().filter(|_| planted(Fault::DurableOverGap)) {
             self.progress.land(last);
             self.ack_due = true;
