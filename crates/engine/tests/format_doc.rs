@@ -244,7 +244,7 @@ fn hello() -> GroupHello {
         granted_bytes: 0xb1,
         dirty_bytes: 0xb2,
         failed: true,
-        has_image: true,
+        lacks_image: false,
         features: 0xb4,
         required: 0xb5,
         settings: Settings {

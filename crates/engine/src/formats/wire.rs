@@ -483,8 +483,8 @@ pub struct GroupHello {
     pub granted_bytes: u64,
     pub dirty_bytes: u64,
     pub failed: bool,
-    /// A secondary's: a promotion would give an image. A primary has one.
-    pub has_image: bool,
+    /// A secondary's: a promotion would give no image.
+    pub lacks_image: bool,
     /// What the sender can do besides what its protocol version says; unknown bits are for the reader to ignore.
     pub features: u64,
     /// What the sender cannot do without; a bit the reader does not know is a refusal.
@@ -504,7 +504,7 @@ impl GroupHello {
         self.identity.encode(&mut w);
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
-        w.u8(u8::from(self.failed) | u8::from(!self.has_image) << 1);
+        w.u8(u8::from(self.failed) | u8::from(self.lacks_image) << 1);
         w.u64(self.features);
         w.u64(self.required);
         encode_settings(&self.settings, &mut w);
@@ -535,7 +535,7 @@ impl GroupHello {
             granted_bytes,
             dirty_bytes,
             failed: flags & 1 != 0,
-            has_image: flags & 2 == 0,
+            lacks_image: flags & 2 != 0,
             features,
             required,
             settings,

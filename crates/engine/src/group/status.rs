@@ -185,7 +185,7 @@ impl ShownGroup<'_> {
             granted_bytes: self.secondary.replica.window().granted_bytes(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: self.common.has_failed(),
-            has_image: identity.role == Role::Primary || self.secondary.promotable(self.common).is_some(),
+            lacks_image: identity.role == Role::Secondary && self.secondary.promotable(self.common).is_none(),
             features: 0,
             required: 0,
             settings: self.common.settings,

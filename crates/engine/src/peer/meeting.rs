@@ -42,9 +42,6 @@ impl Peer {
     }
 }
 
-/// Why a peer that is connected is of no use.
-pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
-
 /// A primary that is about to stop or to change its role begins nothing, and says for what reason it would not.
 pub(crate) fn why_idle(decision: Option<Decision>) -> String {
     match decision {

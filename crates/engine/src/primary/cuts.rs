@@ -22,6 +22,7 @@ impl Primary {
         self.end_stream(common, cx, "writes come faster than the link carries them beside the sync");
         self.peer.keep_from_stream(cx.now.mono);
         self.peer.begin_cut(common, cx, "writes come faster than the link carries them beside the sync");
+        common.wake(Wake::Room);
     }
 
     /// The cut ends without its step: what belonged to it is still dirty.

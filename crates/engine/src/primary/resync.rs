@@ -35,7 +35,6 @@ impl Primary {
         }
         if self.peer.pump_resync(common, cx) {
             self.turn_to_cuts(common, cx);
-            common.wake(Wake::Room);
         }
     }
 

@@ -3,12 +3,12 @@
 use crate::common::Common;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
-use crate::peer::meeting::PEER_FAILED;
 use crate::peer::stream::Stream;
 use crate::peer::streaming::Lost;
 use crate::peer::writers::finish;
 use crate::planted::{Fault, planted};
 use crate::primary::Primary;
+use crate::shared::greeting::PEER_FAILED;
 use crate::shared::marks::Mark;
 use crate::shared::wakes::Wake;
 use crate::shared::write::Level;

@@ -150,8 +150,15 @@ impl Primary {
     /// Lets blocked writers in while there is room.
     pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
         while let Some(slot) = self.waiters.first_for_room() {
-            if common.has_failed() || !self.peer.outbox.has_room(common, cx, slot) {
+            if common.has_failed() {
                 return;
+            }
+            if !self.peer.outbox.has_room(common, cx, slot) {
+                if !self.peer.outbox.syncs_in_stream() {
+                    return;
+                }
+                // The sync began behind it.
+                self.turn_to_cuts(common, cx);
             }
             self.waiters.leave_room();
             if planted(Fault::WaiterForgotten) {

@@ -534,7 +534,7 @@ pub(crate) fn command_drop_point(common: &mut Common, cx: &mut Cx, id: CommandId
         return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
     }
     let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
-    common.sb.drop_rollback_point(Some((id, text)));
+    common.sb.give_point_up(id, text);
     common.save(cx, None);
 }
 

@@ -4,6 +4,7 @@ use crate::common::Common;
 use crate::formats::identity::Role;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
+use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::Phase;
 use crate::state::{Pause, State};
 use crate::status::{PeerStatus, RollbackPointStatus, TellingStatus};
@@ -33,7 +34,7 @@ impl Secondary {
         match (common.state(), self.standstill(common), told) {
             (State::Failed(_), _, _) => None,
             (_, Some((_, words)), _) => Some(words),
-            (_, _, Some(State::Failed(broken))) => Some(broken.words()),
+            (_, _, Some(State::Failed(_))) => Some(PEER_FAILED),
             (_, _, Some(State::Paused(pause))) => Some(pause.words()),
             (_, _, Some(state)) if state.sends() => Some(""),
             _ => None,

@@ -8,6 +8,9 @@ use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{GroupHello, Header, Kind};
 use crate::ids::{Generation, Incarnation, NodeId, Position};
 
+/// Why a peer that is connected is of no use.
+pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
+
 /// The peer's hello of this session.
 #[derive(Default)]
 pub(crate) struct Greeting {
@@ -52,7 +55,7 @@ impl Greeting {
     }
 
     pub fn take_up(&mut self, hello: GroupHello) {
-        (self.settings, self.lacks_image) = (Some(hello.settings), !hello.has_image);
+        (self.settings, self.lacks_image) = (Some(hello.settings), hello.lacks_image);
         self.hello = Some(hello);
     }
 

@@ -167,10 +167,6 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
     }
     match now.state {
         State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
-        // What its primary told: this half has nothing to say of it.
-        State::Failed(_) if now.role == Role::Secondary && now.reason == WAITING => {
-            Some("the peer reports that its half of the group has failed; see 'status' there".to_owned())
-        }
         _ if !wanted && is_unserved(now, link_for) => Some(UNSERVED.to_owned()),
         _ if !wanted && !now.reason.is_empty() => Some(match now.sync_place {
             Some(place) => format!("{}; number {place} in line", now.reason),

@@ -272,13 +272,20 @@ impl SuperWriter {
         self.current.rollback_point.give_up();
     }
 
-    /// The next updates have no rollback point; once both slots say so, nothing is saved any more: what is overwritten from then on is in
-    /// no store, and a start that found the point again would go back to a mixture (P2).
-    pub fn drop_rollback_point(&mut self, answer: Option<(CommandId, String)>) {
+    /// The sync has ended: the update that makes the copy whole has no rollback point, and behind it nothing is saved any more.
+    pub fn sync_ended(&mut self, volumes: usize) {
+        self.made_whole(volumes);
         if self.current.rollback_point.id != 0 {
             self.no_point();
-            self.after_both_slots(AfterSuper::PointGone { answer });
+            self.after_next_save(AfterSuper::PointGone { answer: None });
         }
+    }
+
+    /// An operator gives the rollback point up. Nothing is saved any more once both slots say so: what is overwritten from then on is in no
+    /// store, and a start that found the point again would go back to a mixture (P2).
+    pub fn give_point_up(&mut self, id: CommandId, text: String) {
+        self.no_point();
+        self.after_both_slots(AfterSuper::PointGone { answer: Some((id, text)) });
     }
 
     /// The way back begins; `new_run`: as a run of its own.

@@ -129,8 +129,7 @@ impl OrderedReplica {
         }
         if self.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
             // One update: the whole sync counts, or nothing of it.
-            common.sb.made_whole(common.volumes.len());
-            common.sb.drop_rollback_point(None);
+            common.sb.sync_ended(common.volumes.len());
             // The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
             common.volumes.iter_mut().for_each(Volume::is_equal);
             self.cycle.bits_forgotten = true;
