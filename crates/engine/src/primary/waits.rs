@@ -41,10 +41,10 @@ impl Primary {
         let since = common.slots.write(slot).since;
         if common.state() == State::Queuing {
             cx.marks.hit(Mark::QueueFullLinkDown);
-            let and = if cx.peer.link.is_some() {
-                "and the peer is connected, but its half of the group has not started"
-            } else {
-                "and the link is down"
+            let and = match (cx.peer.link, common.greeting.hello()) {
+                (None, _) => "and the link is down",
+                (_, None) => "and the peer is connected, but its half of the group has not started",
+                (_, Some(_)) => "and nothing is sent to the peer",
             };
             return self.fall_to_logging(common, cx, &what_is_full(common, and));
         }

@@ -154,7 +154,7 @@ impl Primary {
                 return;
             }
             if !self.peer.outbox.has_room(common, cx, slot) {
-                if !self.peer.outbox.syncs_in_stream() {
+                if !(self.peer.outbox.streams() && self.peer.outbox.syncs()) {
                     return;
                 }
                 // The sync began behind it.

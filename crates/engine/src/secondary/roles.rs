@@ -19,10 +19,12 @@ impl Secondary {
         let hello = match common.greeting.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ if cx.peer.link.is_some() => {
+                let silent =
+                    "the peer is connected, but its half of the group has not said who it is (see 'status' there)";
                 return Some(format!(
-                    "the peer is connected, but its half of the group has not said who it is (see 'status' there) and may be primary: \
-                     what it acknowledged alone cannot be known; --force promotes this node at sequence {at}, and gives up whatever the \
-                     peer wrote after it"
+                    "{}; it may be primary, and what it acknowledged alone cannot be known: --force promotes this node at sequence {at}, and \
+                     gives up whatever the peer wrote after it",
+                    common.greeting.unfit().unwrap_or(silent)
                 ));
             }
             _ => {

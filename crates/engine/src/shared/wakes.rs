@@ -30,7 +30,8 @@ pub(crate) struct Wakes(VecDeque<Wake>);
 
 impl Wakes {
     pub fn push(&mut self, wake: Wake) {
-        if !self.0.contains(&wake) {
+        // A write stands in one line at most: it is said once anyway.
+        if matches!(wake, Wake::Write(_)) || !self.0.contains(&wake) {
             self.0.push_back(wake);
         }
     }
