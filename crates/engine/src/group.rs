@@ -5,31 +5,31 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Identity, Role};
-use crate::formats::wire::{GroupHello, Header, Kind};
+use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::ids::*;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
-use crate::shared::lifecycle::Then;
+use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
 use crate::shared::memory::reserve;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::state::{Broken, State};
 use crate::time::Now;
 use crate::{GroupConfig, IoDone, IoError, SendPayload, limits};
 
 pub(crate) struct Group {
     /// What both halves use.
-    common: Common,
+    common: GroupCommon,
     primary: Primary,
     secondary: Secondary,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     refused: Option<String>,
-    /// What the node's pool was told last that this group holds.
+    /// What the node's pool knows last that this group holds.
     counted_bytes: u64,
     /// What the link counts of it.
     counted_use: LinkUse,
@@ -47,7 +47,7 @@ impl Group {
             counted_bytes: 0,
             counted_use: LinkUse::default(),
             reserve_bytes: reserve(config.window_bytes),
-            common: Common::new(node, config),
+            common: GroupCommon::new(node, config),
         }
     }
 
@@ -58,14 +58,14 @@ impl Group {
     }
 
     /// The next frame of what the peer asked for.
-    pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+    pub fn answer_frame(&mut self, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
         let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
         if !answers || self.common.has_failed() {
             self.common.answers.forget();
             return None;
         }
         let others_bytes = self.held_bytes() - self.common.answers.held_bytes();
-        let Common { answers, slots, volumes, memory, .. } = &mut self.common;
+        let GroupCommon { answers, slots, volumes, memory, .. } = &mut self.common;
         memory.note(answers.read_ahead(cx, slots, others_bytes));
         answers.next(cx, volumes)
     }
@@ -73,34 +73,50 @@ impl Group {
     /// A completed operation.
     pub fn io(&mut self, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
         match self.common.slots.get(slot) {
-            Some(Op::Write(_)) => return self.primary.write_done(&mut self.common, cx, slot, result.map(|_| ())),
-            Some(Op::Resync(_)) => return self.primary.resync_read_done(&mut self.common, cx, slot, result),
-            Some(Op::Cut(_)) => return self.primary.cut_read_done(&mut self.common, cx, slot, result),
-            Some(&Op::CutHole(question)) => {
+            Some(SlotOperation::Write(_)) => {
+                return self.primary.write_done(&mut self.common, cx, slot, result.map(|_| ()));
+            }
+            Some(SlotOperation::Resync(_)) => return self.primary.resync_read_done(&mut self.common, cx, slot, result),
+            Some(SlotOperation::Snapshot(_)) => {
+                return self.primary.snapshot_read_done(&mut self.common, cx, slot, result);
+            }
+            Some(&SlotOperation::SnapshotHole(question)) => {
                 return self.primary.hole_found(&mut self.common, cx, slot, question, result);
             }
-            Some(Op::CutSpill(_)) => return self.primary.spill_done(&mut self.common, cx, slot, result.map(|_| ())),
+            Some(SlotOperation::SnapshotSpill(_)) => {
+                return self.primary.spill_done(&mut self.common, cx, slot, result.map(|_| ()));
+            }
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
         let done = match self.common.slots.take(slot) {
-            Some(Op::LocalFlush(volume)) => self.primary.local_flush_done(&mut self.common, cx, volume, result.is_ok()),
-            Some(Op::PullRead { range, session, question }) => {
+            Some(SlotOperation::LocalFlush(volume)) => {
+                self.primary.local_flush_done(&mut self.common, cx, volume, result.is_ok())
+            }
+            Some(SlotOperation::PullRead { range, session, question }) => {
                 let answers = self.common.role() == Role::Secondary;
                 self.common.answers.pull_read(cx, answers, range, (session, question), result)
             }
-            Some(Op::PullWrite { bytes }) => {
+            Some(SlotOperation::PullWrite { bytes }) => {
                 self.primary.peer.reconcile.pull_written(&mut self.common, cx, bytes, result.is_ok())
             }
-            Some(Op::PullFlush) => self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok()),
-            Some(Op::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
-            Some(Op::ReplicaFlush) => self.secondary.replica_flush_done(&mut self.common, cx, result.is_ok()),
-            Some(Op::SaveRead { piece }) => self.secondary.save_read_done(&mut self.common, cx, piece, result),
-            Some(Op::SaveBatch { last_piece }) => {
+            Some(SlotOperation::PullFlush) => {
+                self.primary.peer.reconcile.pull_flushed(&mut self.common, cx, result.is_ok())
+            }
+            Some(SlotOperation::Apply { seq }) => self.secondary.apply_done(&mut self.common, cx, seq, result),
+            Some(SlotOperation::ReplicaFlush) => {
+                self.secondary.replica_flush_done(&mut self.common, cx, result.is_ok())
+            }
+            Some(SlotOperation::SaveRead { piece }) => {
+                self.secondary.save_read_done(&mut self.common, cx, piece, result)
+            }
+            Some(SlotOperation::SaveBatch { last_piece }) => {
                 self.secondary.save_batch_done(&mut self.common, cx, last_piece, result.map(|_| ()))
             }
-            Some(Op::RestoreRead(saved)) => self.secondary.restore_read_done(&mut self.common, cx, saved, result),
-            Some(Op::RestoreWrite(saved)) => {
+            Some(SlotOperation::RestoreRead(saved)) => {
+                self.secondary.restore_read_done(&mut self.common, cx, saved, result)
+            }
+            Some(SlotOperation::RestoreWrite(saved)) => {
                 self.secondary.restore_write_done(&mut self.common, cx, saved, result.map(|_| ()))
             }
             Some(op) => {
@@ -115,26 +131,26 @@ impl Group {
     }
 
     /// Those after which the group itself sees to what broke.
-    fn io_done(&mut self, cx: &mut Cx, op: Op, result: Result<IoDone, IoError>) {
+    fn io_done(&mut self, cx: &mut Cx, op: SlotOperation, result: Result<IoDone, IoError>) {
         match op {
-            Op::Superblock => self.super_done(cx, result.is_ok()),
-            Op::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
-            Op::ActivityCell => self.activity_written(cx, result.is_ok()),
-            Op::JournalBatch { ordinal } => {
+            SlotOperation::Superblock => self.super_done(cx, result.is_ok()),
+            SlotOperation::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
+            SlotOperation::ActivityCell => self.activity_written(cx, result.is_ok()),
+            SlotOperation::JournalBatch { ordinal } => {
                 if result.is_err() {
                     self.fail(cx, Broken::Journal);
                 }
                 self.secondary.batch_done(&mut self.common, cx, ordinal);
             }
-            Op::StartRead => match self.start_read_done(cx, result) {
+            SlotOperation::StartRead => match self.start_read_done(cx, result) {
                 Ok(()) => self.bits_saved(cx),
                 Err(cannot) => self.start_failed(cx, cannot),
             },
-            Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
-            Op::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
+            SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
+            SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
-                Ok(Some(Then::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
-                Ok(Some(Then::Start)) => self.common.start().record(cx),
+                Ok(Some(AfterRollback::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
+                Ok(Some(AfterRollback::Start)) => self.common.start().record(cx),
                 Err(broken) => self.fail(cx, broken),
             },
             _ => unreachable!("handled above"),
@@ -155,7 +171,7 @@ impl Group {
         if self.primary.peer.outbox.streams() {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
-        self.primary.drop_cut(&mut self.common, cx);
+        self.primary.drop_snapshot(&mut self.common, cx);
         self.primary.peer.transition(&mut self.common, cx, State::Failed(broken), broken.words());
         if self.common.role() == Role::Secondary {
             let slots = &self.common.slots;
@@ -165,7 +181,7 @@ impl Group {
         self.primary.fail_waiting(&mut self.common, cx);
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
-            cx.send_control(link, Kind::GroupState, self.common.id(), hello.encode());
+            cx.send_control(link, FrameKind::GroupState, self.common.id(), hello.encode());
         }
     }
 
@@ -180,7 +196,7 @@ impl Group {
 
     /// Who the peer may take this node for: it has the role that is on record, also while another one is being recorded, and
     /// when that failed.
-    fn told_identity(&self) -> Identity {
+    fn own_identity(&self) -> Identity {
         let durable = self.common.sb.durable();
         if durable.role == self.common.role() {
             return self.identity();
@@ -197,7 +213,7 @@ impl Group {
     }
 
     pub fn make_hello(&self) -> GroupHello {
-        let identity = self.told_identity();
+        let identity = self.own_identity();
         GroupHello {
             identity,
             granted_bytes: self.secondary.granted_bytes(),
@@ -206,25 +222,25 @@ impl Group {
             features: 0,
             required: 0,
             settings: self.common.settings,
-            volume_bytes: self.common.volumes.told_sizes(identity.role),
+            volume_bytes: self.common.volumes.announced_sizes(identity.role),
         }
     }
 
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.common.greeting.forget();
-        self.secondary.told_is_past();
+        self.secondary.report_is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
         if self.common.is_starting() || self.common.lifecycle.has_stopped() {
             return;
         }
         self.secondary.new_session();
-        self.say_hello(cx, Kind::GroupHello);
+        self.say_hello(cx, FrameKind::GroupHello);
         self.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
     }
 
-    pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
+    pub fn say_hello(&mut self, cx: &mut Cx, kind: FrameKind) {
         if let Some(link) = cx.peer.link {
             let hello = self.make_hello();
             cx.send_control(link, kind, self.common.id(), hello.encode());
@@ -233,7 +249,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.common.greeting.forget();
-        self.secondary.told_is_past();
+        self.secondary.report_is_past();
         self.common.answers.forget();
         self.primary.peer.reconcile.session_ends();
         match self.common.role() {
@@ -242,7 +258,7 @@ impl Group {
         }
     }
 
-    pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
+    pub fn frame(&mut self, cx: &mut Cx, header: FrameHeader, payload: crate::FramePayload) {
         if self.common.greeting.unfit().is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
@@ -259,28 +275,31 @@ impl Group {
             _ => &[],
         };
         let parsed = match header.kind {
-            Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
-            Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
-            Kind::SyncReady => {
+            FrameKind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
+            FrameKind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
+            FrameKind::SyncReady => {
                 self.primary.peer.peer_sync_ready(&mut self.common, cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::formats::wire::Ack::decode(control)
+            FrameKind::Ack => crate::formats::wire::Ack::decode(control)
                 .map(|ack| self.primary.ack(&mut self.common, cx, ack, header.offset)),
-            Kind::ProbeResult => {
+            FrameKind::ProbeResult => {
                 self.primary.peer.probe_result(&mut self.common, cx, &header);
                 Some(())
             }
-            Kind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
-            Kind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+            FrameKind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
+            FrameKind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
+            FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd => {
                 self.secondary.receive(&mut self.common, cx, &header, payload);
                 Some(())
             }
-            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => {
-                self.settling_frame(cx, &header, &payload)
-            }
-            Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
+            FrameKind::TailAsk
+            | FrameKind::Tail
+            | FrameKind::Pull
+            | FrameKind::Pulled
+            | FrameKind::BitsAsk
+            | FrameKind::Bits => self.starting_frame(cx, &header, &payload),
+            FrameKind::Heartbeat | FrameKind::HeartbeatEcho | FrameKind::Goodbye => None,
         };
         if parsed.is_none() {
             self.common.protocol_error(cx, &format!("a {:?} frame with a payload it cannot have", header.kind));
@@ -301,7 +320,7 @@ impl Group {
                 self.primary.try_autosync(&mut self.common, cx);
                 self.bits_saved(cx);
             }
-            GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),
+            GroupTimer::Snapshot => self.primary.peer.snapshot_due(&mut self.common, cx),
             GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
             GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
             GroupTimer::ApplyFlush => {
@@ -320,12 +339,12 @@ impl Group {
 
     /// What must hold after every input.
     pub fn check_invariants(&self) {
-        if cfg!(feature = "planted") {
+        if cfg!(feature = "injected-faults") {
             return;
         }
         self.primary.peer.check_invariants(&self.common);
-        let told = self.common.sb.confirmed != Confirmed::default();
-        assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
+        let reported = self.common.sb.confirmed != Confirmed::default();
+        assert!(self.common.role() == Role::Primary || !reported, "nobody confirms anything to a secondary");
         assert!(!self.common.bitmap.is_overdue(), "what waits for bits that are stored goes on at once");
         self.secondary.check_invariants();
     }
@@ -345,6 +364,6 @@ pub mod orders;
 pub mod receiving;
 pub mod records;
 pub mod roles;
+pub mod scheduling;
 pub mod start;
 pub mod status;
-pub mod turns;

@@ -2,7 +2,7 @@
 
 pub mod activity;
 pub mod bits;
-pub mod doubt;
 pub mod record;
-pub mod said;
 pub mod start;
+pub mod superblock_changes;
+pub mod unverified;

@@ -1,8 +1,10 @@
 //! The receiving half: receive, land, apply, answer, go back.
 
 pub mod apply;
+pub mod primary_report;
 pub mod progress;
 pub mod receive;
+pub mod record_pipeline;
 pub mod replay;
 pub mod roles;
 pub mod rollback;
@@ -10,62 +12,60 @@ pub mod saving;
 pub mod sizes;
 pub mod start;
 pub mod status;
-pub mod told;
-pub mod way;
 pub mod window;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::durability::kept::KeptWrites;
-use crate::durability::saving::Saver;
-use crate::formats::journal::Ring;
+use crate::durability::saving::UndoSaver;
+use crate::formats::journal::JournalRing;
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
-use crate::planted::{Fault, planted};
-use crate::secondary::progress::Progress;
+use crate::injected_fault::{Fault, injected};
+use crate::secondary::primary_report::PrimaryReport;
+use crate::secondary::progress::CopyProgress;
 use crate::secondary::receive::*;
-use crate::secondary::replay::Replay;
-use crate::secondary::rollback::{Rollback, Scan};
-use crate::secondary::told::Told;
-use crate::secondary::way::{Record, Way};
-use crate::secondary::window::Window;
+use crate::secondary::record_pipeline::{JournalRecord, RecordPipeline};
+use crate::secondary::replay::JournalReplay;
+use crate::secondary::rollback::{Rollback, UndoScan};
+use crate::secondary::window::ReceiveWindow;
 use crate::shared::memory::reserve;
 use crate::state::Pause;
 use crate::time::Wall;
 use crate::{GroupConfig, limits};
 
-/// A cut being received, or the last one.
+/// A snapshot being received, or the last one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CutPlace {
+pub(crate) struct SnapshotPosition {
     /// As its primary names it.
     pub name: u64,
-    /// The image it makes; this node's place once it is done.
+    /// The image it makes; this node's position once it is done.
     pub from: Position,
 }
 
 /// The secondary's half of a group: what it received, how far that has come, what it owes its primary.
 #[derive(Debug)]
 pub(crate) struct Secondary {
-    progress: Progress,
-    way: Way,
-    saver: Saver,
-    ring: Ring,
+    progress: CopyProgress,
+    way: RecordPipeline,
+    saver: UndoSaver,
+    ring: JournalRing,
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
-    cycle: Option<Cycle>,
+    cycle: Option<FlushCycle>,
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
     /// What the primary of the last sync said of its volumes.
     primary_bytes: Vec<u64>,
     /// A stream waits to begin until what came before is applied.
-    beginning: Option<Beginning>,
+    beginning: Option<StreamBeginning>,
     begins: u64,
     paused: Option<Pause>,
-    /// It is tried whether there is space again; until something gets on, the pause goes on being told.
+    /// It is tried whether there is space again; until something gets on, the pause goes on being reported.
     retrying: bool,
-    /// A sync has ended, and bits that it settled still stand on disk.
+    /// A sync has ended, and bits that it reconciled still stand on disk.
     bits_forgotten: bool,
     kept: KeptWrites,
     /// No record up to here comes back from the journal at a start.
@@ -79,12 +79,12 @@ pub(crate) struct Secondary {
     streaming: bool,
     /// Why the rollback point cannot be gone back to.
     undo_damaged: Option<String>,
-    told: Option<Told>,
+    report: Option<PrimaryReport>,
     /// What the superblock says in memory is true: a start may have to say more before it stands.
     may_count: bool,
     /// Counts in the stage of a start that it is named after.
-    scan: Scan,
-    replay: Replay,
+    scan: UndoScan,
+    replay: JournalReplay,
     /// Counts while the group is on its way back.
     rollback: Option<Rollback>,
 }
@@ -92,10 +92,10 @@ pub(crate) struct Secondary {
 impl Secondary {
     pub fn new(config: &GroupConfig) -> Secondary {
         Secondary {
-            progress: Progress::default(),
-            way: Way::new(Window::new(config.window_bytes, reserve(config.window_bytes))),
-            saver: Saver::new(config),
-            ring: Ring::new(config.journal_bytes, JournalHead::default()),
+            progress: CopyProgress::default(),
+            way: RecordPipeline::new(ReceiveWindow::new(config.window_bytes, reserve(config.window_bytes))),
+            saver: UndoSaver::new(config),
+            ring: JournalRing::new(config.journal_bytes, JournalHead::default()),
             unflushed_bytes: 0,
             unflushed_volumes: Vec::new(),
             cycle: None,
@@ -113,15 +113,15 @@ impl Secondary {
             ack_due: false,
             streaming: false,
             undo_damaged: None,
-            told: None,
+            report: None,
             may_count: false,
-            scan: Scan::default(),
-            replay: Replay::default(),
+            scan: UndoScan::default(),
+            replay: JournalReplay::default(),
             rollback: None,
         }
     }
 
-    /// In a cut: the place it leads to. Its numbers are nobody's place in the write order.
+    /// In a snapshot: the position it leads to. Its numbers are nobody's position in the write order.
     pub fn position(&self) -> Position {
         self.progress.position()
     }
@@ -135,14 +135,14 @@ impl Secondary {
     pub fn begin_stream(&mut self, begin: &SyncBegin, wall: Wall) {
         self.stand_at(begin.from, wall);
         (self.kept, self.noted) = (KeptWrites::of_stream(begin.from.seq), begin.from.seq);
-        if begin.cut > 0 {
-            self.progress.expect_cut(begin);
-            self.kept = KeptWrites::of_cut();
+        if begin.snapshot > 0 {
+            self.progress.expect_snapshot(begin);
+            self.kept = KeptWrites::of_snapshot();
         }
     }
 
     /// These are durable: their ranges are kept for a primary that loses its power.
-    pub fn remember(&mut self, records: &[Record]) {
+    pub fn remember(&mut self, records: &[JournalRecord]) {
         for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
             let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
             self.kept.landed(record.seq, range);
@@ -151,9 +151,9 @@ impl Secondary {
 
     /// A start has read back all that the journal holds.
     pub fn kept_from_journal(&mut self, given_up: Seq) {
-        self.kept.read_back(self.progress.applied(), given_up);
-        if planted(Fault::KeptLostAtStart) {
-            _ = self.kept.give_up(self.progress.applied());
+        self.kept.read_back(self.progress.applied_on_disk(), given_up);
+        if injected(Fault::KeptLostAtStart) {
+            _ = self.kept.give_up(self.progress.applied_on_disk());
         }
         self.noted = self.kept.floor();
     }
@@ -162,10 +162,10 @@ impl Secondary {
     pub fn after_promotion(&mut self, config: &GroupConfig) {
         let fresh = Secondary::new(config);
         let old = core::mem::replace(self, fresh);
-        self.ring = Ring::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
+        self.ring = JournalRing::new(config.journal_bytes, old.ring.head_after(Seq(u64::MAX)));
         // Completions may still come of what was on its way.
         self.saver = old.saver;
-        (self.told, self.undo_damaged, self.may_count) = (old.told, old.undo_damaged, old.may_count);
+        (self.report, self.undo_damaged, self.may_count) = (old.report, old.undo_damaged, old.may_count);
     }
 
     pub fn new_session(&mut self) {
@@ -199,7 +199,7 @@ impl Secondary {
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
     pub fn can_trim(&self) -> bool {
-        self.ring.has_before(self.progress.applied().min(self.kept.floor()))
+        self.ring.has_before(self.progress.applied_on_disk().min(self.kept.floor()))
     }
 
     pub fn is_idle(&self) -> bool {
@@ -227,7 +227,7 @@ impl Secondary {
     }
 
     /// Records read back from the journal, to be applied as they were going to be.
-    pub fn replay(&mut self, records: Vec<Record>) {
+    pub fn replay(&mut self, records: Vec<JournalRecord>) {
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.way.landed(records);
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use host::tls::Clients;
 
-use crate::config::{Config, Group, NbdListen, Node, is_loopback};
+use crate::config::{Config, ConfiguredGroup, ConfiguredNode, NbdListen, is_loopback};
 use crate::sheet::Sheet;
 use crate::{clients, limits};
 use units::exact::size_text;
@@ -94,7 +94,7 @@ fn notes(config: &Config) -> Vec<String> {
     )]
 }
 
-fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
+fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
     let path = format!("nodes.{}", node.name);
     if node.address.port() != 0 {
         let ip = node.address.ip();
@@ -114,17 +114,17 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
         }
     }
     for (index, listen) in node.nbd.iter().enumerate() {
-        let place = format!("{path}.nbd.{index}");
+        let key_path = format!("{path}.nbd.{index}");
         match listen {
             NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.insecure && config.tls.is_none() => {
                 sheet.at_path(
-                    &place,
+                    &key_path,
                     format!(
                         "nbd: {listen} would serve volumes unencrypted and to anyone beyond this machine; add a table [tls] with its directory (see 'farshore cert init'), use a unix socket or a loopback address, or set insecure = true at the top if the network is trusted"
                     ),
                 );
             }
-            NbdListen::Unix(socket) => check_socket_length(sheet, &place, "nbd", socket),
+            NbdListen::Unix(socket) => check_socket_length(sheet, &key_path, "nbd", socket),
             NbdListen::Tcp(_) => {}
         }
     }
@@ -147,16 +147,16 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
     }
     if node.nbd.len() > limits::NBD_LISTENERS_MAX {
         let most = limits::NBD_LISTENERS_MAX;
-        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} places to listen per node"));
+        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} addresses to listen per node"));
     }
 }
 
-fn check_socket_length(sheet: &mut Sheet<'_>, place: &str, key: &str, socket: &Path) {
+fn check_socket_length(sheet: &mut Sheet<'_>, key_path: &str, key: &str, socket: &Path) {
     let bytes = socket.as_os_str().len();
     let most = limits::SOCKET_PATH_BYTES_MAX;
     if bytes > most {
         sheet.at_path(
-            place,
+            key_path,
             format!(
                 "{key}: the socket {} has a path of {bytes} bytes, and the kernel takes {most}; choose a shorter one",
                 socket.display()
@@ -178,15 +178,15 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
             .iter()
             .enumerate()
             .map(|(index, listen)| (listen.to_string(), format!("nodes.{}.nbd.{index}", node.name), "nbd"));
-        for (listen, place, key) in replication.into_iter().chain(nbd) {
+        for (listen, key_path, key) in replication.into_iter().chain(nbd) {
             let user = format!("{key} of node {}", node.name);
             // A default socket clashes only where the state directories do, and that is told there.
-            if !sheet.has(&place) {
+            if !sheet.has(&key_path) {
                 continue;
             }
             if let Some(other) = taken.get(&(machine.clone(), listen.clone())) {
                 let what = listen.strip_prefix("tcp:").unwrap_or(&listen).to_owned();
-                sheet.at_path(&place, format!("{key}: {what} is already the {other}; each needs its own"));
+                sheet.at_path(&key_path, format!("{key}: {what} is already the {other}; each needs its own"));
             } else {
                 taken.insert((machine.clone(), listen), user);
             }
@@ -196,7 +196,7 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
 
 /// Nodes on one machine need directories apart, or each would read the other's files as its own.
 fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
-    let mut seen: Vec<(String, &Node)> = Vec::new();
+    let mut seen: Vec<(String, &ConfiguredNode)> = Vec::new();
     for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         let machine = config.machine_of(&node.name);
         for (_, other) in seen.iter().filter(|(other_machine, _)| *other_machine == machine) {
@@ -216,7 +216,7 @@ fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
     }
 }
 
-fn check_group(group: &Group, sheet: &mut Sheet<'_>) {
+fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
     let path = format!("groups.{}", group.name);
     if group.primary == group.secondary && !group.primary.is_missing() {
         sheet.at_path(
@@ -247,12 +247,12 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
     for group in &config.groups {
         for volume in &group.volumes {
             for (name, device) in &volume.devices {
-                let place = format!("groups.{}.volumes.{}.{name}", group.name, volume.name);
+                let key_path = format!("groups.{}.volumes.{}.{name}", group.name, volume.name);
                 let user = format!("volume {}/{} on node {name}", group.name, volume.name);
                 let machine = config.machine_of(name);
                 if let Some(other) = taken.get(&(machine.clone(), device.clone())) {
                     sheet.at_path(
-                        &place,
+                        &key_path,
                         format!(
                             "{name}: {} is already used by {other}; two volumes cannot share a device",
                             device.display()
@@ -261,19 +261,19 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
                 } else {
                     taken.insert((machine.clone(), device.clone()), user);
                 }
-                check_device_place(config, sheet, &place, &machine, name.as_str(), device);
+                check_device_path(config, sheet, &key_path, &machine, name.as_str(), device);
             }
         }
     }
 }
 
-fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machine: &str, key: &str, device: &Path) {
+fn check_device_path(config: &Config, sheet: &mut Sheet<'_>, key_path: &str, machine: &str, key: &str, device: &Path) {
     for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         if config.machine_of(&node.name) == machine
             && (device.starts_with(&node.state) || node.state.starts_with(device))
         {
             sheet.at_path(
-                place,
+                key_path,
                 format!(
                     "{key}: {} overlaps the state directory {} of node {}; keep volumes outside it",
                     device.display(),
@@ -284,11 +284,11 @@ fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machi
         }
     }
     if config.secret_file.as_deref() == Some(device) {
-        sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
+        sheet.at_path(key_path, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
     }
     if config.tls.as_ref().is_some_and(|tls| device.starts_with(&tls.directory)) {
         let message =
             format!("{key}: {} lies where the certificates are; a volume would overwrite one", device.display());
-        sheet.at_path(place, message);
+        sheet.at_path(key_path, message);
     }
 }

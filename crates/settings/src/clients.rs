@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use host::tls::Clients;
-use host::tls::clients::{Client, Grant, Holder, Scope};
+use host::tls::clients::{ClientMatch, Grant, Scope, TlsClient};
 
 use crate::config::Config;
 use crate::names::check_name;
-use crate::sheet::{Section, Sheet};
+use crate::sheet::{Sheet, SheetSection};
 use crate::{limits, suggest};
 
 const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
      { backup = [\"db/data:ro\"] }";
 
 /// Reads the key, if it is there.
-pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clients> {
+pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &SheetSection<'t>) -> Option<Clients> {
     if tls.table("clients").is_none() {
         return sheet.value(tls, "clients", |text| match text {
             "certified" => Ok(Clients::Certified),
@@ -28,7 +28,7 @@ pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clien
         match holder(key) {
             Ok(holder) => {
                 let grants = sheet.values(&table, key, grant).unwrap_or_default();
-                list.push(Client { holder, grants });
+                list.push(TlsClient { holder, grants });
             }
             Err(reason) => sheet.at(table.span_of(key), reason),
         }
@@ -44,24 +44,24 @@ pub(super) fn read<'t>(sheet: &mut Sheet<'t>, tls: &Section<'t>) -> Option<Clien
 }
 
 /// Reads a client's key: its name in this cluster, or another that its certificate has.
-fn holder(key: &str) -> Result<Holder, String> {
+fn holder(key: &str) -> Result<ClientMatch, String> {
     if let Some(uri) = key.strip_prefix("uri:") {
         let ours = uri.get(..9).is_some_and(|scheme| scheme.eq_ignore_ascii_case("farshore:"));
         return match uri {
             "" => Err(format!("clients: {key:?} names nobody; write the URI behind \"uri:\"")),
             _ if ours => Err(format!("clients: {key:?} is written as the last part of it alone, the client's name")),
-            _ => Ok(Holder::Uri(uri.to_owned())),
+            _ => Ok(ClientMatch::Uri(uri.to_owned())),
         };
     }
     if let Some(host) = key.strip_prefix("dns:") {
         let sound = !host.is_empty() && !host.chars().any(|letter| letter.is_control() || letter.is_whitespace());
         return match sound {
-            true => Ok(Holder::Host(host.to_ascii_lowercase())),
+            true => Ok(ClientMatch::Host(host.to_ascii_lowercase())),
             false => Err(format!("clients: {key:?} names no host; write \"dns:\" and the name in the certificate")),
         };
     }
     check_name("client", key)
-        .map(|()| Holder::Client(key.to_owned()))
+        .map(|()| ClientMatch::Client(key.to_owned()))
         .map_err(|reason| format!("clients: {reason}; or name a certificate as \"dns:HOST\" or \"uri:URI\""))
 }
 
@@ -99,24 +99,24 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
             sheet.at_path("tls.clients", message);
         }
         for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
-            let place = format!("tls.clients.{key}.{at}");
+            let key_path = format!("tls.clients.{key}.{at}");
             if client.grants[..at].iter().any(|other| other.scope == *scope) {
                 let message =
                     format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
-                sheet.at_path(&place, message);
+                sheet.at_path(&key_path, message);
             }
             if let Some(why) = unknown(config, scope) {
-                sheet.at_path(&place, format!("{key}: {why}"));
+                sheet.at_path(&key_path, format!("{key}: {why}"));
             }
         }
     }
 }
 
-fn key_of(holder: &Holder) -> String {
+fn key_of(holder: &ClientMatch) -> String {
     match holder {
-        Holder::Client(name) => name.clone(),
-        Holder::Host(name) => format!("dns:{name}"),
-        Holder::Uri(uri) => format!("uri:{uri}"),
+        ClientMatch::Client(name) => name.clone(),
+        ClientMatch::Host(name) => format!("dns:{name}"),
+        ClientMatch::Uri(uri) => format!("uri:{uri}"),
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use engine::NodeId;
 use host::tls::Clients;
 
-use crate::group::{Layout, Settings};
+use crate::group::{Layout, LiveSettings};
 use crate::limits;
 use crate::link::LinkSettings;
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
-use crate::problem::{Position, Problem};
+use crate::problem::{ConfigProblem, TextPosition};
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]
@@ -26,11 +26,11 @@ pub struct Config {
     pub insecure: bool,
     /// Links between nodes are encrypted, and NBD over TCP may be.
     pub tls: Option<Tls>,
-    pub link: Link,
-    pub nodes: Vec<Node>,
-    pub groups: Vec<Group>,
+    pub link: CheckedLink,
+    pub nodes: Vec<ConfiguredNode>,
+    pub groups: Vec<ConfiguredGroup>,
     /// Places of what was read, by dotted path, so that later checks can point at a line.
-    pub(crate) places: BTreeMap<String, Position>,
+    pub(crate) positions: BTreeMap<String, TextPosition>,
 }
 
 /// Certificates, and who is believed.
@@ -43,7 +43,7 @@ pub struct Tls {
 
 /// How connections between nodes behave; the same for all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct CheckedLink {
     /// Silence after which a peer counts as unreachable.
     pub timeout: Duration,
     /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
@@ -51,7 +51,7 @@ pub struct Link {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct ConfiguredNode {
     pub name: NodeName,
     /// Where peers reach this node, and where it listens.
     pub address: SocketAddr,
@@ -59,7 +59,7 @@ pub struct Node {
     pub state: PathBuf,
     /// Where NBD clients are served; never empty.
     pub nbd: Vec<NbdListen>,
-    pub engine: FileEngine,
+    pub engine: FileEngineChoice,
     /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
     pub memory_limit_bytes: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub enum NbdListen {
 
 /// How the node talks to its disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileEngine {
+pub enum FileEngineChoice {
     /// io_uring where the kernel allows it, else the pool.
     Auto,
     Uring,
@@ -80,21 +80,21 @@ pub enum FileEngine {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ConfiguredGroup {
     pub name: GroupName,
     /// Who starts as primary the first time; afterwards the stored role counts.
     pub primary: NodeName,
     pub secondary: NodeName,
     /// As the file has them; [`crate::Overrides`] lays what was `set` on top.
-    pub settings: Settings,
+    pub settings: LiveSettings,
     /// Of its stores and its window, per node.
     pub layout: Layout,
     /// Never empty.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<ConfiguredVolume>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct ConfiguredVolume {
     pub name: VolumeName,
     /// Backing device or file, per member node.
     pub devices: BTreeMap<NodeName, PathBuf>,
@@ -105,22 +105,23 @@ pub struct Volume {
 }
 
 impl Config {
-    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+    pub fn node(&self, name: &NodeName) -> Option<&ConfiguredNode> {
         self.nodes.iter().find(|node| node.name == *name)
     }
 
-    pub fn group(&self, name: &str) -> Option<&Group> {
+    pub fn group(&self, name: &str) -> Option<&ConfiguredGroup> {
         self.groups.iter().find(|group| group.name.as_str() == name)
     }
 
     /// The groups `node` is a member of, with their number in the file's order.
-    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
+    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a ConfiguredGroup)> {
         self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
     }
 
     /// The nodes that `node` has groups with.
-    pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a Node> {
-        let meets = |other: &&Node| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
+    pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a ConfiguredNode> {
+        let meets =
+            |other: &&ConfiguredNode| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
         self.nodes.iter().filter(meets)
     }
 
@@ -139,7 +140,7 @@ impl Config {
     }
 
     /// What all groups of `node` may hold in memory together.
-    pub fn memory_bytes(&self, node: &Node) -> u64 {
+    pub fn memory_bytes(&self, node: &ConfiguredNode) -> u64 {
         let needed = self.groups_of(&node.name).count() as u64 * limits::MEMORY_PER_GROUP;
         node.memory_limit_bytes.unwrap_or(limits::MEMORY.default.max(needed))
     }
@@ -153,12 +154,12 @@ impl Config {
     }
 
     /// A problem at a place in the file, such as `groups.db`.
-    pub fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
-        Problem { position: self.places.get(path).copied(), message: message.into() }
+    pub fn problem(&self, path: &str, message: impl Into<String>) -> ConfigProblem {
+        ConfigProblem { position: self.positions.get(path).copied(), message: message.into() }
     }
 }
 
-impl Node {
+impl ConfiguredNode {
     /// Where commands reach the daemon.
     pub fn control_socket(&self) -> PathBuf {
         self.state.join("control.sock")
@@ -180,7 +181,7 @@ impl Node {
     }
 }
 
-impl Group {
+impl ConfiguredGroup {
     /// The other member, when `node` is one.
     pub fn peer_of(&self, node: &NodeName) -> Option<&NodeName> {
         if *node == self.primary {
@@ -193,7 +194,7 @@ impl Group {
     }
 }
 
-impl Volume {
+impl ConfiguredVolume {
     /// # Panics
     /// When `node` is not a member of the volume's group: a checked configuration has a device for each member.
     pub fn device(&self, node: &NodeName) -> &Path {
@@ -224,12 +225,12 @@ impl std::fmt::Display for NbdListen {
     }
 }
 
-impl FileEngine {
+impl FileEngineChoice {
     pub fn as_str(self) -> &'static str {
         match self {
-            FileEngine::Auto => "auto",
-            FileEngine::Uring => "uring",
-            FileEngine::Pool => "pool",
+            FileEngineChoice::Auto => "auto",
+            FileEngineChoice::Uring => "uring",
+            FileEngineChoice::Pool => "pool",
         }
     }
 }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_at_every_place_is_survived() {
+    fn damage_at_every_byte_is_survived() {
         let text = example::EXAMPLE;
         // The most telling characters of the grammar, in the wrong place.
         let intruders = ["\"", "[", "]", "{", "=", ".", "\n", "#", "'''", "\0", "\u{1b}"];
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_places_beside_certified_clients_deserve_a_word() {
+    fn plain_listeners_beside_certified_clients_deserve_a_word() {
         let text = include_str!("../tests/valid_configs/tls-any-client.toml");
         assert!(parse(text).expect("sound").notes().is_empty(), "anybody may come in anyway");
         let certified = text.replace("\"any\"", "\"certified\"");

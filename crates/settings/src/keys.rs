@@ -1,7 +1,7 @@
 //! The one table of keys: name, default, values, meaning, how a value is read and how it is written. The file, `set`, `status`, the
 //! manual and the checks go by it, so a new key is one entry here and its use.
 //!
-//! Settings that have such a table are a [`Keyed`] type; a [`Key`] is a place in it.
+//! Settings that have such a table are a [`Keyed`] type; a [`SettingKey`] is a place in it.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -21,7 +21,7 @@ pub enum Takes {
 }
 
 /// One key of the settings `S`.
-pub struct Entry<S> {
+pub struct KeyEntry<S> {
     /// As file and `set` spell it; `TABLE.KEY` stands in a table of its own.
     pub name: &'static str,
     pub takes: Takes,
@@ -35,7 +35,7 @@ pub struct Entry<S> {
 
 /// Settings that are read and written by a table.
 pub trait Keyed: Clone + Default + 'static {
-    const KEYS: &'static [Entry<Self>];
+    const KEYS: &'static [KeyEntry<Self>];
 
     /// Keys that stand beside these in the file, and are no live ones: they are told from unknown ones.
     fn beside(name: &str) -> Option<Takes>;
@@ -44,12 +44,12 @@ pub trait Keyed: Clone + Default + 'static {
     ///
     /// # Errors
     /// A sentence: what is wrong with the value and what it may be.
-    fn set(&mut self, key: Key<Self>, text: &str) -> Result<(), String> {
+    fn set(&mut self, key: SettingKey<Self>, text: &str) -> Result<(), String> {
         (key.entry().read)(self, text)
     }
 
     /// The canonical text of one key; [`Keyed::set`] reads it back.
-    fn text(&self, key: Key<Self>) -> String {
+    fn text(&self, key: SettingKey<Self>) -> String {
         (key.entry().write)(self)
     }
 }
@@ -81,7 +81,7 @@ macro_rules! keyed {
         }
 
         impl Keyed for $settings {
-            const KEYS: &'static [Entry<Self>] = &[$(Entry {
+            const KEYS: &'static [KeyEntry<Self>] = &[$(KeyEntry {
                 name: $name,
                 takes: $takes,
                 values: $values,
@@ -103,18 +103,18 @@ macro_rules! keyed {
 pub(crate) use keyed;
 
 /// A key of the settings `S`.
-pub struct Key<S> {
+pub struct SettingKey<S> {
     index: usize,
     of: PhantomData<fn() -> S>,
 }
 
-impl<S: Keyed> Key<S> {
+impl<S: Keyed> SettingKey<S> {
     /// In the order of the table.
-    pub fn all() -> impl Iterator<Item = Key<S>> + Clone {
-        (0..S::KEYS.len()).map(|index| Key { index, of: PhantomData })
+    pub fn all() -> impl Iterator<Item = SettingKey<S>> + Clone {
+        (0..S::KEYS.len()).map(|index| SettingKey { index, of: PhantomData })
     }
 
-    pub fn entry(self) -> &'static Entry<S> {
+    pub fn entry(self) -> &'static KeyEntry<S> {
         &S::KEYS[self.index]
     }
 
@@ -124,7 +124,7 @@ impl<S: Keyed> Key<S> {
 
     /// # Panics
     /// There is none of this name: a mistake of the program.
-    pub fn named(name: &str) -> Key<S> {
+    pub fn named(name: &str) -> SettingKey<S> {
         Self::all().find(|key| key.as_str() == name).expect("a key of the table")
     }
 
@@ -132,7 +132,7 @@ impl<S: Keyed> Key<S> {
     ///
     /// # Errors
     /// A sentence with the keys there are; those that are in the file and cannot be set say so.
-    pub fn parse(text: &str) -> Result<Key<S>, String> {
+    pub fn parse(text: &str) -> Result<SettingKey<S>, String> {
         if let Some(key) = Self::all().find(|key| key.as_str() == text) {
             return Ok(key);
         }
@@ -142,7 +142,7 @@ impl<S: Keyed> Key<S> {
                 "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
             ),
             None => {
-                let names = || Self::all().map(Key::as_str);
+                let names = || Self::all().map(SettingKey::as_str);
                 format!(
                     "{text:?} cannot be set{}; the keys are {}",
                     suggest::hint(text, names()),
@@ -153,12 +153,12 @@ impl<S: Keyed> Key<S> {
     }
 
     /// Its row in the manual, between bars: name, default, values, whether it is live (where a table tells), meaning.
-    pub fn manual_row(self, tells_live: bool) -> String {
-        let Entry { name, takes, values, meaning, .. } = self.entry();
+    pub fn manual_row(self, shows_live: bool) -> String {
+        let KeyEntry { name, takes, values, meaning, .. } = self.entry();
         let default = S::default().text(self);
         let is_plain = default.parse::<u64>().is_ok() || matches!(default.as_str(), "true" | "false");
         let default = if is_plain { format!("`{default}`") } else { format!("`\"{default}\"`") };
-        let live = match (tells_live, takes) {
+        let live = match (shows_live, takes) {
             (false, _) => "",
             (true, Takes::Effect) => " yes |",
             (true, _) => " |",
@@ -169,41 +169,41 @@ impl<S: Keyed> Key<S> {
 }
 
 // By hand: derived, they would ask the same of `S`.
-impl<S> Clone for Key<S> {
+impl<S> Clone for SettingKey<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Key<S> {}
+impl<S> Copy for SettingKey<S> {}
 
-impl<S> PartialEq for Key<S> {
+impl<S> PartialEq for SettingKey<S> {
     fn eq(&self, other: &Self) -> bool {
         self.index == other.index
     }
 }
 
-impl<S> Eq for Key<S> {}
+impl<S> Eq for SettingKey<S> {}
 
-impl<S> PartialOrd for Key<S> {
+impl<S> PartialOrd for SettingKey<S> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<S> Ord for Key<S> {
+impl<S> Ord for SettingKey<S> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.index.cmp(&other.index)
     }
 }
 
-impl<S: Keyed> fmt::Display for Key<S> {
+impl<S: Keyed> fmt::Display for SettingKey<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl<S: Keyed> fmt::Debug for Key<S> {
+impl<S: Keyed> fmt::Debug for SettingKey<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

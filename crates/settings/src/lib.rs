@@ -28,16 +28,18 @@ mod problem;
 mod sheet;
 pub mod suggest;
 
-pub use config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
+pub use config::{
+    CheckedLink, Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, NbdListen, Tls,
+};
 pub use definition::diff_definitions;
-pub use group::{Key, Layout, Mode, Policy, Settings};
+pub use group::{GroupKey, Layout, LiveSettings, Mode, PolicyChoice};
 pub use keys::Keyed;
 pub use link::{BufferSize, LinkKey, LinkSettings};
-pub use local::secret::{Secret, create_secret};
+pub use local::secret::{SecretFile, create_secret};
 pub use local::silent::Silent;
 pub use local::{Proof, host_name};
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use overrides::groups::GroupOverrides;
 pub use overrides::link::LinkOverrides;
 pub use overrides::{DEFAULT, Overrides};
-pub use problem::{Position, Problem, Problems};
+pub use problem::{ConfigProblem, Problems, TextPosition};

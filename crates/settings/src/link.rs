@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
+use host::link::{Compression, CongestionChoice, FrameOptions, Method, SocketOptions, ZSTD_LEVELS};
 
-use crate::keys::{self, Entry, Keyed, Takes, keyed};
+use crate::keys::{self, KeyEntry, Keyed, Takes, keyed};
 use crate::limits;
 use units::exact::{bounded_duration, bounded_size, duration_text, parse_rate, rate_text, size_text};
 
@@ -16,20 +16,20 @@ pub enum BufferSize {
 }
 
 /// What `link set` changes while links run.
-pub type LinkKey = keys::Key<LinkSettings>;
+pub type LinkKey = keys::SettingKey<LinkSettings>;
 
 keyed! {
     /// What a connection asks of its socket, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct LinkSettings, beside |name| {
-        keys::Key::<LinkStart>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes)
+        keys::SettingKey::<LinkStart>::all().find(|key| key.as_str() == name).map(|key| key.entry().takes)
     } {
         /// Both directions alike.
         "buffers" => buffers: BufferSize = BufferSize::Auto,
             read |text| parse_buffers(text), write |value| buffers_text(*value);
             Takes::Effect, "4 KiB to 1 GiB",
             "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection";
-        "congestion" => congestion: Congestion = Congestion::Auto,
+        "congestion" => congestion: CongestionChoice = CongestionChoice::Auto,
             read |text| parse_congestion(text), write |value| value.to_string();
             Takes::Effect, "a name",
             "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`";
@@ -136,8 +136,8 @@ impl LinkSettings {
     }
 
     /// What is done with frames.
-    pub fn flow(&self) -> Flow {
-        Flow { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
+    pub fn flow(&self) -> FrameOptions {
+        FrameOptions { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
     }
 }
 
@@ -159,13 +159,15 @@ fn parse_buffers(text: &str) -> Result<BufferSize, String> {
 
 /// # Errors
 /// A sentence: it is neither of our words, nor what a kernel could call one.
-pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
+pub fn parse_congestion(text: &str) -> Result<CongestionChoice, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     match text {
-        "auto" => Ok(Congestion::Auto),
-        "system" => Ok(Congestion::System),
+        "auto" => Ok(CongestionChoice::Auto),
+        "system" => Ok(CongestionChoice::System),
         // 15 letters and a closing zero is what the kernel keeps.
-        name if (1..=15).contains(&name.len()) && name.chars().all(allowed) => Ok(Congestion::Named(name.to_owned())),
+        name if (1..=15).contains(&name.len()) && name.chars().all(allowed) => {
+            Ok(CongestionChoice::Named(name.to_owned()))
+        }
         _ => Err(format!(
             "{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\", nor \"auto\" or \"system\""
         )),
@@ -240,7 +242,7 @@ mod tests {
             ("off", Compression::Off),
         ] {
             settings.set(LinkKey::named("compression"), text).expect("a good value");
-            assert_eq!(settings.flow(), Flow { compression: flow, rate: None });
+            assert_eq!(settings.flow(), FrameOptions { compression: flow, rate: None });
         }
     }
 
@@ -248,7 +250,7 @@ mod tests {
     fn the_defaults_are_the_data_paths() {
         let timeout = limits::LINK_TIMEOUT.default;
         assert_eq!(LinkSettings::default().socket_options(timeout), SocketOptions::default());
-        assert_eq!(LinkSettings::default().flow(), Flow::default());
+        assert_eq!(LinkSettings::default().flow(), FrameOptions::default());
         let patient = LinkSettings::default().socket_options(Duration::from_secs(60));
         assert_eq!(patient.user_timeout, Duration::from_secs(120), "a patient link is not cut by the kernel");
     }

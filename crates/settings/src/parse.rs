@@ -12,13 +12,15 @@ use std::time::Duration;
 use host::tls::Clients;
 use toml::de::DeTable;
 
-use crate::config::{Config, FileEngine, Group, Link, NbdListen, Node, Tls, Volume};
-use crate::group::{Key, Layout, Settings, one_of};
+use crate::config::{
+    CheckedLink, Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, NbdListen, Tls,
+};
+use crate::group::{GroupKey, Layout, LiveSettings, one_of};
 use crate::keys::{self, Keyed};
 use crate::link::{LinkKey, LinkSettings, LinkStart};
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
-use crate::sheet::{Section, Sheet};
+use crate::sheet::{Sheet, SheetSection};
 use crate::{check, clients, limits, suggest};
 use units::exact::{bounded_size, duration_text, parse_duration};
 
@@ -58,7 +60,7 @@ impl Config {
         let root = sheet.root(&tree);
         let mut config = read_top(&mut sheet, &root, file, base);
         check::check(&config, &mut sheet);
-        config.places = sheet.positions();
+        config.positions = sheet.positions();
         if sheet.problems.is_empty() { Ok(config) } else { Err(Problems::new(file, sheet.problems)) }
     }
 }
@@ -81,12 +83,12 @@ fn read_text(file: &Path) -> Result<String, Problems> {
         return Err(Problems::one(file, format!("the file is larger than {most} bytes; is it a configuration file?")));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Problems::one(file, format!("byte {place} is not UTF-8 text; is this a configuration file?"))
+        let byte = error.utf8_error().valid_up_to();
+        Problems::one(file, format!("byte {byte} is not UTF-8 text; is this a configuration file?"))
     })
 }
 
-fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
+fn read_top<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, file: &Path, base: &Path) -> Config {
     sheet.only(root, &TOP_KEYS);
     let cluster = sheet.required(root, "cluster", "add a name that both nodes share", ClusterName::parse);
     let tls = read_tls(sheet, root, base);
@@ -108,11 +110,11 @@ fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &P
         link,
         nodes,
         groups,
-        places: BTreeMap::new(),
+        positions: BTreeMap::new(),
     }
 }
 
-fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Option<Tls> {
+fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, base: &Path) -> Option<Tls> {
     let section = sheet.section(root, "tls")?;
     sheet.only(&section, &TLS_KEYS);
     let advice = "name the directory where 'farshore cert' keeps certificates, such as \"/etc/farshore/tls\"";
@@ -121,24 +123,24 @@ fn read_tls<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Optio
     Some(Tls { directory, clients })
 }
 
-fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>) -> Link {
+fn read_link<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>) -> CheckedLink {
     let (mut start, mut settings) = (LinkStart::default(), LinkSettings::default());
     if let Some(section) = sheet.section(root, "link") {
-        let start_keys = keys::Key::<LinkStart>::all().map(keys::Key::as_str);
+        let start_keys = keys::SettingKey::<LinkStart>::all().map(keys::SettingKey::as_str);
         let known: Vec<&str> = start_keys.chain(LinkKey::all().map(LinkKey::as_str)).collect();
         sheet.only(&section, &known);
         read_keys(sheet, &section, &mut start);
         read_keys(sheet, &section, &mut settings);
     }
-    Link { timeout: start.timeout, settings }
+    CheckedLink { timeout: start.timeout, settings }
 }
 
 /// The declared node names, good or bad, so that a group that uses one is not accused for the node's own problem.
-fn node_names<'t>(root: &Section<'t>) -> BTreeSet<&'t str> {
+fn node_names<'t>(root: &SheetSection<'t>) -> BTreeSet<&'t str> {
     root.table("nodes").map(|table| table.keys().map(|key| key.get_ref().as_ref()).collect()).unwrap_or_default()
 }
 
-fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec<Node> {
+fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, base: &Path) -> Vec<ConfiguredNode> {
     let Some(all) = sheet.section(root, "nodes") else {
         sheet.absent(root, "nodes", "add a table [nodes.NAME] for each of the two nodes");
         return Vec::new();
@@ -165,7 +167,7 @@ fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path) -> Vec
     nodes
 }
 
-fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, base: &Path) -> Node {
+fn read_node<'t>(sheet: &mut Sheet<'t>, section: &SheetSection<'t>, name: NodeName, base: &Path) -> ConfiguredNode {
     sheet.only(section, &NODE_KEYS);
     let advice = "say where peers reach this node, such as \"10.0.0.1:7337\"";
     let address = sheet.required(section, "address", advice, parse_address).unwrap_or(UNKNOWN_ADDRESS);
@@ -183,15 +185,20 @@ fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, b
         }
         _ => vec![NbdListen::Unix(state.join("nbd.sock"))],
     };
-    let engine = sheet.value(section, "engine", parse_engine).unwrap_or(FileEngine::Auto);
+    let engine = sheet.value(section, "engine", parse_engine).unwrap_or(FileEngineChoice::Auto);
     let memory_limit_bytes = sheet.section(section, "memory").and_then(|memory| {
         sheet.only(&memory, &MEMORY_KEYS);
         sheet.value(&memory, "limit", |text| bounded_size(text, limits::MEMORY))
     });
-    Node { name, address, state, nbd, engine, memory_limit_bytes }
+    ConfiguredNode { name, address, state, nbd, engine, memory_limit_bytes }
 }
 
-fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path, nodes: &BTreeSet<&str>) -> Vec<Group> {
+fn read_groups<'t>(
+    sheet: &mut Sheet<'t>,
+    root: &SheetSection<'t>,
+    base: &Path,
+    nodes: &BTreeSet<&str>,
+) -> Vec<ConfiguredGroup> {
     let Some(all) = sheet.section(root, "groups") else {
         sheet.absent(root, "groups", "add a table [groups.NAME] with at least one volume");
         return Vec::new();
@@ -217,14 +224,18 @@ fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, base: &Path, nodes
 
 fn read_group<'t>(
     sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
+    section: &SheetSection<'t>,
     name: GroupName,
     base: &Path,
     nodes: &BTreeSet<&str>,
-) -> Group {
+) -> ConfiguredGroup {
     let mut known: Vec<&str> = GROUP_KEYS.to_vec();
-    known
-        .extend(Key::all().map(Key::as_str).chain(keys::Key::<Layout>::all().map(keys::Key::as_str)).map(table_or_key));
+    known.extend(
+        GroupKey::all()
+            .map(GroupKey::as_str)
+            .chain(keys::SettingKey::<Layout>::all().map(keys::SettingKey::as_str))
+            .map(table_or_key),
+    );
     known.dedup();
     sheet.only(section, &known);
     let mut member = |key: &str, advice: &str| {
@@ -232,17 +243,17 @@ fn read_group<'t>(
     };
     let primary = member("primary", "name the node that starts as primary");
     let secondary = member("secondary", "name the node that keeps the copy");
-    let (mut settings, mut layout) = (Settings::default(), Layout::default());
+    let (mut settings, mut layout) = (LiveSettings::default(), Layout::default());
     read_keys(sheet, section, &mut settings);
     read_keys(sheet, section, &mut layout);
     let volumes = read_volumes(sheet, section, base, [&primary, &secondary]);
-    Group { name, primary, secondary, settings, layout, volumes }
+    ConfiguredGroup { name, primary, secondary, settings, layout, volumes }
 }
 
 /// The settings of a table of keys, by the readers that `set` uses. Those of a table of their own are the only ones in it.
-fn read_keys<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, settings: &mut S) {
-    let names = || keys::Key::<S>::all().map(keys::Key::as_str);
-    let mut tables: BTreeMap<&str, Section<'t>> = BTreeMap::new();
+fn read_keys<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &SheetSection<'t>, settings: &mut S) {
+    let names = || keys::SettingKey::<S>::all().map(keys::SettingKey::as_str);
+    let mut tables: BTreeMap<&str, SheetSection<'t>> = BTreeMap::new();
     for (table, _) in names().filter_map(|name| name.split_once('.')) {
         if !tables.contains_key(table)
             && let Some(found) = sheet.section(section, table)
@@ -252,7 +263,7 @@ fn read_keys<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, setting
             tables.insert(table, found);
         }
     }
-    for key in keys::Key::<S>::all() {
+    for key in keys::SettingKey::<S>::all() {
         let (table, name) = match key.as_str().split_once('.') {
             Some((table, name)) => (tables.get(table), name),
             None => (Some(section), key.as_str()),
@@ -268,7 +279,12 @@ fn table_or_key(name: &'static str) -> &'static str {
     name.split_once('.').map_or(name, |(table, _)| table)
 }
 
-fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, base: &Path, members: [&NodeName; 2]) -> Vec<Volume> {
+fn read_volumes<'t>(
+    sheet: &mut Sheet<'t>,
+    group: &SheetSection<'t>,
+    base: &Path,
+    members: [&NodeName; 2],
+) -> Vec<ConfiguredVolume> {
     let advice = format!("add a table [{}.volumes.NAME] with a device for each node", group.path);
     let Some(all) = sheet.section(group, "volumes") else {
         sheet.absent(group, "volumes", &advice);
@@ -295,11 +311,11 @@ fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, base: &Path, mem
 
 fn read_volume<'t>(
     sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
+    section: &SheetSection<'t>,
     name: VolumeName,
     base: &Path,
     members: [&NodeName; 2],
-) -> Volume {
+) -> ConfiguredVolume {
     let members: Vec<&NodeName> = members.into_iter().filter(|member| !member.is_missing()).collect();
     let member_names: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
     if members.len() == 2 {
@@ -324,7 +340,7 @@ fn read_volume<'t>(
         }
     }
     let direct = sheet.flag(section, "direct").unwrap_or(true);
-    Volume { name, devices, direct, model_latency }
+    ConfiguredVolume { name, devices, direct, model_latency }
 }
 
 fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
@@ -373,14 +389,14 @@ fn parse_listen(text: &str, base: &Path) -> Result<NbdListen, String> {
     match text.strip_prefix("tcp:") {
         Some(address) => parse_address(address).map(NbdListen::Tcp),
         None => Err(format!(
-            "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+            "{text:?} is not an address to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
         )),
     }
 }
 
-fn parse_engine(text: &str) -> Result<FileEngine, String> {
-    let all = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
-    one_of("file engine", text, &all, FileEngine::as_str)
+fn parse_engine(text: &str) -> Result<FileEngineChoice, String> {
+    let all = [FileEngineChoice::Auto, FileEngineChoice::Uring, FileEngineChoice::Pool];
+    one_of("file engine", text, &all, FileEngineChoice::as_str)
 }
 
 fn parse_model_latency(text: &str) -> Result<Duration, String> {

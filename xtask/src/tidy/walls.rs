@@ -3,7 +3,7 @@
 //! Modules that stand side by side must not import each other in a circle, whatever is inside of them. What a module
 //! and the one around it import from each other is their own affair: a folder is one house.
 
-use super::Problem;
+use super::TidyProblem;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
@@ -172,11 +172,11 @@ impl<'ast> Visit<'ast> for Module {
 }
 
 /// Holds the modules of all crates against the rules.
-pub fn check(modules: &[Module]) -> Vec<Problem> {
+pub fn check(modules: &[Module]) -> Vec<TidyProblem> {
     check_but(modules, EXEMPT)
 }
 
-fn check_but(modules: &[Module], exempt: &[(&str, Exemption)]) -> Vec<Problem> {
+fn check_but(modules: &[Module], exempt: &[(&str, Exemption)]) -> Vec<TidyProblem> {
     let mut crates = BTreeMap::<&str, Vec<&Module>>::new();
     for module in modules {
         crates.entry(&module.name[0]).or_default().push(module);
@@ -187,11 +187,11 @@ fn check_but(modules: &[Module], exempt: &[(&str, Exemption)]) -> Vec<Problem> {
         let of_crate = house.methods().into_iter().chain(house.circles());
         found.extend(of_crate.map(|(exemption, problem)| ((name.to_owned(), exemption), problem)));
     }
-    let is_exempt = |key: &(String, Kind)| exempt.iter().any(|(name, known)| *name == key.0 && key.1.is(*known));
+    let is_exempt = |key: &(String, RuleKind)| exempt.iter().any(|(name, known)| *name == key.0 && key.1.is(*known));
     let mut problems = Vec::new();
     for (name, known) in exempt {
         if !found.iter().any(|((of, kind), _)| of == name && kind.is(*known)) {
-            problems.push(Problem {
+            problems.push(TidyProblem {
                 path: "xtask/src/tidy/walls.rs".to_owned(),
                 line: 0,
                 sentence: format!("{name}: {known:?} is mended: take it off the list"),
@@ -203,18 +203,18 @@ fn check_but(modules: &[Module], exempt: &[(&str, Exemption)]) -> Vec<Problem> {
 }
 
 /// Which rule is broken, and by whom.
-enum Kind {
+enum RuleKind {
     Spread(String),
     Large(String),
     Circle(String),
 }
 
-impl Kind {
+impl RuleKind {
     fn is(&self, known: Exemption) -> bool {
         match (self, known) {
-            (Kind::Spread(name), Exemption::Spread(known))
-            | (Kind::Large(name), Exemption::Large(known))
-            | (Kind::Circle(name), Exemption::Circle(known)) => name == known,
+            (RuleKind::Spread(name), Exemption::Spread(known))
+            | (RuleKind::Large(name), Exemption::Large(known))
+            | (RuleKind::Circle(name), Exemption::Circle(known)) => name == known,
             _ => false,
         }
     }
@@ -255,7 +255,7 @@ impl House<'_> {
         })
     }
 
-    fn methods(&self) -> Vec<(Kind, Problem)> {
+    fn methods(&self) -> Vec<(RuleKind, TidyProblem)> {
         let mut problems = Vec::new();
         let mut counts = BTreeMap::<(Name, &str), usize>::new();
         for module in self.modules.values() {
@@ -263,8 +263,8 @@ impl House<'_> {
                 let Some(home) = self.home_of(module, of) else { continue };
                 if home.len() == 1 && module.name.len() > 1 || !module.name.starts_with(&home) {
                     let sentence = format!("methods of {of} belong into {}", self.modules[&home].path);
-                    let problem = Problem { path: module.path.clone(), line: *line, sentence };
-                    problems.push((Kind::Spread(of.clone()), problem));
+                    let problem = TidyProblem { path: module.path.clone(), line: *line, sentence };
+                    problems.push((RuleKind::Spread(of.clone()), problem));
                 }
                 *counts.entry((home, of)).or_default() += methods;
             }
@@ -272,8 +272,8 @@ impl House<'_> {
         for ((home, of), methods) in counts {
             if methods > METHODS_MAX {
                 let sentence = format!("{of} has {methods} methods; the most is {METHODS_MAX}");
-                let problem = Problem { path: self.modules[&home].path.clone(), line: 0, sentence };
-                problems.push((Kind::Large(of.to_owned()), problem));
+                let problem = TidyProblem { path: self.modules[&home].path.clone(), line: 0, sentence };
+                problems.push((RuleKind::Large(of.to_owned()), problem));
             }
         }
         problems
@@ -294,7 +294,7 @@ impl House<'_> {
         levels
     }
 
-    fn circles(&self) -> Vec<(Kind, Problem)> {
+    fn circles(&self) -> Vec<(RuleKind, TidyProblem)> {
         let mut problems = Vec::new();
         for (around, arrows) in self.arrows() {
             for circle in circles_of(arrows.keys()) {
@@ -307,7 +307,7 @@ impl House<'_> {
                     inside.map(|((from, to), (path, line))| format!("{from} imports {to} ({path}:{line})")).collect();
                 let sentence =
                     format!("modules of {} import each other in a circle: {}", around.join("::"), ties.join(", "));
-                problems.push((Kind::Circle(around.join("::")), Problem { path, line, sentence }));
+                problems.push((RuleKind::Circle(around.join("::")), TidyProblem { path, line, sentence }));
             }
         }
         problems

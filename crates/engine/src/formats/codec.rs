@@ -8,9 +8,9 @@ use crate::time::Wall;
 
 /// Appends fields.
 #[derive(Default)]
-pub(crate) struct Writer(pub Vec<u8>);
+pub(crate) struct FieldEncoder(pub Vec<u8>);
 
-impl Writer {
+impl FieldEncoder {
     pub fn u8(&mut self, v: u8) {
         self.0.push(v);
     }
@@ -42,15 +42,15 @@ impl Writer {
 /// block begins with its magic (8 bytes) and version (2), and its last 4 bytes are the checksum of what is before them.
 pub(crate) fn other_version(block: &[u8], magic: u64, known: u16) -> Option<u16> {
     let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
-    let mut r = Reader(content);
-    let marked = r.u64()? == magic && Reader(stored).u32()? == crc32c::crc32c(content);
-    r.u16().filter(|version| marked && *version != known)
+    let mut r = FieldDecoder(content);
+    let is_ours = r.u64()? == magic && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
+    r.u16().filter(|version| is_ours && *version != known)
 }
 
 /// Takes fields off the front; `None` past the end.
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct FieldDecoder<'a>(pub &'a [u8]);
 
-impl Reader<'_> {
+impl FieldDecoder<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_at_checked(N)?;
         self.0 = rest;
@@ -85,9 +85,9 @@ impl Reader<'_> {
     pub fn wall(&mut self) -> Option<Wall> {
         self.u64().filter(|wall| *wall <= WALL_MAX).map(Wall)
     }
-    /// A place that a peer names.
+    /// A position that a peer names.
     pub fn peers_position(&mut self) -> Option<Position> {
-        self.position().filter(|place| place.is_in_reach())
+        self.position().filter(|position| position.is_in_reach())
     }
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -7,15 +7,15 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::formats::wire::{Header, Kind};
+use crate::formats::wire::{FrameHeader, FrameKind};
 use crate::group::Group;
 
 impl Group {
     /// Why this peer cannot have meant this frame; a look at its header.
-    pub fn contradiction(&self, header: &Header) -> Option<String> {
+    pub fn contradiction(&self, header: &FrameHeader) -> Option<String> {
         let kind = header.kind;
         let said = self.common.greeting.said();
-        if kind == Kind::GroupHello && said.is_some() {
+        if kind == FrameKind::GroupHello && said.is_some() {
             return Some("a second GroupHello in one session".into());
         }
         let sender = kind.sender()?;

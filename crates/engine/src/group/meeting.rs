@@ -4,47 +4,48 @@ use alloc::vec::Vec;
 
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges};
+use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges};
 use crate::group::Group;
 use crate::state::State;
 use crate::{Event, FramePayload};
 
 impl Group {
-    /// A frame of the settling, on either side. `None`: not one that may come now.
-    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
+    /// A frame of reconciliation, on either side. `None`: not one that may come now.
+    pub fn starting_frame(&mut self, cx: &mut Cx, header: &FrameHeader, payload: &FramePayload) -> Option<()> {
         if !self.common.lifecycle.is_running() || self.common.has_failed() {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => {
+            (FrameKind::BitsAsk, FramePayload::None) => {
                 if self.common.role() == Role::Secondary {
                     self.common.answers.bits_asked(header.seq);
                 }
             }
             // Of a question that was given up meanwhile.
-            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
-            (Kind::Bits, FramePayload::Control(words)) => {
+            (FrameKind::Bits | FrameKind::Tail | FrameKind::Pulled, _)
+                if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
+            (FrameKind::Bits, FramePayload::Control(words)) => {
                 self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, words)?;
                 self.bits_saved(cx);
             }
-            (Kind::Bits, FramePayload::None) => {
+            (FrameKind::Bits, FramePayload::None) => {
                 self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, &[])?;
                 self.bits_saved(cx);
             }
-            (Kind::TailAsk, FramePayload::Control(bytes)) => {
+            (FrameKind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
             }
-            (Kind::Tail, FramePayload::Control(bytes)) => {
+            (FrameKind::Tail, FramePayload::Control(bytes)) => {
                 self.primary.tail_arrived(&mut self.common, cx, header, decode_ranges(bytes)?)?;
                 self.bits_saved(cx);
             }
-            (Kind::Tail, FramePayload::None) => {
+            (FrameKind::Tail, FramePayload::None) => {
                 self.primary.tail_arrived(&mut self.common, cx, header, Vec::new())?;
                 self.bits_saved(cx);
             }
-            (Kind::Pull, FramePayload::None) => self.secondary.pull_is_asked(&mut self.common, cx, header)?,
-            (Kind::Pulled, FramePayload::Data(buf)) => {
+            (FrameKind::Pull, FramePayload::None) => self.secondary.pull_is_asked(&mut self.common, cx, header)?,
+            (FrameKind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }
             _ => return None,
@@ -57,7 +58,7 @@ impl Group {
         let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
         self.primary.pump_activity(&mut self.common, cx);
-        self.say_hello(cx, Kind::GroupState);
+        self.say_hello(cx, FrameKind::GroupState);
         self.primary.meet_if_apart(&mut self.common, cx);
         self.bits_saved(cx);
     }
@@ -74,7 +75,7 @@ impl Group {
         self.secondary.take_peer_hello(&mut self.common, hello);
         self.primary.meet_peer(&mut self.common, cx);
         self.bits_saved(cx);
-        self.primary.peer.tell_primary_state(&mut self.common, cx);
+        self.primary.peer.report_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
     }
 

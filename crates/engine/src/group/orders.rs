@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
-use crate::formats::wire::Kind;
+use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::ids::*;
 use crate::records::bits::AfterBits;
@@ -79,8 +79,8 @@ impl Group {
         }
         if before != settings {
             // Each node shows what the other is set to.
-            self.say_hello(cx, Kind::GroupState);
-            self.primary.peer.tell_primary_state(&mut self.common, cx);
+            self.say_hello(cx, FrameKind::GroupState);
+            self.primary.peer.report_primary_state(&mut self.common, cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }
@@ -146,7 +146,7 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.lifecycle.enter(Phase::Stopping { deadline });
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
-                if self.primary.peer.outbox.goes_by_cuts() {
+                if self.primary.peer.outbox.goes_by_snapshots() {
                     self.primary.fall_to_logging(&mut self.common, cx, "stopping");
                 }
                 self.proceed(cx);
@@ -219,9 +219,9 @@ impl Group {
             Role::Primary => {
                 let overdue = cx.now.mono >= deadline;
                 if overdue {
-                    // Also who has come to his place in the order since.
+                    // Also who has come to his position in the order since.
                     self.primary.fail_waiting(&mut self.common, cx);
-                    self.primary.cut_sync_short(&mut self.common, cx);
+                    self.primary.abort_sync(&mut self.common, cx);
                 }
                 self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)

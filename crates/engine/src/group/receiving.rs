@@ -2,7 +2,7 @@
 
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{Kind, SyncBegin};
+use crate::formats::wire::{FrameKind, SyncBegin};
 use crate::group::Group;
 use crate::ids::Seq;
 use crate::time::Wall;
@@ -13,7 +13,7 @@ impl Group {
         let Some(says) = self.secondary.note_applied(&mut self.common, cx, upto, wall) else { return };
         if says {
             // No acknowledgements before the new stream: this says that what was before it gets on.
-            self.say_hello(cx, Kind::GroupState);
+            self.say_hello(cx, FrameKind::GroupState);
         }
         self.secondary.goes_on_applying(&mut self.common, cx);
     }
@@ -34,7 +34,7 @@ impl Group {
         let same_run = begin.to == self.common.sb.identity.incarnation;
         if !welcome || !same_run || self.common.has_failed() {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
-            return self.say_hello(cx, Kind::GroupState);
+            return self.say_hello(cx, FrameKind::GroupState);
         }
         self.secondary.sync_begin(&mut self.common, cx, begin);
     }

@@ -2,12 +2,12 @@
 
 use alloc::format;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::wire::Kind;
+use crate::formats::wire::FrameKind;
 use crate::group::Group;
+use crate::injected_fault::{Fault, injected};
 use crate::peer::writers::{flush_failed, flush_recorded};
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -17,7 +17,7 @@ use crate::{Event, limits};
 impl Group {
     /// A fault on purpose: goes on before what was to be recorded first is durable.
     pub fn go_on_unrecorded(&mut self, cx: &mut Cx) {
-        while planted(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
+        while injected(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
             let then = self.common.sb.take_followers();
             then.into_iter().for_each(|then| self.after_super(cx, then));
         }
@@ -30,10 +30,10 @@ impl Group {
                 return self.update_failed(cx);
             }
             // Nobody else says so any more.
-            Ok(true) if self.common.has_failed() => self.say_hello(cx, Kind::GroupState),
+            Ok(true) if self.common.has_failed() => self.say_hello(cx, FrameKind::GroupState),
             Ok(_) => {}
         }
-        let Common { sb, undo, slots, .. } = &mut self.common;
+        let GroupCommon { sb, undo, slots, .. } = &mut self.common;
         for then in sb.followers(undo, slots, cx) {
             self.after_super(cx, then);
         }
@@ -88,7 +88,7 @@ impl Group {
             AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),
             AfterSuper::RollbackGivenUp => {
                 if self.secondary.rollback_given_up(&mut self.common, cx) {
-                    self.say_hello(cx, Kind::GroupState);
+                    self.say_hello(cx, FrameKind::GroupState);
                 }
             }
             AfterSuper::FlushRecorded { volume, through, waiters } => {
@@ -97,21 +97,21 @@ impl Group {
             AfterSuper::FlushFailed { waiters } => flush_failed(&mut self.common, cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
-            AfterSuper::Settled => {
+            AfterSuper::Reconciled => {
                 if !self.primary.peer.begins_reconciled(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
                 self.bits_saved(cx);
             }
-            AfterSuper::ServedInDoubt => {
-                if self.primary.peer.reconcile.serves_in_doubt(&mut self.common, cx) {
+            AfterSuper::ServedUnverified => {
+                if self.primary.peer.reconcile.serves_unverified(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
                 self.bits_saved(cx);
             }
-            AfterSuper::StaysClosed { told } => {
-                if let Some(told) = told {
-                    cx.event(self.common.id(), Event::Note(told));
+            AfterSuper::StaysClosed { reported } => {
+                if let Some(reported) = reported {
+                    cx.event(self.common.id(), Event::Note(reported));
                 }
             }
             AfterSuper::Stopped => {

@@ -8,12 +8,12 @@ use crate::formats::bitmap::Bitmap;
 use crate::formats::identity::Role;
 use crate::group::Group;
 use crate::ids::{Seq, VolumeId};
-use crate::shared::link::Link;
-use crate::status::{Glance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
+use crate::shared::link::PeerLink;
+use crate::status::{GroupGlance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
 
 impl Group {
-    /// Inner places as one line, for a simulator's failure report.
+    /// Inner states as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
         format!(
             "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
@@ -31,16 +31,16 @@ impl Group {
         self.secondary.oldest_kept()
     }
 
-    pub fn glance(&self) -> Glance {
-        Glance {
+    pub fn glance(&self) -> GroupGlance {
+        GroupGlance {
             identity: self.identity(),
             state: self.common.state(),
             mode: self.common.settings.mode,
             protection: self.primary.peer.protection(&self.common),
             paused: self.secondary.paused(),
             running: self.common.lifecycle.is_running(),
-            in_doubt: self.common.sb.is_in_doubt(),
-            settled: self.common.lifecycle.is_running() && self.settled(),
+            needs_verification: self.common.sb.needs_verification(),
+            drained: self.common.lifecycle.is_running() && self.drained(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Group {
         self.common.volumes.get(usize::from(volume.0)).map(|volume| volume.size_bytes())
     }
 
-    pub fn status(&self, link: &Link, now: Now) -> GroupStatus {
+    pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
         let identity = self.identity();
         let role = identity.role;
         let secondary = role == Role::Secondary;
@@ -71,7 +71,7 @@ impl Group {
                 .primary_mode
                 .filter(|mode| !secondary && *mode != self.common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: self.secondary.shown_state(&self.common, self.secondary.told_state().filter(|_| secondary)),
+            state: self.secondary.shown_state(&self.common, self.secondary.reported_state().filter(|_| secondary)),
             reason: self
                 .secondary
                 .standstill(&self.common)
@@ -104,13 +104,13 @@ impl Group {
             peer: self.peer_status(link, now),
             sync: self.primary.peer.sync_status(),
             sync_ordered: self.primary.peer.sync_is_ordered(&self.common),
-            sync_place: None,
+            sync_position: None,
             unapplied_bytes: self.secondary.unapplied_bytes(),
             memory_bytes: self.held_bytes(),
             promotable: self
                 .secondary
                 .promotable(&self.common)
-                .map(|(place, wall)| (place, self.secondary.time_of_copy(place.seq, wall))),
+                .map(|(position, wall)| (position, self.secondary.time_of_copy(position.seq, wall))),
             rollback_point: self.secondary.rollback_point(&self.common),
             writes: self.common.counters.writes,
             written_bytes: self.common.counters.written_bytes,
@@ -121,14 +121,14 @@ impl Group {
         }
     }
 
-    fn settled(&self) -> bool {
+    fn drained(&self) -> bool {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.is_in_step(&self.common),
             Role::Secondary => self.secondary.is_in_step(),
         }
     }
 
-    fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
+    fn peer_status(&self, link: &PeerLink, now: Now) -> PeerStatus {
         let status = PeerStatus {
             node: self.common.config.peer,
             link: link.status,
@@ -139,7 +139,7 @@ impl Group {
             role: self.common.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
-            told: None,
+            reported: None,
             settings: self.common.greeting.settings(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             recovery_point: None,

@@ -5,11 +5,11 @@
 
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 use crate::{Event, Settings, limits};
@@ -20,7 +20,7 @@ pub(crate) struct HeldUp {
     shows: Duration,
     as_of: Mono,
     /// People know of it, and not yet that it is over.
-    told: bool,
+    reported: bool,
 }
 
 impl HeldUp {
@@ -31,8 +31,8 @@ impl HeldUp {
         shows.min(limit(settings))
     }
 
-    pub fn is_told(&self) -> bool {
-        self.told
+    pub fn is_reported(&self) -> bool {
+        self.reported
     }
 
     /// What it shows, and may show before the policy acts.
@@ -70,26 +70,26 @@ fn bears_it(settings: &Settings) -> bool {
 
 impl Primary {
     /// Looks at the clock, says what it shows, and lets the policy act.
-    pub fn check_held_up(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn check_held_up(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let (now, oldest, settings) = (cx.now.mono, self.waiters.waits_since(common), common.settings);
         let clock = self.waiters.look_at_held_up(common, now);
-        let HeldUp { shows, told, .. } = *clock;
-        if told && shows.is_zero() {
-            clock.told = false;
+        let HeldUp { shows, reported, .. } = *clock;
+        if reported && shows.is_zero() {
+            clock.reported = false;
             return cx.event(common.id(), Event::WritersGoOn);
         }
         let is_held = oldest.is_some_and(|since| now.since(since) > bearable(&settings));
         if !is_held || shows < limit(&settings) / 2 {
             return;
         }
-        if !told {
-            clock.told = true;
+        if !reported {
+            clock.reported = true;
             let left = limit(&settings) - shows;
             cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(&settings)).then_some(left) });
         }
         // A peer window that is open ends by itself.
         if shows >= limit(&settings) && !bears_it(&settings) && common.state() != State::Holding {
-            cx.marks.hit(Mark::HeldUpTooLong);
+            cx.coverage.hit(CoveragePoint::HeldUpTooLong);
             self.give_up_session(
                 common,
                 cx,

@@ -1,21 +1,21 @@
 //! What a meeting with the peer comes to on a primary: who is of no use, who goes on, what begins.
 
 use crate::Event;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
-use crate::formats::wire::{GroupHello, Header, VolumeRange};
+use crate::formats::wire::{FrameHeader, GroupHello, VolumeRange};
 use crate::peer::meeting::features_missing;
-use crate::peer::reconcile::Reconciled;
+use crate::peer::reconcile::ReconcileOutcome;
 use crate::primary::Primary;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy};
 use alloc::vec::Vec;
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
-    pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn peer_failed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let why = "the peer reports that its half of the group has failed; see 'status' there";
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
@@ -25,14 +25,14 @@ impl Primary {
         self.fall_if_primary(common, cx, why);
     }
 
-    pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn fall_if_primary(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         if common.role() == Role::Primary && !common.has_failed() {
             self.fall_to_logging(common, cx, why);
         }
     }
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
+    pub fn fits(&mut self, common: &mut GroupCommon, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
         let Some(what) = unfit else {
             if common.greeting.accept() && common.role() == Role::Secondary {
@@ -50,7 +50,7 @@ impl Primary {
         false
     }
 
-    pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn meet_peer(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
             return;
         }
@@ -74,7 +74,7 @@ impl Primary {
                 self.release_acked(common, cx);
                 self.take_up_promise(common, cx);
                 if self.peer.wanted.is_full(common) {
-                    self.sync_in_turn(common, cx, true);
+                    self.request_sync(common, cx, true);
                 }
             }
             Decision::Continue(_) | Decision::UpdateSync => {
@@ -85,13 +85,13 @@ impl Primary {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
                 if self.peer.wanted.is_full(common) {
                     // The operator has asked for it already, and it waited for its turn.
-                    self.sync_in_turn(common, cx, true);
+                    self.request_sync(common, cx, true);
                 } else if self.peer.reconcile.reconciles_fork(common, cx) {
                     self.reconcile(common, cx);
                 }
             }
             Decision::Refuse(why) => {
-                cx.marks.hit(Mark::ForkRefused);
+                cx.coverage.hit(CoveragePoint::ForkRefused);
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
@@ -101,24 +101,24 @@ impl Primary {
     // ---- before anything is sent, what both know is reconciled ------------------------------------------------------
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
-    pub fn reconcile(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn reconcile(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let decision = self.peer.decision(common);
         let reconciled = self.peer.reconcile.go_on(common, cx, decision);
         self.go_on_reconciled(common, cx, reconciled)
     }
 
-    fn go_on_reconciled(&mut self, common: &mut Common, cx: &mut Cx, reconciled: Reconciled) -> bool {
-        if let Reconciled::Asks(why) = &reconciled {
+    fn go_on_reconciled(&mut self, common: &mut GroupCommon, cx: &mut Cx, reconciled: ReconcileOutcome) -> bool {
+        if let ReconcileOutcome::Asks(why) = &reconciled {
             self.fall_to_logging(common, cx, why);
         }
-        matches!(reconciled, Reconciled::Done)
+        matches!(reconciled, ReconcileOutcome::Done)
     }
 
     pub fn tail_arrived(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        header: &Header,
+        header: &FrameHeader,
         more: Vec<VolumeRange>,
     ) -> Option<()> {
         let decision = self.peer.decision(common);
@@ -127,14 +127,14 @@ impl Primary {
         Some(())
     }
 
-    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn begin_pull(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let decision = self.peer.decision(common);
         let reconciled = self.peer.reconcile.begin_pull(common, cx, decision);
         self.go_on_reconciled(common, cx, reconciled);
     }
 
     /// Something that stood in the way of a sync is done.
-    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn meet_if_apart(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.peer.outbox.is_apart() {
             self.meet_peer(common, cx);
         }

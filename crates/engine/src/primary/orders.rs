@@ -1,20 +1,20 @@
-//! What operators order of a primary: a mode, logging, a sync in its turn.
+//! What operators order of a primary: a mode, logging, a sync with a permit.
 
 use crate::CommandResult;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::CommandId;
-use crate::peer::resync::mark_everything;
+use crate::peer::resync::set_all_dirty;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};
 use alloc::string::ToString;
 
 impl Primary {
-    pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::ModeChangedLive);
+    pub fn mode_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        cx.coverage.hit(CoveragePoint::ModeChangedLive);
         if common.settings.mode == Mode::Logging {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
@@ -35,7 +35,7 @@ impl Primary {
     }
 
     /// Writers are being held: the new policy says for how long, from now on.
-    pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn policy_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.window.forget();
         match common.settings.policy {
             Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
@@ -47,20 +47,20 @@ impl Primary {
         }
     }
 
-    pub fn command_logging(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+    pub fn command_logging(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         common.sb.held_in_logging();
         self.peer.wanted.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
-        let text = "writes are marked, not sent, until 'sync'".to_string();
+        let text = "writes are tracked, not sent, until 'sync'".to_string();
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
-    /// what waits for that waits no longer. What is left of the sync stays marked.
-    pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// what waits for that waits no longer. What is left of the sync stays dirty.
+    pub fn abort_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.peer.outbox.syncs_in_stream() {
             self.fall_to_logging(
                 common,
@@ -70,10 +70,10 @@ impl Primary {
         }
     }
 
-    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
-    pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
+    /// Begins a sync if this node has a permit for one; else it waits in line, and what streams goes on streaming.
+    pub fn request_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.peer.wanted.wait_for_turn(common, full);
+            self.peer.wanted.wait_for_permit(common, full);
             if common.state() == State::Logging {
                 self.peer.transition(
                     common,
@@ -93,7 +93,7 @@ impl Primary {
         }
         if full {
             self.peer.reconcile.ask_nothing(common, cx);
-            mark_everything(common, cx);
+            set_all_dirty(common, cx);
         } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);
         }

@@ -1,11 +1,11 @@
 //! A sync in the stream: when it begins, and reads while the stream has use for them.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::state::State;
 use crate::{IoDone, IoError};
 
@@ -13,14 +13,14 @@ impl Primary {
     // ---- beginning -------------------------------------------------------------------------------------------------
 
     /// Begins what may begin by itself: an update sync from logging, a repair in a running stream.
-    pub fn try_autosync(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn try_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
         if common.state() != State::Logging {
             self.peer.see_to_repair(common, cx);
         } else if self.peer.may_autosync(common, cx) && self.reconcile(common, cx) {
-            self.sync_in_turn(common, cx, false);
+            self.request_sync(common, cx, false);
         }
     }
 
@@ -28,25 +28,31 @@ impl Primary {
 
     /// Starts reads while the stream has use for them. Regions and live writes share the queue: what a sync may have standing
     /// unsent there is its own affair, however much live writes have, or one at full load would never end (P5).
-    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn pump_resync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.peer.announce_sync(common, cx);
-        if self.peer.outbox.goes_by_cuts() {
+        if self.peer.outbox.goes_by_snapshots() {
             // There may be memory by now.
             let waiting = self.peer.outbox.take_waiting();
             self.let_go_on(common, cx, waiting);
-            return self.peer.pump_cut(common, cx);
+            return self.peer.pump_snapshot(common, cx);
         }
         if self.peer.pump_resync(common, cx) {
-            self.turn_to_cuts(common, cx);
+            self.switch_to_snapshots(common, cx);
             self.release_blocked(common, cx);
         }
     }
 
-    pub fn resync_read_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<IoDone, IoError>) {
-        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
+    pub fn resync_read_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        slot: u32,
+        result: Result<IoDone, IoError>,
+    ) {
+        let Some(SlotOperation::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         let volume = read.range.volume;
         common.volumes.of(volume).release(slot);
-        if let Err(why) = self.peer.place_read(common, cx, &read, result) {
+        if let Err(why) = self.peer.accept_read(common, cx, &read, result) {
             // It begins again after a pause, and clients are served meanwhile.
             self.give_up_session(common, cx, &why);
             self.peer.stall.not_the_peers(PauseCause::OwnStoreFailed);

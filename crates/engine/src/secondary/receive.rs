@@ -10,30 +10,30 @@
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::journal::{Entry, INDEX_BYTES, Index, RecordKind};
+use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use crate::formats::superblock::JournalHead;
-use crate::formats::wire::{Header, Kind, SyncBegin, Tick, flags};
+use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin, Tick, flags};
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
 use crate::secondary::rollback::reserve_for_sync;
-use crate::secondary::way::{Content, Record};
 use crate::shared::cost::cost;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::state::State;
 use crate::time::Wall;
-use crate::{Bytes, FramePayload, Output, SendPayload, Slice, Store, limits};
+use crate::{FramePayload, Output, SendPayload, Slice, Store, WriteBytes, limits};
 
 /// A flush cycle: everything written up to `upto` becomes durable on the volumes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cycle {
+pub(crate) struct FlushCycle {
     pub upto: Seq,
     pub wall: Wall,
     pub head: JournalHead,
@@ -43,7 +43,7 @@ pub(crate) struct Cycle {
 
 /// A stream that waits to begin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct StreamBeginning {
     pub begin: SyncBegin,
     /// Names this attempt: a newer one overtakes it.
     pub number: u64,
@@ -52,25 +52,25 @@ pub(crate) struct Beginning {
 }
 
 impl Secondary {
-    pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
+    pub fn batch_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, ordinal: u64) {
         if common.has_failed() {
             // What of it is durable the next start finds.
             return self.way.let_go_of_batch(ordinal);
         }
         self.way.batch_written(ordinal);
-        if let Some(last) = self.way.written_over_gap().filter(|_| planted(Fault::DurableOverGap)) {
+        if let Some(last) = self.way.written_over_gap().filter(|_| injected(Fault::DurableOverGap)) {
             self.progress.land(last);
             self.ack_due = true;
         }
         while let Some(batch) = self.way.next_durable() {
             self.progress.land(batch.last);
-            if self.progress.cut().is_none() {
-                // What had landed of a cut is not replayed: it is no damage when it is not there.
+            if self.progress.snapshot().is_none() {
+                // What had landed of a snapshot is not replayed: it is no damage when it is not there.
                 common.sb.batch_durable(batch.ordinal);
             }
             self.ack_due = true;
             self.remember(&batch.records);
-            if !planted(Fault::ApplyBeforeJournal) {
+            if !injected(Fault::ApplyBeforeJournal) {
                 self.way.landed(batch.records);
             }
         }
@@ -82,7 +82,7 @@ impl Secondary {
 impl Secondary {
     // ---- receiving -------------------------------------------------------------------------------------------------
 
-    pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
+    pub fn receive(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader, payload: FramePayload) {
         let receives = common.role() == Role::Secondary && common.lifecycle.is_running();
         if common.has_failed() || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
@@ -112,13 +112,13 @@ impl Secondary {
         let Some(content) = content_of(header, payload) else {
             return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        let payload_bytes = if matches!(content, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
-            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
+            RecordContent::Void | RecordContent::SyncEnd => (VolumeId(0), 0, 0),
             _ => (header.volume, header.offset, header.length),
         };
-        let record = Record {
+        let record = JournalRecord {
             seq: header.seq,
             volume,
             offset,
@@ -146,38 +146,38 @@ impl Secondary {
 
     /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
     /// lands together.
-    pub fn land(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn land(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while self.way.wants_to_land() && self.land_batch(common, cx) {}
     }
 
-    fn land_batch(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    fn land_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let batch_max = limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4);
         let (count, bytes, last) = self.way.next_batch(batch_max);
         let tail_before = self.ring.head_after(Seq(u64::MAX)).offset;
         let remembers = self.kept.len() + count <= limits::KEPT_MAX;
-        let Some((offset, ordinal)) = remembers.then(|| self.ring.place(bytes, last)).flatten() else {
-            cx.marks.hit(Mark::JournalFullWaited);
+        let Some((offset, ordinal)) = remembers.then(|| self.ring.allocate(bytes, last)).flatten() else {
+            cx.coverage.hit(CoveragePoint::JournalFullWaited);
             self.ack_due = true;
             self.flush_replica(common, cx);
             return false;
         };
         if offset < tail_before {
-            cx.marks.hit(Mark::JournalWrapped);
+            cx.coverage.hit(CoveragePoint::JournalWrapped);
         }
         let records = self.way.take_unlanded(count);
         let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
         debug_assert_eq!(index.last(), last);
-        let mut all = vec![Bytes::Meta(index.encode())];
+        let mut all = vec![WriteBytes::Meta(index.encode())];
         all.extend(parts);
-        if planted(Fault::ApplyBeforeJournal) {
+        if injected(Fault::ApplyBeforeJournal) {
             self.way.landed(records.iter().cloned());
         }
         self.way.batch(ordinal, last, records);
-        if planted(Fault::AckBeforeJournal) {
+        if injected(Fault::AckBeforeJournal) {
             self.progress.land(last);
             self.ack_due = true;
         }
-        let token = common.slots.start(Op::JournalBatch { ordinal });
+        let token = common.slots.start(SlotOperation::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
             token,
             store: Store::Journal(common.id()),
@@ -191,25 +191,25 @@ impl Secondary {
 
     fn batch_parts(
         &self,
-        common: &Common,
-        records: &[Record],
+        common: &GroupCommon,
+        records: &[JournalRecord],
         ring_offset: u64,
         ordinal: u64,
         bytes: u32,
-    ) -> (Index, Vec<Bytes>) {
+    ) -> (JournalIndex, Vec<WriteBytes>) {
         let identity = &common.sb.identity;
         let mut at = INDEX_BYTES as u32;
         let mut entries = Vec::with_capacity(records.len());
         let mut parts = Vec::new();
         for record in records {
             let payload_bytes = record.payload_bytes() as u32;
-            if let Content::Data(buf) = &record.content {
-                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
+            if let RecordContent::Data(buf) = &record.content {
+                parts.push(WriteBytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
             }
-            entries.push(Entry {
+            entries.push(JournalEntry {
                 seq: record.seq,
                 kind: self.kind_in_journal(common, record),
-                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),
                 resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
@@ -223,9 +223,9 @@ impl Secondary {
         }
         let padding = bytes - at;
         if padding > 0 {
-            parts.push(Bytes::Meta(vec![0; padding as usize]));
+            parts.push(WriteBytes::Meta(vec![0; padding as usize]));
         }
-        let index = Index {
+        let index = JournalIndex {
             tag: common.config.tag,
             ring_offset,
             ordinal,
@@ -233,7 +233,7 @@ impl Secondary {
             origin: common.config.peer,
             generation: self.progress.generation(),
             incarnation: self.progress.incarnation(),
-            cut: self.progress.cut().map_or(0, |cut| cut.name),
+            snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
             bytes,
             entries,
         };
@@ -242,7 +242,7 @@ impl Secondary {
 
     /// The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this run alone. The sync
     /// begins anew then, as the primary was not told that it had ended.
-    fn kind_in_journal(&self, common: &Common, record: &Record) -> RecordKind {
+    fn kind_in_journal(&self, common: &GroupCommon, record: &JournalRecord) -> RecordKind {
         match record.kind() {
             RecordKind::SyncEnd if self.shrinks_when_whole(common) => RecordKind::Void,
             kind => kind,
@@ -251,14 +251,14 @@ impl Secondary {
 
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
     /// before anything of it is accepted.
-    pub fn proceed_sync_begin(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
+    pub fn proceed_sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(StreamBeginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
         let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));
         if records || !self.replica_at_rest(common, cx) {
             return;
         }
-        self.beginning = Some(Beginning { begin, number, recording: true });
+        self.beginning = Some(StreamBeginning { begin, number, recording: true });
         self.take_rollback_point(common, cx, &begin);
         self.begin_sizes(common, cx);
         reserve_for_sync(&mut common.undo, &common.volumes, &begin);
@@ -270,22 +270,25 @@ impl Secondary {
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 
-    pub fn sync_ready(&mut self, common: &mut Common, cx: &mut Cx, number: u64) {
-        let Some(Beginning { begin, .. }) = self.beginning.filter(|b| b.number == number) else { return };
+    pub fn sync_ready(&mut self, common: &mut GroupCommon, cx: &mut Cx, number: u64) {
+        let Some(StreamBeginning { begin, .. }) = self.beginning.filter(|b| b.number == number) else { return };
         self.beginning = None;
         self.streaming = true;
         self.ack_due = true;
         // The window is counted per stream, from its first frame on both ends.
         self.way.window.restart();
         if let Some(link) = cx.peer.link {
-            let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, common.id()) };
+            let header = FrameHeader {
+                offset: begin.attempt,
+                ..FrameHeader::new(FrameKind::SyncReady, cx.peer.session, common.id())
+            };
             cx.send(link, header, SendPayload::None);
         }
     }
 
     /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
     /// never confirmed as durable, and a primary that is still there sends it again.
-    pub fn give_up_unlanded(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn give_up_unlanded(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.land(common, cx);
         if !self.waits_for_primary() {
             return;
@@ -300,21 +303,21 @@ impl Secondary {
 
     /// Nothing that landed is kept for the primary any more, though it may have lost it: that goes on record with the next update,
     /// which is also the first to use the journal's space.
-    pub fn give_up_kept(&mut self, common: &mut Common, given_up: Seq) {
-        if self.kept.give_up(self.progress.durable()) && !planted(Fault::GivenUpForgotten) {
+    pub fn give_up_kept(&mut self, common: &mut GroupCommon, given_up: Seq) {
+        if self.kept.give_up(self.progress.durable_on_disk()) && !injected(Fault::GivenUpForgotten) {
             common.sb.give_up(given_up);
         }
     }
 
     /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
-    pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
+    pub fn waits_for_primary_no_more(&mut self, common: &mut GroupCommon) {
         if self.waits_for_primary() {
-            self.give_up_kept(common, self.progress.durable());
+            self.give_up_kept(common, self.progress.durable_on_disk());
         }
     }
 
     /// Everything received is applied, flushed and recorded.
-    pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn replica_at_rest(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.land(common, cx);
         if self.progress.is_unflushed() {
             self.flush_replica(common, cx);
@@ -324,7 +327,13 @@ impl Secondary {
 
     // ---- the primary's clock -----------------------------------------------------------------------------------------
 
-    pub fn primary_tick(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
+    pub fn primary_tick(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        header: &FrameHeader,
+        payload: &[u8],
+    ) -> Option<()> {
         let tick = Tick::decode(payload)?;
         if common.role() != Role::Secondary || !common.lifecycle.is_running() {
             // Promoted meanwhile, or about to be: no confirmations are owed.
@@ -333,7 +342,7 @@ impl Secondary {
         let state = tick.state;
         self.hear_primary(common, cx, header, tick);
         if header.incarnation == self.progress.incarnation() {
-            self.kept.flushed_by_primary(header.flushed.min(self.progress.durable()));
+            self.kept.flushed_by_primary(header.flushed.min(self.progress.durable_on_disk()));
         }
         match state {
             // Nothing comes before a new stream begins.
@@ -342,12 +351,12 @@ impl Secondary {
         }
         // The session may outlive the run whose stream this was: numbers of another one say nothing of what is here.
         let in_order =
-            self.streaming && self.progress.cut().is_none() && header.incarnation == self.progress.incarnation();
-        if in_order && header.seq == self.progress.applied() && self.progress.is_in_step() {
+            self.streaming && self.progress.snapshot().is_none() && header.incarnation == self.progress.incarnation();
+        if in_order && header.seq == self.progress.applied_on_disk() && self.progress.is_in_step() {
             let recalls = self.way.window.recalls();
             self.way.window.recall();
             if self.way.window.recalls() > recalls {
-                cx.marks.hit(Mark::WindowTakenBack);
+                cx.coverage.hit(CoveragePoint::WindowTakenBack);
             }
             self.progress.stands_still_until(header.wall);
             self.ack_due = true;
@@ -361,7 +370,7 @@ impl Secondary {
     }
 
     /// A change of role waits for space that may never come.
-    pub fn waits_for_space(&self, common: &Common) -> bool {
+    pub fn waits_for_space(&self, common: &GroupCommon) -> bool {
         match common.lifecycle.phase() {
             Phase::Promoting(_) => self.paused.is_some(),
             _ => self.restore_waits_for_space(common),
@@ -371,7 +380,7 @@ impl Secondary {
 
 impl Secondary {
     /// A primary begins another stream.
-    pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
+    pub fn sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: SyncBegin) {
         if !common.greeting.is_in_run(begin.from, begin.parent) {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
@@ -379,7 +388,7 @@ impl Secondary {
         // Another stream begins only when its primary has flushed what it sent before.
         self.kept.flushed_by_primary(self.progress.received());
         self.begins += 1;
-        self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
+        self.beginning = Some(StreamBeginning { begin, number: self.begins, recording: false });
         self.ack_due = true;
         self.proceed_sync_begin(common, cx);
     }
@@ -390,44 +399,44 @@ impl Secondary {
     }
 
     pub fn check_invariants(&self) {
-        self.kept.check_invariants(self.progress.durable(), self.noted);
+        self.kept.check_invariants(self.progress.durable_on_disk(), self.noted);
     }
 }
 
-impl Record {
+impl JournalRecord {
     fn kind(&self) -> RecordKind {
         match self.content {
-            Content::Data(_) => RecordKind::Data,
-            Content::Zero { .. } => RecordKind::Zero,
+            RecordContent::Data(_) => RecordKind::Data,
+            RecordContent::Zero { .. } => RecordKind::Zero,
             // A comparison changes nothing; its number must still be there.
-            Content::Void | Content::Probe(_) => RecordKind::Void,
-            Content::SyncEnd => RecordKind::SyncEnd,
+            RecordContent::Void | RecordContent::Probe(_) => RecordKind::Void,
+            RecordContent::SyncEnd => RecordKind::SyncEnd,
         }
     }
 }
 
-fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
+fn content_of(header: &FrameHeader, payload: FramePayload) -> Option<RecordContent> {
     Some(match (header.kind, payload) {
-        (Kind::Data, FramePayload::Data(buf)) => Content::Data(buf),
-        (Kind::Zero, FramePayload::None) => Content::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
-        (Kind::Void, FramePayload::None) => Content::Void,
-        (Kind::SyncEnd, FramePayload::None) => Content::SyncEnd,
-        (Kind::Probe, FramePayload::Control(hash)) => Content::Probe(hash.try_into().ok()?),
+        (FrameKind::Data, FramePayload::Data(buf)) => RecordContent::Data(buf),
+        (FrameKind::Zero, FramePayload::None) => RecordContent::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
+        (FrameKind::Void, FramePayload::None) => RecordContent::Void,
+        (FrameKind::SyncEnd, FramePayload::None) => RecordContent::SyncEnd,
+        (FrameKind::Probe, FramePayload::Control(hash)) => RecordContent::Probe(hash.try_into().ok()?),
         _ => return None,
     })
 }
 
 /// The range lies in a volume, and is no longer than a frame of its kind may be.
-fn range_fits(volumes: &Volumes, header: &Header) -> bool {
-    if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
+fn range_fits(volumes: &Volumes, header: &FrameHeader) -> bool {
+    if matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) {
         return true;
     }
     let aligned =
         header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
     // A comparison is read into memory: its length is bounded like a payload's (P10).
     let longest = match header.kind {
-        Kind::Probe => limits::PROBE_BYTES,
-        Kind::Zero => limits::ZERO_PART_BYTES_MAX,
+        FrameKind::Probe => limits::PROBE_BYTES,
+        FrameKind::Zero => limits::ZERO_PART_BYTES_MAX,
         _ => limits::PART_BYTES_MAX,
     };
     aligned && (1..=longest).contains(&header.length) && volumes.contain(header.volume, header.offset, header.length)
@@ -440,18 +449,18 @@ mod tests {
     /// Two records that have nothing in common were applied one after the other, or two of one block side by side (rule 3).
     #[test]
     fn records_touch_where_both_reach_into_one_block() {
-        let record = |volume, offset, length| Record {
+        let record = |volume, offset, length| JournalRecord {
             seq: Seq(1),
             volume: VolumeId(volume),
             offset,
             length,
             wall: Wall(0),
             crc: 0,
-            content: Content::Void,
+            content: RecordContent::Void,
             cost: 0,
             resync: false,
         };
-        let touches = |a: &Record, b: &Record| {
+        let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));
             a.touches(b, 4096)
         };

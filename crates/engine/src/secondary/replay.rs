@@ -4,26 +4,26 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind, Ring};
+use crate::formats::journal::{self, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, LiveBatch, RecordKind};
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::records::record::AfterSuper;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::secondary::Secondary;
-use crate::secondary::way::{Content, Record};
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::StartStage;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{Event, IoDone, IoError, Output, Store};
 
 /// How far it has come: read, check whole, apply.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
+pub(crate) struct JournalReplay {
     /// Where the next batch is expected.
     next: JournalHead,
     /// Not found there: it may have wrapped.
@@ -35,16 +35,16 @@ pub(crate) struct Replay {
     /// Where it began, and the whole batches since.
     head: JournalHead,
     live: Vec<LiveBatch>,
-    batch: Option<Index>,
+    batch: Option<JournalIndex>,
     payloads: Vec<crate::Buf>,
     damaged: bool,
     applying: bool,
     records: u64,
 }
 
-impl Replay {
+impl JournalReplay {
     /// Whether the block is the batch that follows.
-    fn follows(&self, index: &Index, offset: u64, common: &Common) -> bool {
+    fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon) -> bool {
         let identity = common.sb.identity;
         let (tag, ring_bytes, own_from) = (common.config.tag, common.config.journal_bytes, common.sb.own_from_ordinal);
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
@@ -61,8 +61,8 @@ impl Replay {
                 || (index.boot < identity.incarnation && index.ordinal < own_from))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
-            // A cut is one step, or none: what of it had landed is not replayed.
-            && index.cut == 0
+            // A snapshot is one step, or none: what of it had landed is not replayed.
+            && index.snapshot == 0
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
@@ -72,7 +72,7 @@ impl Replay {
 impl Secondary {
     pub fn replay_read(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
     ) -> Result<(), CannotStart> {
@@ -94,10 +94,10 @@ impl Secondary {
         Ok(())
     }
 
-    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
+    fn index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: &[u8]) -> Result<(), CannotStart> {
         let replay = &mut self.replay;
         let offset = if replay.tried_start { 0 } else { replay.next.offset };
-        match Index::decode(block) {
+        match JournalIndex::decode(block) {
             Some(index) if self.replay.follows(&index, offset, common) => {
                 let sizes_fit = index.entries.iter().all(|e| entry_fits(&common.volumes, e));
                 let replay = &mut self.replay;
@@ -120,9 +120,9 @@ impl Secondary {
     /// The journal ends here, unless the block says that it must not be read by these rules.
     fn not_the_next_batch(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        index: Option<&Index>,
+        index: Option<&JournalIndex>,
         block: &[u8],
     ) -> Result<(), CannotStart> {
         if let Some(index) = index
@@ -131,7 +131,7 @@ impl Secondary {
         {
             return Err(superblock_is_older("journal", index.boot, &common.sb));
         }
-        match Index::other_version(block) {
+        match JournalIndex::other_version(block) {
             Some(version) => {
                 let why = other_version("journal", version, journal::VERSION);
                 return Err(CannotStart::new(Broken::Journal, why));
@@ -143,17 +143,18 @@ impl Secondary {
 }
 
 impl Secondary {
-    pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn begin_replay(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let position = common.sb.identity.position;
         self.stand_at(position, common.sb.applied_wall);
         self.may_count = true;
         common.lifecycle.enter_stage(StartStage::Replay);
         let head = common.sb.journal;
-        self.replay = Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() };
+        self.replay =
+            JournalReplay { next: head, last: position.seq, applied: position.seq, head, ..JournalReplay::default() };
         self.read_next_batch(common, cx);
     }
 
-    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn read_next_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let offset = self.replay.next.offset;
         if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
             return self.no_batch_here(common, cx);
@@ -161,9 +162,9 @@ impl Secondary {
         read_meta(&mut common.slots, cx, Store::Journal(common.config.id), offset, INDEX_BYTES as u32);
     }
 
-    fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn no_batch_here(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let replay = &mut self.replay;
-        if !replay.tried_start && replay.next.offset != 0 && !planted(Fault::ReplayStopsAtWrap) {
+        if !replay.tried_start && replay.next.offset != 0 && !injected(Fault::ReplayStopsAtWrap) {
             // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
             replay.tried_start = true;
             read_meta(&mut common.slots, cx, Store::Journal(common.config.id), 0, INDEX_BYTES as u32);
@@ -172,12 +173,12 @@ impl Secondary {
         }
     }
 
-    fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn read_next_payload(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let replay = &mut self.replay;
         let Some(index) = &replay.batch else { return };
         if replay.damaged {
             // Torn: the crash came while it was written, it was never confirmed.
-            cx.marks.hit(Mark::JournalTornTail);
+            cx.coverage.hit(CoveragePoint::JournalTornTail);
             return self.replay_ended(common, cx);
         }
         // What is on the volumes already is not read: if it is rotten, nothing is missing.
@@ -186,28 +187,28 @@ impl Secondary {
         let base = index.ring_offset;
         match next {
             Some(entry) => {
-                let token = common.slots.start(Op::StartRead);
+                let token = common.slots.start(SlotOperation::StartRead);
                 cx.out.push_back(Output::Read {
                     token,
                     store: Store::Journal(common.id()),
                     offset: base + u64::from(entry.payload_at),
                     length: entry.payload_bytes,
-                    crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
+                    crc: (!injected(Fault::ReplayTorn)).then_some(entry.payload_crc),
                 });
             }
             None => self.apply_batch(common, cx),
         }
     }
 
-    fn apply_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn apply_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let replay = &mut self.replay;
         let Some(index) = &replay.batch else { return };
         let applied = replay.applied;
         let mut payloads = core::mem::take(&mut replay.payloads).into_iter();
-        let records: Vec<Record> = index
+        let records: Vec<JournalRecord> = index
             .entries
             .iter()
-            .map(|e| Record {
+            .map(|e| JournalRecord {
                 seq: e.seq,
                 volume: e.volume,
                 offset: e.offset,
@@ -216,11 +217,11 @@ impl Secondary {
                 crc: e.payload_crc,
                 content: match e.kind {
                     // Only where it stands is remembered.
-                    RecordKind::Data if e.seq <= applied => Content::Zero { no_hole: false },
-                    RecordKind::Data => payloads.next().map_or(Content::Void, Content::Data),
-                    RecordKind::Zero => Content::Zero { no_hole: e.no_hole },
-                    RecordKind::Void => Content::Void,
-                    RecordKind::SyncEnd => Content::SyncEnd,
+                    RecordKind::Data if e.seq <= applied => RecordContent::Zero { no_hole: false },
+                    RecordKind::Data => payloads.next().map_or(RecordContent::Void, RecordContent::Data),
+                    RecordKind::Zero => RecordContent::Zero { no_hole: e.no_hole },
+                    RecordKind::Void => RecordContent::Void,
+                    RecordKind::SyncEnd => RecordContent::SyncEnd,
                 },
                 cost: 0,
                 resync: e.resync,
@@ -240,7 +241,7 @@ impl Secondary {
     }
 
     /// Called when applied records may have completed: the next batch, once this one is on the volumes.
-    pub fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn replay_goes_on(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
         if !applying || !self.replayed() || common.has_failed() {
@@ -252,7 +253,7 @@ impl Secondary {
         self.read_next_batch(common, cx);
     }
 
-    fn replay_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn replay_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.sb.counts_too_few(&common.undo) {
             // Should this start fail from here on, what it has saved and overwritten is on record.
             return common.save(cx, Some(AfterSuper::ReplayCounted));
@@ -260,7 +261,7 @@ impl Secondary {
         self.replay_counted(common, cx);
     }
 
-    pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn replay_counted(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let failed = common.has_failed();
         if failed || !common.lifecycle.is_at(StartStage::Replay) {
             // Stopped while starting, or failed.
@@ -271,7 +272,7 @@ impl Secondary {
         let (next, records, last) = (replay.next, replay.records, replay.last.max(replay.applied));
         let (head, live) = (replay.head, core::mem::take(&mut replay.live));
         if records > 0 {
-            cx.marks.hit(Mark::JournalReplayedRecords);
+            cx.coverage.hit(CoveragePoint::JournalReplayedRecords);
         }
         let position = Position { seq: last, ..common.sb.identity.position };
         let wall = self.progress.written_wall();
@@ -287,7 +288,7 @@ impl Secondary {
         self.stand_at(position, wall);
         self.kept_from_journal(common.sb.given_up);
         self.gives_nothing_it_does_not_hold(common, damaged);
-        self.ring = Ring::with(common.config.journal_bytes, next, live);
+        self.ring = JournalRing::with(common.config.journal_bytes, next, live);
         common.sb.replayed(position, wall, if self.kept.is_empty() { next } else { head }, next);
         if self.kept.is_empty() {
             _ = self.ring.trim(next);
@@ -298,8 +299,8 @@ impl Secondary {
 
     /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
     /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
-    fn journal_damaged(&self, common: &mut Common, cx: &mut Cx, at: JournalHead, last: Seq) {
-        cx.marks.hit(Mark::JournalDamaged);
+    fn journal_damaged(&self, common: &mut GroupCommon, cx: &mut Cx, at: JournalHead, last: Seq) {
+        cx.coverage.hit(CoveragePoint::JournalDamaged);
         common.sb.image_lost();
         let note = format!(
             "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
@@ -310,18 +311,18 @@ impl Secondary {
     }
 
     /// What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write to
-    /// the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
-    fn gives_nothing_it_does_not_hold(&mut self, common: &mut Common, damaged: bool) {
+    /// the same position may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody knows.
+    fn gives_nothing_it_does_not_hold(&mut self, common: &mut GroupCommon, damaged: bool) {
         if damaged {
-            _ = self.kept.give_up(self.progress.durable());
+            _ = self.kept.give_up(self.progress.durable_on_disk());
             common.sb.give_up(Seq(u64::MAX));
-        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
-            self.give_up_kept(common, self.progress.durable());
+        } else if common.sb.identity.generation.is_blank() && !injected(Fault::ForeignGiven) {
+            self.give_up_kept(common, self.progress.durable_on_disk());
         }
     }
 }
 
-fn entry_fits(volumes: &Volumes, entry: &Entry) -> bool {
+fn entry_fits(volumes: &Volumes, entry: &JournalEntry) -> bool {
     matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
         || volumes.contain(entry.volume, entry.offset, entry.length)
 }

@@ -3,23 +3,23 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Identity, Role};
 use crate::ids::{Position, Seq};
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
-use crate::shared::size::Size;
+use crate::shared::size::ShownSize;
 
 impl Secondary {
     /// Nothing in the journal is needed any more: what follows begins behind it.
-    pub fn empty_journal(&mut self, common: &mut Common) {
+    pub fn empty_journal(&mut self, common: &mut GroupCommon) {
         let head = self.ring.head_after(Seq(u64::MAX));
         common.sb.journal_emptied(head);
     }
 
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    pub fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
+    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx) -> Option<String> {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
         let hello = match common.greeting.said() {
@@ -34,15 +34,15 @@ impl Secondary {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        if common.sb.is_in_doubt() {
+        if common.sb.needs_verification() {
             return Some(format!(
-                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                "this node lost power while it was primary, and was demoted before it was known what the peer had confirmed \
                  until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
             ));
         }
-        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
-        let same_place = hello.identity.handed_over && equal;
-        if same_place {
+        let equal = hello.identity.position == position || injected(Fault::HandoverWithoutDrain);
+        let same_position = hello.identity.handed_over && equal;
+        if same_position {
             return None;
         }
         if common.sb.takes_demotion_back() && equal {
@@ -61,11 +61,11 @@ impl Secondary {
         Some(format!(
             "the peer was demoted with {} that this node does not have; \
              --force promotes this node at sequence {at} and gives that up",
-            Size(hello.dirty_bytes)
+            ShownSize(hello.dirty_bytes)
         ))
     }
 
-    pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
+    pub fn peer_may_be_ahead(&self, common: &GroupCommon) -> bool {
         let handed_over = |identity: &Identity| identity.handed_over && identity.position == self.position();
         let never_left = common.sb.takes_demotion_back() && common.greeting.stands_at(self.position());
         !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))

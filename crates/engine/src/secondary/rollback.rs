@@ -14,26 +14,26 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::durability::saving::Saver;
+use crate::durability::saving::UndoSaver;
 use crate::formats::identity::Role;
-use crate::formats::undo::{self, INDEX_BYTES, Index, Saved, Undo, space_for_regions};
+use crate::formats::undo::{self, INDEX_BYTES, SavedRange, UndoIndex, UndoStore, space_for_regions};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, SECTOR_BYTES};
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::records::start::{CannotStart, other_version, read_meta};
 use crate::secondary::Secondary;
-use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
-use crate::shared::marks::Mark;
-use crate::shared::slots::{Op, Slots};
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::lifecycle::{AfterRollback, Phase, Promotion, StartStage};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::volumes::Volumes;
 use crate::state::{Broken, Pause};
 use crate::time::Wall;
-use crate::{Bytes, CommandResult, Event, IoDone, IoError, Output, Slice, Store};
+use crate::{CommandResult, Event, IoDone, IoError, Output, Slice, Store, WriteBytes};
 
 /// What an operator reads of a rollback that waits.
 pub(crate) const NO_SPACE: &str =
@@ -42,13 +42,13 @@ pub(crate) const NO_SPACE: &str =
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
-    stage: Stage,
+    stage: RollbackStage,
     /// It began before the start was through.
     mid_start: bool,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum RollbackStage {
     /// What is in flight ends, nothing new begins.
     Quiesce,
     Bits,
@@ -68,7 +68,7 @@ struct WriteBack {
     cursor: Option<(VolumeId, u64)>,
     in_flight: usize,
     /// There was no space for these; tried again later, all at once: nothing new begins before.
-    again: Vec<Saved>,
+    again: Vec<SavedRange>,
     /// Since something found no space, nothing has.
     waits: bool,
     damaged: Option<String>,
@@ -76,8 +76,8 @@ struct WriteBack {
 
 impl Rollback {
     /// The only way from one stage to the next.
-    fn enter(&mut self, to: Stage) {
-        use Stage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
+    fn enter(&mut self, to: RollbackStage) {
+        use RollbackStage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
         let edge = (&self.stage, &to);
         let legal = matches!(
             edge,
@@ -86,14 +86,14 @@ impl Rollback {
                 | (Recording, WriteBack(_) | GivenUp(_))
                 | (WriteBack(_), Flush { .. } | GivenUp(_))
         );
-        assert!(cfg!(feature = "planted") || legal, "{edge:?}");
+        assert!(cfg!(feature = "injected-faults") || legal, "{edge:?}");
         self.stage = to;
     }
 }
 
 impl WriteBack {
-    fn next(&mut self, store: &Undo) -> Option<Saved> {
-        if planted(Fault::RollbackHalf) && self.cursor.is_some() {
+    fn next(&mut self, store: &UndoStore) -> Option<SavedRange> {
+        if injected(Fault::RollbackHalf) && self.cursor.is_some() {
             return None;
         }
         if self.damaged.is_some() || !self.again.is_empty() || self.in_flight >= limits::WRITE_BACKS_MAX {
@@ -113,9 +113,9 @@ impl WriteBack {
 
 /// Reading the store back at a start, a batch at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Scan {
+pub(crate) struct UndoScan {
     /// The batch whose content is being checked.
-    batch: Option<(Vec<u8>, Index)>,
+    batch: Option<(Vec<u8>, UndoIndex)>,
     left: usize,
     torn: bool,
     /// Bytes of the batches that the superblock does not count.
@@ -130,26 +130,30 @@ pub(crate) fn name(point: u64) -> String {
 impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
-    pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, promotion: Promotion) {
+    pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
         let mid_start = !common.lifecycle.is_running();
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
             common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
         self.lost_session();
-        self.enter_rollback(common, Then::Promote(promotion), Rollback { stage: Stage::Quiesce, mid_start });
+        self.enter_rollback(
+            common,
+            AfterRollback::Promote(promotion),
+            Rollback { stage: RollbackStage::Quiesce, mid_start },
+        );
         self.proceed_rollback(common, cx);
     }
 
     /// Called after every input: moves on what waits for others. Bits may be stored then.
-    pub fn proceed_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn proceed_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Phase::RollingBack(then) = common.lifecycle.phase() else { return };
         if common.slots.replica_busy() {
             return;
         }
         if common.has_failed() {
             common.lifecycle.enter(Phase::Running);
-            if let Then::Promote(Promotion { id, .. }) = then {
+            if let AfterRollback::Promote(Promotion { id, .. }) = then {
                 cx.refuse(
                     id,
                     "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been recorded",
@@ -157,13 +161,13 @@ impl Secondary {
             }
             return;
         }
-        if self.rollback.as_ref().is_some_and(|rollback| matches!(rollback.stage, Stage::Quiesce)) {
+        if self.rollback.as_ref().is_some_and(|rollback| matches!(rollback.stage, RollbackStage::Quiesce)) {
             self.quiesced(common, cx, then);
         }
     }
 
-    fn quiesced(&mut self, common: &mut Common, cx: &mut Cx, then: Then) {
-        if let Then::Promote(promotion) = then
+    fn quiesced(&mut self, common: &mut GroupCommon, cx: &mut Cx, then: AfterRollback) {
+        if let AfterRollback::Promote(promotion) = then
             && !common.sb.identity.inconsistent
         {
             // The sync ended meanwhile: its image is the newer one.
@@ -176,40 +180,40 @@ impl Secondary {
             common.undo.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
         undone.extend(self.drop_unapplied());
         if undone.is_empty() {
-            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
+            // It is by what it has dirty that the peer tells a copy that went back by itself from an old one.
             undone.push((VolumeId(0), 0, SECTOR_BYTES));
         }
         self.saver.forget();
         for (volume, offset, length) in undone {
-            if !planted(Fault::RollbackWithoutBits) {
-                common.volumes.of(volume).mark_undone(offset, length);
+            if !injected(Fault::RollbackWithoutBits) {
+                common.volumes.of(volume).set_undone(offset, length);
             }
         }
         if let Some(rollback) = &mut self.rollback {
-            rollback.enter(Stage::Bits);
+            rollback.enter(RollbackStage::Bits);
         }
         common.bits().save(cx, AfterBits::Rollback);
     }
 
     pub fn restore_read_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        saved: Saved,
+        saved: SavedRange,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
         let store = Store::Volume(common.id(), saved.volume);
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
-                let token = common.slots.start(Op::RestoreWrite(saved));
-                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let token = common.slots.start(SlotOperation::RestoreWrite(saved));
+                let parts = alloc::vec![WriteBytes::Payload(Slice { buf, start: 0, length: saved.length })];
                 let offset = saved.offset;
                 cx.out.push_back(Output::Write { token, store, offset, parts, durable: false, waits_for_peer: false });
             }
             Err(IoError::Damaged) => {
                 let what = format!(
                     "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
-                    saved.place.unwrap_or_default(),
+                    saved.undo_offset.unwrap_or_default(),
                     saved.volume.0 + 1,
                     saved.offset
                 );
@@ -222,9 +226,9 @@ impl Secondary {
 
     pub fn restore_write_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        saved: Saved,
+        saved: SavedRange,
         result: Result<(), IoError>,
     ) -> Result<(), Broken> {
         match result {
@@ -242,12 +246,17 @@ impl Secondary {
     }
 
     /// A volume's flush behind what was written back has ended; once all have, what the rollback was for.
-    pub fn restore_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<Option<Then>, Broken> {
+    pub fn restore_flushed(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        ok: bool,
+    ) -> Result<Option<AfterRollback>, Broken> {
         if !ok {
-            cx.marks.hit(Mark::FlushFailedLatched);
+            cx.coverage.hit(CoveragePoint::FlushFailedLatched);
             return Err(Broken::VolumeFlush);
         }
-        let (Phase::RollingBack(then), Some(Rollback { stage: Stage::Flush { left }, .. })) =
+        let (Phase::RollingBack(then), Some(Rollback { stage: RollbackStage::Flush { left }, .. })) =
             (common.lifecycle.phase(), &mut self.rollback)
         else {
             return Ok(None);
@@ -261,17 +270,17 @@ impl Secondary {
     }
 
     /// The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
-    fn rolled_back(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn rolled_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let point = common.sb.rollback_point;
-        cx.marks.hit(Mark::RolledBack);
+        cx.coverage.hit(CoveragePoint::RolledBack);
         cx.event(common.id(), Event::RolledBack { to: point.position });
         self.stand_at(point.position, point.wall);
         common.sb.rolled_back();
     }
 
     /// The operator is told why a rollback ends; false if that is not on its way any more.
-    pub fn rollback_given_up(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let (Phase::RollingBack(Then::Promote(Promotion { id, .. })), Some(Stage::GivenUp(what))) =
+    pub fn rollback_given_up(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        let (Phase::RollingBack(AfterRollback::Promote(Promotion { id, .. })), Some(RollbackStage::GivenUp(what))) =
             (common.lifecycle.phase(), self.rollback.take().map(|rollback| rollback.stage))
         else {
             return false;
@@ -289,7 +298,7 @@ impl Secondary {
 
     pub fn undo_read(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         result: Result<IoDone, IoError>,
     ) -> Result<(), CannotStart> {
@@ -308,13 +317,13 @@ impl Secondary {
         Ok(())
     }
 
-    fn undo_index_read(&mut self, common: &mut Common, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
-        if let Some(version) = Index::other_version(&block) {
+    fn undo_index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: Vec<u8>) -> Result<(), CannotStart> {
+        if let Some(version) = UndoIndex::other_version(&block) {
             let why = other_version("undo store", version, undo::VERSION);
             return Err(CannotStart::new(Broken::Undo, why));
         }
         let boot = common.sb.identity.incarnation;
-        let index = Index::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
+        let index = UndoIndex::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
         let Some(index) = index else {
             self.scan_ended(common, cx);
             return Ok(());
@@ -334,7 +343,7 @@ impl Secondary {
             return Ok(());
         }
         for entry in to_check {
-            let token = common.slots.start(Op::StartRead);
+            let token = common.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Read {
                 token,
                 store: Store::Undo(common.id()),
@@ -351,30 +360,30 @@ impl Secondary {
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
-    pub fn take_rollback_point(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+    pub fn take_rollback_point(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) {
         let identity = common.sb.identity;
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
             let point = common.sb.take_point(self.position(), self.progress.applied_wall());
-            cx.marks.hit(Mark::RollbackPointTaken);
+            cx.coverage.hit(CoveragePoint::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
             let (name, at) = (name(point.id), point.position);
             cx.event(common.config.id, Event::RollbackPoint { name, at });
         } else if has_point {
-            cx.marks.hit(Mark::RollbackPointKept);
-            if planted(Fault::PointMoves) {
+            cx.coverage.hit(CoveragePoint::RollbackPointKept);
+            if injected(Fault::PointMoves) {
                 common.sb.move_point(self.position());
             }
         }
     }
 
     /// The superblock without the point is durable.
-    pub fn point_gone(&mut self, common: &mut Common, cx: &mut Cx, answer: Option<(CommandId, String)>) {
+    pub fn point_gone(&mut self, common: &mut GroupCommon, cx: &mut Cx, answer: Option<(CommandId, String)>) {
         self.empty_undo(common);
         if let Some((id, text)) = answer {
-            cx.marks.hit(Mark::RollbackPointDropped);
+            cx.coverage.hit(CoveragePoint::RollbackPointDropped);
             cx.answer(id, CommandResult::Done(text));
         }
         if self.paused == Some(Pause::HistoryFull) {
@@ -385,7 +394,7 @@ impl Secondary {
     }
 
     /// An operator gives the rollback point up by its name.
-    pub fn command_drop_point(&self, common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
+    pub fn command_drop_point(&self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId, wanted: &str) {
         let point = common.sb.rollback_point;
         if common.role() != Role::Secondary || point.id == 0 {
             return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
@@ -400,14 +409,14 @@ impl Secondary {
     }
 
     /// What was saved is not needed any more.
-    pub fn empty_undo(&mut self, common: &mut Common) {
+    pub fn empty_undo(&mut self, common: &mut GroupCommon) {
         self.saver.forget();
         self.undo_damaged = None;
         common.undo.empty();
     }
 
-    /// The image that a promotion would give: its place and the primary's time; `None`: none.
-    pub fn promotable(&self, common: &Common) -> Option<(Position, Wall)> {
+    /// The image that a promotion would give: its position and the primary's time; `None`: none.
+    pub fn promotable(&self, common: &GroupCommon) -> Option<(Position, Wall)> {
         let identity = common.sb.identity;
         if identity.role == Role::Primary || identity.generation.is_blank() {
             return None;
@@ -433,9 +442,9 @@ impl Secondary {
     }
 
     /// The bits of all that is undone and dropped are durable.
-    pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn record_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::Recording);
+        rollback.enter(RollbackStage::Recording);
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.mid_start;
@@ -444,8 +453,8 @@ impl Secondary {
         self.ring.trim(common.sb.journal);
         // It stands nowhere any more: what a primary lost cannot be had from here, also if the image cannot be had back, or nothing
         // comes of the promotion. Half-way through a start it was not read back, and nobody knows what it was.
-        if planted(Fault::WayBackForgotten) {
-            _ = self.kept.give_up(self.progress.durable());
+        if injected(Fault::WayBackForgotten) {
+            _ = self.kept.give_up(self.progress.durable_on_disk());
         } else {
             self.give_up_kept(common, Seq(u64::MAX));
         }
@@ -456,13 +465,13 @@ impl Secondary {
     }
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
-    pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::WriteBack(WriteBack::default()));
+        rollback.enter(RollbackStage::WriteBack(WriteBack::default()));
         self.pump_write_back(common, cx);
     }
 
-    fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn pump_write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while let Some(saved) = self.writing_back(common).and_then(|back| back.next(&common.undo)) {
             write_back_one(&mut common.slots, cx, saved);
         }
@@ -476,7 +485,7 @@ impl Secondary {
         }
     }
 
-    fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
+    fn restored(&mut self, common: &mut GroupCommon, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) {
         let Some(back) = self.writing_back(common) else { return };
         back.in_flight -= 1;
         note(back);
@@ -484,75 +493,75 @@ impl Secondary {
     }
 
     /// There may be space by now.
-    pub fn retry_write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn retry_write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(back) = self.writing_back(common) else { return };
         let again = core::mem::take(&mut back.again);
         back.in_flight += again.len();
         again.into_iter().for_each(|saved| write_back_one(&mut common.slots, cx, saved));
     }
 
-    fn flush_restored(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn flush_restored(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let left = common.volumes.len();
         let Some(rollback) = self.rollback_under_way(common) else { return };
-        rollback.enter(Stage::Flush { left });
+        rollback.enter(RollbackStage::Flush { left });
         for index in 0..left {
-            let token = common.slots.start(Op::RestoreFlush);
+            let token = common.slots.start(SlotOperation::RestoreFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
     }
 
-    fn enter_rollback(&mut self, common: &mut Common, then: Then, rollback: Rollback) {
+    fn enter_rollback(&mut self, common: &mut GroupCommon, then: AfterRollback, rollback: Rollback) {
         common.lifecycle.enter(Phase::RollingBack(then));
         self.rollback = Some(rollback);
     }
 
-    fn rollback_under_way(&mut self, common: &Common) -> Option<&mut Rollback> {
+    fn rollback_under_way(&mut self, common: &GroupCommon) -> Option<&mut Rollback> {
         self.rollback.as_mut().filter(|_| common.lifecycle.is_rolling_back())
     }
 
-    fn writing_back(&mut self, common: &Common) -> Option<&mut WriteBack> {
+    fn writing_back(&mut self, common: &GroupCommon) -> Option<&mut WriteBack> {
         match &mut self.rollback_under_way(common)?.stage {
-            Stage::WriteBack(back) => Some(back),
+            RollbackStage::WriteBack(back) => Some(back),
             _ => None,
         }
     }
 
     /// Volumes have no space for what is written back.
-    pub fn restore_waits_for_space(&self, common: &Common) -> bool {
-        let waits = |rollback: &Rollback| matches!(&rollback.stage, Stage::WriteBack(back) if back.waits);
+    pub fn restore_waits_for_space(&self, common: &GroupCommon) -> bool {
+        let waits = |rollback: &Rollback| matches!(&rollback.stage, RollbackStage::WriteBack(back) if back.waits);
         common.lifecycle.is_rolling_back() && self.rollback.as_ref().is_some_and(waits)
     }
 
     /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
-    fn give_rollback_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) {
+    fn give_rollback_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, what: String) {
         let (Phase::RollingBack(then), Some(rollback)) = (common.lifecycle.phase(), &mut self.rollback) else { return };
-        rollback.enter(Stage::GivenUp(what.clone()));
+        rollback.enter(RollbackStage::GivenUp(what.clone()));
         cx.event(common.id(), Event::Note(what));
         common.sb.rollback_given_up();
         self.stand_at(common.sb.identity.position, common.sb.applied_wall);
         match then {
-            Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
-            Then::Start => common.start().record(cx),
+            AfterRollback::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            AfterRollback::Start => common.start().record(cx),
         }
     }
 
     // ---- at a start ---------------------------------------------------------------------------------------------------
 
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
-    pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
-        (self.saver, common.undo) = (Saver::new(&common.config), Undo::new(common.config.history_bytes));
+    pub fn begin_scan(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        (self.saver, common.undo) = (UndoSaver::new(&common.config), UndoStore::new(common.config.history_bytes));
         let point = common.sb.rollback_point;
         if point.was_damaged() {
             self.undo_damaged = Some("an earlier start found the undo store damaged".into());
             return self.begin_replay(common, cx);
         }
         common.undo.begin_mark(point.id);
-        self.scan = Scan::default();
+        self.scan = UndoScan::default();
         common.lifecycle.enter_stage(StartStage::Undo);
         self.read_undo_index(common, cx);
     }
 
-    fn read_undo_index(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn read_undo_index(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let offset = common.undo.next_offset();
         if offset + INDEX_BYTES as u64 > common.config.history_bytes {
             return self.scan_ended(common, cx);
@@ -560,10 +569,10 @@ impl Secondary {
         read_meta(&mut common.slots, cx, Store::Undo(common.config.id), offset, INDEX_BYTES as u32);
     }
 
-    fn undo_batch_checked(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn undo_batch_checked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some((block, index)) = self.scan.batch.take() else { return };
         if self.scan.torn {
-            cx.marks.hit(Mark::UndoTornTail);
+            cx.coverage.hit(CoveragePoint::UndoTornTail);
             return self.scan_ended(common, cx);
         }
         if index.ordinal > common.sb.rollback_point.batches {
@@ -573,7 +582,7 @@ impl Secondary {
         self.read_undo_index(common, cx);
     }
 
-    fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn scan_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let drawn_bytes = self.scan.drawn_bytes;
         let point = common.sb.rollback_point;
         let (whole, at) = (common.undo.durable_batches(), common.undo.next_offset());
@@ -598,8 +607,12 @@ impl Secondary {
             common.sb.point_damaged();
             return common.save(cx, Some(AfterSuper::PointDamaged));
         }
-        cx.marks.hit(Mark::RollbackResumed);
-        self.enter_rollback(common, Then::Start, Rollback { stage: Stage::Recording, mid_start: false });
+        cx.coverage.hit(CoveragePoint::RollbackResumed);
+        self.enter_rollback(
+            common,
+            AfterRollback::Start,
+            Rollback { stage: RollbackStage::Recording, mid_start: false },
+        );
         match self.undo_damaged.take() {
             Some(what) => self.give_rollback_up(common, cx, what),
             None => self.write_back(common, cx),
@@ -607,7 +620,7 @@ impl Secondary {
     }
 
     /// It is on record that the point is no image, whatever a later start reads.
-    pub fn damage_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn damage_recorded(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         // Unless the node was stopped while it started.
         if common.lifecycle.is_at(StartStage::Undo) {
             self.begin_replay(common, cx);
@@ -616,7 +629,7 @@ impl Secondary {
 }
 
 /// The volumes have the sizes that the sync needs.
-pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncBegin) {
+pub(crate) fn reserve_for_sync(undo: &mut UndoStore, volumes: &Volumes, begin: &SyncBegin) {
     if undo.mark().is_some() {
         // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
         // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
@@ -628,16 +641,16 @@ pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncB
     }
 }
 
-fn write_back_one(slots: &mut Slots, cx: &mut Cx, saved: Saved) {
+fn write_back_one(slots: &mut OperationSlots, cx: &mut Cx, saved: SavedRange) {
     let id = slots.group();
-    match saved.place {
+    match saved.undo_offset {
         Some(offset) => {
-            let token = slots.start(Op::RestoreRead(saved));
+            let token = slots.start(SlotOperation::RestoreRead(saved));
             let crc = Some(saved.crc);
             cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
         }
         None => {
-            let token = slots.start(Op::RestoreWrite(saved));
+            let token = slots.start(SlotOperation::RestoreWrite(saved));
             let (offset, length) = (saved.offset, u64::from(saved.length));
             let store = Store::Volume(id, saved.volume);
             cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });

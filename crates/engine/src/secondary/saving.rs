@@ -2,13 +2,13 @@
 
 use core::ops::Range;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::durability::saving::Batched;
+use crate::durability::saving::BatchResult;
 use crate::formats::identity::Role;
 use crate::ids::VolumeId;
 use crate::secondary::Secondary;
-use crate::shared::slots::Ticket;
+use crate::shared::operation_slots::UndoTicket;
 use crate::state::{Broken, Pause};
 use crate::{IoDone, IoError, limits};
 
@@ -16,21 +16,21 @@ impl Secondary {
     /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
     pub fn save_range(
         &mut self,
-        common: &Common,
+        common: &GroupCommon,
         volume: VolumeId,
         range: Range<u64>,
         unit: u64,
         reserved: bool,
-    ) -> Ticket {
+    ) -> UndoTicket {
         let size_bytes = common.volumes[usize::from(volume.0)].size_bytes();
         self.saver.save(&common.undo, volume, size_bytes, range, unit, reserved)
     }
 
     pub fn save_read_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        piece: Ticket,
+        piece: UndoTicket,
         result: Result<IoDone, IoError>,
     ) -> Result<(), Broken> {
         if !self.saver.has(piece) {
@@ -45,15 +45,15 @@ impl Secondary {
 
     pub fn save_batch_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        last_piece: Ticket,
+        last_piece: UndoTicket,
         result: Result<(), IoError>,
     ) -> Result<(), Broken> {
         match self.saver.batch_done(&mut common.undo, last_piece, result)? {
-            Batched::Nobodys => {}
-            Batched::Full => self.history_full(common, cx),
-            Batched::More => {
+            BatchResult::Nobodys => {}
+            BatchResult::Full => self.history_full(common, cx),
+            BatchResult::More => {
                 self.pump_saves(common, cx);
                 self.saved_more(common, cx);
             }
@@ -62,7 +62,7 @@ impl Secondary {
     }
 
     /// Starts reads and batches; called whenever something was asked for or came back.
-    pub fn pump_saves(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn pump_saves(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let boot = common.sb.identity.incarnation;
         if !self.saver.pump(&mut common.undo, &mut common.slots, cx, boot) {
             self.history_full(common, cx);
@@ -70,7 +70,7 @@ impl Secondary {
     }
 
     /// Tickets may have become good.
-    fn saved_more(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn saved_more(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() == Role::Secondary {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
             self.apply(common, cx);
@@ -79,7 +79,7 @@ impl Secondary {
     }
 
     /// The store is full, or its file system is.
-    fn history_full(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn history_full(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() == Role::Secondary {
             self.pause_apply(common, cx, Pause::HistoryFull);
         }
@@ -87,14 +87,14 @@ impl Secondary {
     }
 
     /// What could not be read is read again.
-    pub fn retry_reads(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn retry_reads(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.saver.retry_reads();
         self.pump_saves(common, cx);
     }
 
     /// There may be room by now.
-    pub fn retry_saves(&mut self, common: &mut Common, cx: &mut Cx) {
-        self.saver.write_placed(&mut common.slots, cx);
+    pub fn retry_saves(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        self.saver.write_allocated(&mut common.slots, cx);
         self.pump_saves(common, cx);
     }
 }

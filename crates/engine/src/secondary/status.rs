@@ -1,31 +1,31 @@
-//! What the primary told, and what is shown of the copy.
+//! What the primary reported, and what is shown of the copy.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
 use crate::state::{Pause, State};
-use crate::status::{PeerStatus, RollbackPointStatus, TellingStatus};
+use crate::status::{PeerStatus, ReportedStatus, RollbackPointStatus};
 use crate::time::{Mono, Wall};
 
 impl Secondary {
     /// Why nothing is written to the volumes of this secondary, and in what words.
-    pub fn standstill(&self, common: &Common) -> Option<(Pause, &'static str)> {
+    pub fn standstill(&self, common: &GroupCommon) -> Option<(Pause, &'static str)> {
         if self.restore_waits_for_space(common) {
             return Some((Pause::PeerFull, NO_SPACE));
         }
         self.paused.map(|pause| (pause, pause.words()))
     }
 
-    /// A secondary shows the state its primary told, unless it knows better.
-    pub fn shown_state(&self, common: &Common, told: Option<State>) -> State {
+    /// A secondary shows the state its primary reported, unless it knows better.
+    pub fn shown_state(&self, common: &GroupCommon, reported: Option<State>) -> State {
         match (common.state(), self.standstill(common)) {
             (State::Failed(_), _) => common.state(),
             (_, Some((pause, _))) => State::Paused(pause),
-            _ => told.unwrap_or(common.state()),
+            _ => reported.unwrap_or(common.state()),
         }
     }
 
-    pub fn rollback_point(&self, common: &Common) -> Option<RollbackPointStatus> {
+    pub fn rollback_point(&self, common: &GroupCommon) -> Option<RollbackPointStatus> {
         let point = common.sb.rollback_point;
         (point.id != 0).then(|| RollbackPointStatus {
             name: crate::secondary::rollback::name(point.id),
@@ -39,20 +39,20 @@ impl Secondary {
     }
 
     /// How far it is behind only its primary knows.
-    pub fn status_of_copy(&self, common: &Common, status: PeerStatus, now: Mono) -> PeerStatus {
+    pub fn status_of_copy(&self, common: &GroupCommon, status: PeerStatus, now: Mono) -> PeerStatus {
         // In the middle of a sync it can present what a promotion would give, and no more.
-        let (place, wall) = match common.sb.identity.inconsistent {
-            true => self.promotable(common).map(|(place, wall)| (place.seq, wall)).unzip(),
+        let (position, wall) = match common.sb.identity.inconsistent {
+            true => self.promotable(common).map(|(position, wall)| (position.seq, wall)).unzip(),
             false => (Some(self.progress.recovered()), Some(self.progress.applied_wall())),
         };
         let known = wall.filter(|wall| *wall != Wall(0));
-        let recovery_point = place.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));
+        let recovery_point = position.zip(known).map(|(seq, wall)| (seq, self.time_of_copy(seq, wall)));
         let status = PeerStatus { recovery_point, ..status };
-        let Some((tick, since, counts)) = self.told(now) else { return status };
-        let told = Some(TellingStatus { since, lag_bytes: tick.lag_bytes, lag: tick.lag });
+        let Some((tick, since, counts)) = self.primary_report(now) else { return status };
+        let reported = Some(ReportedStatus { since, lag_bytes: tick.lag_bytes, lag: tick.lag });
         if !counts {
-            return PeerStatus { told, ..status };
+            return PeerStatus { reported, ..status };
         }
-        PeerStatus { told, lag_bytes: Some(tick.lag_bytes), lag: tick.lag, dirty_bytes: tick.dirty_bytes, ..status }
+        PeerStatus { reported, lag_bytes: Some(tick.lag_bytes), lag: tick.lag, dirty_bytes: tick.dirty_bytes, ..status }
     }
 }

@@ -133,12 +133,12 @@ impl Greeting {
         }
     }
 
-    /// The peer's bits stand here too. If it went back to its image, what it undid is marked here now: less has to stand there from here
+    /// The peer's bits stand here too. If it went back to its image, what it undid is dirty here now: less has to stand there from here
     /// on.
     pub fn bits_joined(&mut self, known: &mut Confirmed) {
         if let Some(hello) = &mut self.hello {
             let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
-            known.place = known.place.min(hello.identity.position).max(earliest);
+            known.position = known.position.min(hello.identity.position).max(earliest);
             hello.dirty_bytes = 0;
         }
     }
