@@ -249,6 +249,12 @@ impl Group {
         let told = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
         assert!(!self.common.has_wakes(), "whoever may go on was looked at");
+        let outbox = &self.primary.peer.outbox;
+        let may_wait = outbox.streams() && !outbox.syncs();
+        assert!(
+            may_wait || self.primary.waiters().nobody_waits_for_room(),
+            "writers wait for room of a stream in step alone"
+        );
         self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable());
     }
 }

@@ -38,7 +38,7 @@ use crate::time::Wall;
 use alloc::string::ToString;
 
 /// The peer is connected, and has not said who it is.
-pub(crate) const NOT_GREETED: &str = "the peer is connected, but its half of the group has not started: it reads its journal, waits for \
+pub(crate) const NOT_GREETED: &str = "the peer is connected, but its half of the group has not answered yet: it reads its journal, waits for \
                                       space, or was refused; see 'status' there";
 
 /// What a primary knows of its secondary, and has for it; its parts have fields of their own.

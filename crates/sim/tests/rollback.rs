@@ -349,7 +349,10 @@ fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
     world.until("it is connected", |world| world.figures(NEAR).peer.link == engine::status::LinkStatus::Connected);
     world.pass(4 * SECOND);
     let reason = world.figures(NEAR).reason;
-    assert!(reason.contains("its half of the group has not started") && reason.contains("waits for space"), "{reason}");
+    assert!(
+        reason.contains("its half of the group has not answered yet") && reason.contains("waits for space"),
+        "{reason}"
+    );
     let CommandResult::Warning(told) = world.order(NEAR, Command::Sync { full: false }) else { panic!("no word") };
     assert!(told.contains("has not started"), "{told}");
     let name = point(&world).expect("kept");

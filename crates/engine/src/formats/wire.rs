@@ -519,7 +519,8 @@ impl GroupHello {
         let mut r = Reader(bytes);
         let identity = crate::formats::identity::Identity::decode(&mut r)
             .filter(crate::formats::identity::Identity::is_in_reach)?;
-        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8()?);
+        // A flag that this version does not have is no hello of this version: what may come later has `features`.
+        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !3 == 0)?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
         let count = usize::from(r.u16()?);

@@ -51,9 +51,10 @@ impl Group {
         self.primary.peer.outbox.generation_recorded();
         let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
+        // Those who waited for the record are written alone, before a stream begins that would have no room for them.
         self.common.wake(Wake::Covered);
+        self.common.wake(Wake::Meet);
         self.say_hello(cx, Kind::GroupState);
-        self.primary.meet_if_apart(&mut self.common, cx);
     }
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {

@@ -38,8 +38,14 @@ impl Group {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
                     flush_failed(&mut self.common, cx, waiters);
                 }
-                AfterSuper::Answer { id, .. } | AfterSuper::PointGone { answer: Some((id, _)) } => {
-                    cx.refuse(id, Broken::Superblock.words());
+                AfterSuper::Answer { id, .. } => cx.refuse(id, Broken::Superblock.words()),
+                AfterSuper::PointGone { answer: Some((id, _)) } => {
+                    // One of its slots may say it.
+                    let why = format!(
+                        "{}; it is not known whether the rollback point still stands",
+                        Broken::Superblock.words()
+                    );
+                    cx.refuse(id, &why);
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
                     self.common.lifecycle.enter(Phase::Running);

@@ -35,6 +35,7 @@ impl Group {
                 Wake::Promise => primary.take_up_promise(common, cx),
                 Wake::Waits => primary.check_waits(common, cx),
                 Wake::Apply => secondary.apply(common, cx),
+                Wake::Meet => primary.meet_if_apart(common, cx),
             }
         }
     }

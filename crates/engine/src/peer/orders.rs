@@ -106,6 +106,8 @@ impl Peer {
         self.stall.ordered(cx.now.mono);
         if common.state() == State::Logging {
             self.transition(common, cx, State::Logging, why_apart(common, cx));
+            // An export that is closed says when it opens.
+            self.reconcile.start_alone(common, cx);
         }
         let text = if cx.peer.link.is_some() {
             "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"

@@ -37,14 +37,11 @@ impl Primary {
 
     /// A stream may have begun since it was let in without one, when there was room for everybody.
     pub fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
-        if !self.peer.outbox.has_room(common, cx, slot) {
-            if !self.peer.outbox.syncs() {
-                let volume = common.slots.write(slot).volume;
-                give_back_range(common, slot);
-                self.wait_for_room(common, slot);
-                return common.wake(Wake::Range(volume));
-            }
-            self.turn_to_cuts(common, cx);
+        if !self.finds_room(common, cx, slot) {
+            let volume = common.slots.write(slot).volume;
+            give_back_range(common, slot);
+            self.wait_for_room(common, slot);
+            return common.wake(Wake::Range(volume));
         }
         let (id, offset, length) = common.slots.write(slot).range();
         let mut pins = Pins::default();

@@ -90,10 +90,7 @@ impl Primary {
         match stage {
             WriteStage::Arrived => {
                 // Those who wait for room are before it.
-                if self.waiters.nobody_waits_for_room() && self.peer.outbox.has_room(common, cx, slot) {
-                    self.go_for_range(common, cx, slot);
-                } else if self.peer.outbox.streams() && self.peer.outbox.syncs() {
-                    self.turn_to_cuts(common, cx);
+                if self.waiters.nobody_waits_for_room() && self.finds_room(common, cx, slot) {
                     self.go_for_range(common, cx, slot);
                 } else {
                     cx.marks.hit(Mark::QueueFullWaited);
@@ -118,6 +115,18 @@ impl Primary {
             }
             WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
         }
+    }
+
+    /// Whether a write has room. Beside a sync in the stream nobody waits for it: that goes on by cuts.
+    pub fn finds_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) -> bool {
+        if self.peer.outbox.has_room(common, cx, slot) {
+            return true;
+        }
+        let beside_sync = self.peer.outbox.syncs();
+        if beside_sync {
+            self.turn_to_cuts(common, cx);
+        }
+        beside_sync
     }
 
     /// In order of arrival: before those who came after it.
@@ -153,12 +162,8 @@ impl Primary {
             if common.has_failed() {
                 return;
             }
-            if !self.peer.outbox.has_room(common, cx, slot) {
-                if !(self.peer.outbox.streams() && self.peer.outbox.syncs()) {
-                    return;
-                }
-                // The sync began behind it.
-                self.turn_to_cuts(common, cx);
+            if !self.finds_room(common, cx, slot) {
+                return;
             }
             self.waiters.leave_room();
             if planted(Fault::WaiterForgotten) {

@@ -4,6 +4,7 @@
 use alloc::collections::VecDeque;
 
 use crate::ids::VolumeId;
+use crate::planted::{Fault, planted};
 
 /// What may have come true for those who wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum Wake {
     Waits,
     /// Records that have landed may be written to the volumes.
     Apply,
+    /// What is on record now may decide otherwise about a peer with whom nothing is under way.
+    Meet,
 }
 
 /// In the order in which they were said, each once.
@@ -30,6 +33,9 @@ pub(crate) struct Wakes(VecDeque<Wake>);
 
 impl Wakes {
     pub fn push(&mut self, wake: Wake) {
+        if planted(Fault::WakeForgotten) && !self.0.is_empty() {
+            return;
+        }
         // A write stands in one line at most: it is said once anyway.
         if matches!(wake, Wake::Write(_)) || !self.0.contains(&wake) {
             self.0.push_back(wake);

@@ -129,7 +129,7 @@ const CLAIMS: &[Claim] = &[
         |s| s.is_connected() && (!s.hears_peer() || s.peer_role() != Some(Role::Secondary)),
     ),
     ("the peer is connected", |s| s.says("the peer is connected, but"), |s| s.is_connected()),
-    ("the peer's half has not started", |s| s.says("half of the group has not started"), |s| !s.hears_peer()),
+    ("the peer's half has not answered", |s| s.says("half of the group has not answered"), |s| !s.hears_peer()),
     ("the mode is logging", |s| s.says("mode is logging"), |s| s.here.settings.mode == Mode::Logging),
     (
         "an operator holds it in logging",

@@ -285,7 +285,11 @@ impl SuperWriter {
     /// store, and a start that found the point again would go back to a mixture (P2).
     pub fn give_point_up(&mut self, id: CommandId, text: String) {
         self.no_point();
-        self.after_both_slots(AfterSuper::PointGone { answer: Some((id, text)) });
+        let then = AfterSuper::PointGone { answer: Some((id, text)) };
+        if planted(Fault::PointInOneSlot) {
+            return self.after_next_save(then);
+        }
+        self.after_both_slots(then);
     }
 
     /// The way back begins; `new_run`: as a run of its own.
