@@ -85,3 +85,40 @@ fn a_point_that_was_given_up_is_not_gone_back_to() {
     }
     assert!(met > 0, "never met");
 }
+
+/// An operator gives a point up while another update of the superblock is under way, so that the end of the sync is on record before. The
+/// next sync begins once the undo store is empty.
+#[test]
+fn a_point_given_up_as_its_sync_ends_is_gone_before_the_next_begins() {
+    let disk_ns = (MILLISECOND / 20, MILLISECOND / 10);
+    let near_by = Options { delay_ns: MILLISECOND / 10, disk_ns, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(near_by);
+    world.cluster[FAR].storage.trouble.slow_until = FOR_EVER;
+    let mut late = 0;
+    let sync = |world: &mut ScenarioWorld, n: u64| {
+        world.command(NEAR, GROUP, Command::Logging);
+        world.write(0, n % 16 * 32 * KIB, 32 * KIB);
+        world.pass(MILLISECOND / 2);
+        world.command(NEAR, GROUP, Command::Sync { full: false });
+    };
+    for n in 0..200u64 {
+        world.until("it is in step", ScenarioWorld::in_step);
+        sync(&mut world, n);
+        world.until("it has begun", |world| world.recorded(FAR).identity.inconsistent);
+        world.pass(n * MILLISECOND / 4);
+        world.set_mode(GROUP, if n % 2 == 0 { Mode::Nearsync } else { Mode::Async });
+        world.pass(MILLISECOND);
+        let Some(point) = world.figures(FAR).rollback_point else { continue };
+        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name });
+        while world.recorded(FAR).identity.inconsistent && world.cluster.ledger.result(drop).is_none() {
+            world.pass(MILLISECOND / 10);
+        }
+        if world.cluster.ledger.result(drop).is_none() {
+            late += 1;
+            sync(&mut world, n + 1);
+        }
+    }
+    world.cluster[FAR].storage.trouble.slow_until = 0;
+    assert!(late > 0, "no sync ended before its point was gone");
+    world.settle();
+}

@@ -32,7 +32,7 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);
-        if self.common.sb.rollback_point.id == 0 {
+        if self.common.sb.rollback_point.id == 0 && !self.common.sb.drops_point() {
             self.secondary.empty_undo(&mut self.common);
         }
         let identity = self.common.sb.identity;

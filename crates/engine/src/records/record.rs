@@ -42,7 +42,7 @@ pub(crate) enum AfterSuper {
         id: CommandId,
         result: CommandResult,
     },
-    /// The rollback point is given up.
+    /// Both slots say that the rollback point is gone; an operator who gave it up gets the answer.
     PointGone {
         answer: Option<(CommandId, String)>,
     },
@@ -108,6 +108,11 @@ impl SuperWriter {
     /// Something of this kind follows from an update that is not durable yet.
     pub fn awaits(&self, kind: impl Fn(&AfterSuper) -> bool) -> bool {
         self.after.iter().any(|(_, then)| kind(then))
+    }
+
+    /// A rollback point is gone, and not yet in both slots.
+    pub fn drops_point(&self) -> bool {
+        self.awaits(|then| matches!(then, AfterSuper::PointGone { .. }))
     }
 
     pub fn forget(&mut self, kind: impl Fn(&AfterSuper) -> bool) {

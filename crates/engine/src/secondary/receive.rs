@@ -51,9 +51,10 @@ impl Secondary {
     /// before anything of it is accepted.
     pub fn proceed_sync_begin(&mut self, common: &mut Common, cx: &mut Cx) {
         let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
-        // One that was overtaken while it is recorded is waited for: however many come, one record is under way.
+        // One that was overtaken while it is recorded is waited for: however many come, one record is under way. So is the end of the
+        // rollback point before: the undo store holds one.
         let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));
-        if records || !self.replica.replica_at_rest(common, cx) {
+        if records || common.sb.drops_point() || !self.replica.replica_at_rest(common, cx) {
             return;
         }
         self.beginning = Some(Beginning { begin, number, recording: true });

@@ -353,8 +353,7 @@ impl OrderedReplica {
         let ReplayEnd { position, head, next, live, .. } = end;
         let wall = self.progress.written_wall();
         if self.cycle.take_sync_end() && !is_damaged {
-            common.sb.made_whole(common.volumes.len());
-            common.sb.no_point();
+            common.sb.sync_ended(common.volumes.len());
         }
         self.stand_at(position, wall);
         self.journal.keep_from_start(common, position.seq, is_damaged);

@@ -422,7 +422,7 @@ impl Secondary {
 
     // ---- the point -------------------------------------------------------------------------------------------------
 
-    /// The superblock without the point is durable.
+    /// Both slots of the superblock are without the point, and no sync has begun since.
     pub fn point_gone(&mut self, common: &mut Common, cx: &mut Cx, answer: Option<(CommandId, String)>) {
         self.empty_undo(common);
         if let Some((id, text)) = answer {

@@ -263,29 +263,29 @@ impl SuperWriter {
         self.current.rollback_point.position = position;
     }
 
-    pub fn no_point(&mut self) {
-        self.current.rollback_point = RollbackPoint::default();
-    }
-
     /// It is no image, whatever a later start reads.
     pub fn point_damaged(&mut self) {
         self.current.rollback_point.give_up();
     }
 
-    /// The sync has ended: the update that makes the copy whole has no rollback point, and behind it nothing is saved any more.
+    /// The sync has ended: the update that makes the copy whole has no rollback point.
     pub fn sync_ended(&mut self, volumes: usize) {
         self.made_whole(volumes);
         if self.current.rollback_point.id != 0 {
-            self.no_point();
-            self.after_next_save(AfterSuper::PointGone { answer: None });
+            self.drop_point(None);
         }
     }
 
-    /// An operator gives the rollback point up. Nothing is saved any more once both slots say so: what is overwritten from then on is in no
-    /// store, and a start that found the point again would go back to a mixture (P2).
+    /// An operator gives the rollback point up.
     pub fn give_point_up(&mut self, id: CommandId, text: String) {
-        self.no_point();
-        let then = AfterSuper::PointGone { answer: Some((id, text)) };
+        self.drop_point(Some((id, text)));
+    }
+
+    /// What is overwritten goes into the undo store until both slots say so: a start that found the point again, and not all that was
+    /// overwritten since, would go back to a mixture (P2).
+    fn drop_point(&mut self, answer: Option<(CommandId, String)>) {
+        self.current.rollback_point = RollbackPoint::default();
+        let then = AfterSuper::PointGone { answer };
         if planted(Fault::PointInOneSlot) {
             return self.after_next_save(then);
         }
