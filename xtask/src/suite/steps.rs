@@ -28,6 +28,7 @@ pub const STEPS: &[Step] = &[
     Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
     Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
     Step { name: "sparse", what: "sparse scenarios", is_slow: false, run: play_scenarios },
+    Step { name: "hostile", what: "peers that are authenticated and wrong", is_slow: false, run: meet_hostile_peers },
     Step { name: "crashes", what: "stories with a crash at their instants", is_slow: true, run: enumerate_crashes },
 ];
 
@@ -39,6 +40,9 @@ const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
 /// A minute or two on two cores: each of the losses that only they have met comes up several times.
 const SPARSE_ARGUMENTS: &[&str] = &["--sparse", "0..40000"];
 const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
+
+const HOSTILE_ARGUMENTS: &[&str] = &["--liars", "0..2000"];
+const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--liars", "0..200"];
 
 /// Pinned: a new version may know new complaints, and CI should not turn red by itself.
 const DENY_VERSION: &str = "0.20.2";
@@ -106,6 +110,10 @@ fn simulate(bench: &Bench) -> Result<Outcome> {
 
 fn play_scenarios(bench: &Bench) -> Result<Outcome> {
     run_simulator(bench, if bench.is_quick { SPARSE_ARGUMENTS_QUICK } else { SPARSE_ARGUMENTS })
+}
+
+fn meet_hostile_peers(bench: &Bench) -> Result<Outcome> {
+    run_simulator(bench, if bench.is_quick { HOSTILE_ARGUMENTS_QUICK } else { HOSTILE_ARGUMENTS })
 }
 
 fn enumerate_crashes(bench: &Bench) -> Result<Outcome> {
