@@ -131,8 +131,12 @@ impl SimCluster {
 
     /// The same as a reader sees it.
     pub fn superblock(&self, node: usize, group: GroupId) -> Superblock {
-        let file = self[node].disk(Store::Superblock(group)).view();
-        superblock_in(file, tag_of(group)).expect("recorded")
+        self.readable_record(node, group).expect("recorded")
+    }
+
+    /// What the next start will read of it, unless the power fails before.
+    pub fn readable_record(&self, node: usize, group: GroupId) -> Option<Superblock> {
+        superblock_in(self[node].disk(Store::Superblock(group)).view(), tag_of(group))
     }
 
     /// A node has answered a command.

@@ -23,7 +23,7 @@ pub struct StatusChecker {
 impl StatusChecker {
     pub fn look(&mut self, cluster: &SimCluster, now: u64, group: GroupId) -> Result<(), Failure> {
         for node in cluster.pair(group) {
-            let Some(seen) = Seen::of(cluster, group, node) else {
+            let Some(seen) = Seen::of(cluster, now, group, node) else {
                 self.untrue.retain(|(of, at, _), _| (*of, *at) != (group, node));
                 continue;
             };
@@ -46,6 +46,7 @@ impl StatusChecker {
 /// A group as one node shows it, and as its peer does.
 struct Seen<'a> {
     cluster: &'a SimCluster,
+    now: u64,
     group: GroupId,
     node: usize,
     here: GroupStatus,
@@ -54,13 +55,13 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     /// Nothing is claimed by a node that is down, starts, or has failed.
-    fn of(cluster: &'a SimCluster, group: GroupId, node: usize) -> Option<Seen<'a>> {
+    fn of(cluster: &'a SimCluster, now: u64, group: GroupId, node: usize) -> Option<Seen<'a>> {
         let here = cluster[node].status_of(group)?;
         if here.starting || matches!(here.state, State::Failed(_)) {
             return None;
         }
         let there = cluster[cluster.other(group, node)].status_of(group);
-        Some(Seen { cluster, group, node, here, there })
+        Some(Seen { cluster, now, group, node, here, there })
     }
 
     fn says(&self, words: &str) -> bool {
@@ -92,8 +93,10 @@ impl<'a> Seen<'a> {
         self.there.as_ref().is_some_and(|there| matches!(there.state, State::Failed(_)))
     }
 
+    /// Where the disk stands still that waits to be recorded.
     fn is_held_in_logging(&self) -> bool {
-        self.cluster.record(self.node, self.group).is_none_or(|record| record.held_in_logging)
+        let stands_still = self.cluster[self.node].storage.trouble.stalled_until > self.now;
+        stands_still || self.cluster.record(self.node, self.group).is_none_or(|record| record.held_in_logging)
     }
 
     fn words(&self, claim: &str) -> String {

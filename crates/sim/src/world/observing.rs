@@ -159,8 +159,8 @@ impl World {
     /// something over it. The host finds that at the next start, and until a start is on record at each one after it.
     pub(super) fn write_from_outside(&mut self, node: usize, write: OutsideWrite) {
         let OutsideWrite { group, volume, first, sectors } = write;
-        // After any other stop nobody can tell (docs/reliability.md, P7).
-        let Some(record) = self.cluster.record(node, group).filter(|record| record.clean) else { return };
+        // After any other stop nobody can tell (docs/reliability.md, P7); so after one in whose midst a start was being recorded.
+        let Some(record) = self.cluster.readable_record(node, group).filter(|record| record.clean) else { return };
         self.draw_request();
         let bytes = content(Fill::Stamp(FOREIGN + self.next_request), volume, first..first + sectors);
         self.log(format_args!(
