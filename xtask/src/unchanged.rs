@@ -26,7 +26,8 @@ pub struct UnchangedArgs {
     /// Seeds with 65 to 128 groups
     #[arg(long, default_value_t = 4)]
     crowds: u64,
-    /// A file of renamed words, `OLD NEW` on each line: the other commit's lines are compared as if they had the new ones
+    /// A file of renamed words, `OLD NEW` on each line, or with a tab between phrases: the other commit's lines are compared as if
+    /// they had the new ones, and its simulator is called by the old ones
     #[arg(long, value_name = "FILE")]
     words: Option<PathBuf>,
 }
@@ -140,7 +141,7 @@ fn compare_all(before: &Path, after: &Path, runs: Vec<Run>, words: &[(String, St
 }
 
 fn compare_run(before: &Path, after: &Path, run: &Run, words: &[(String, String)]) -> Result<Compared> {
-    let (before, after) = (renamed(lines_of(before, run)?, words), lines_of(after, run)?);
+    let (before, after) = (renamed(&lines_of(before, &in_old_words(run, words))?, words), lines_of(after, run)?);
     if before == after {
         return Ok(Compared::Same { lines: after.lines().count() as u64 });
     }
@@ -162,40 +163,71 @@ fn read_words(file: &Path) -> Result<Vec<(String, String)>> {
     let mut words = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
         let pair = line
-            .split_once(' ')
+            .split_once('\t')
+            .or_else(|| line.split_once(' '))
             .with_context(|| format!("{}, line {}: `{line}` is no `OLD NEW`", file.display(), number + 1))?;
         words.push((pair.0.to_owned(), pair.1.to_owned()));
     }
+    // Of phrases that begin alike the longest counts.
+    words.sort_by_key(|(old, _)| std::cmp::Reverse(old.len()));
     Ok(words)
 }
 
-/// With each old word, where it stands alone, replaced by the new one.
-fn renamed(text: String, words: &[(String, String)]) -> String {
-    if words.is_empty() {
-        return text;
-    }
+/// With each old word or phrase, where it stands alone, replaced by the new one.
+fn renamed(text: &str, words: &[(String, String)]) -> String {
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut new = String::with_capacity(text.len());
-    let mut rest = text.as_str();
+    let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        new.push_str(words.iter().find(|(old, _)| old == word).map_or(word, |(_, new)| new));
-        let end = after.find(is_of_word).unwrap_or(after.len());
-        new.push_str(&after[..end]);
-        rest = &after[end..];
+        let stands_alone =
+            |old: &String| rest.strip_prefix(old.as_str()).is_some_and(|behind| !behind.starts_with(is_of_word));
+        let end = match words.iter().find(|(old, _)| stands_alone(old)) {
+            Some((old, word)) => {
+                new.push_str(word);
+                old.len()
+            }
+            None => {
+                let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
+                new.push_str(&rest[..end]);
+                end
+            }
+        };
+        rest = &rest[end..];
+        let end = rest.find(is_of_word).unwrap_or(rest.len());
+        new.push_str(&rest[..end]);
+        rest = &rest[end..];
     }
     new
+}
+
+/// What the other commit's simulator is called with.
+fn in_old_words(run: &Run, words: &[(String, String)]) -> Run {
+    let old = |word: &String| words.iter().find(|(_, new)| new == word).map_or(word, |(old, _)| old).clone();
+    run.iter().map(old).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words() -> Vec<(String, String)> {
+        let pairs =
+            [("cut short", "cut short"), ("Settling", "Reconciling"), ("--story", "--scenario"), ("cut", "snapshot")];
+        pairs.map(|(old, new)| (old.to_owned(), new.to_owned())).to_vec()
+    }
+
     #[test]
-    fn only_whole_words_are_renamed() {
-        let words = [("Settling".to_owned(), "Reconciling".to_owned()), ("cut".to_owned(), "snapshot".to_owned())];
-        let text = "State { to: Settling, why: \"cut 1: cutting\" }\n".to_owned();
-        assert_eq!(renamed(text, &words), "State { to: Reconciling, why: \"snapshot 1: cutting\" }\n");
+    fn only_whole_words_are_renamed_and_longer_phrases_first() {
+        let text = "State { to: Settling, why: \"cut 1: cutting\" } cut short, cut\n";
+        let new = "State { to: Reconciling, why: \"snapshot 1: cutting\" } cut short, snapshot\n";
+        assert_eq!(renamed(text, &words()), new);
+    }
+
+    #[test]
+    fn the_other_commit_is_called_by_its_own_words() {
+        let run = ["--scenario", "snapshot"].map(str::to_owned).to_vec();
+        assert_eq!(in_old_words(&run, &words()), ["--story", "cut"]);
+        let seed = vec!["17".to_owned()];
+        assert_eq!(in_old_words(&seed, &words()), seed);
     }
 }
