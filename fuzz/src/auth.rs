@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use host::link::auth::{AuthError, Handshake, HandshakeStep, PREFIX_BYTES};
-use host::link::{Attempt, Ourselves, Secret, Versions};
+use host::link::{Attempt, ClusterSecret, Ourselves, Versions};
 
 use crate::Seed;
 
@@ -15,7 +15,7 @@ fn ours(node: &str, peer: &str, definitions: &str) -> Rc<Ourselves> {
         cluster: "harbour".into(),
         node: node.into(),
         peers: vec![peer.into()],
-        secret: Secret::new(b"a secret for fuzzing only"),
+        secret: ClusterSecret::new(b"a secret for fuzzing only"),
         definitions: definitions.into(),
         versions: Versions::OURS,
     })

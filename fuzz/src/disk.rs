@@ -4,7 +4,7 @@ use engine::activity::{ActivityCell, Extent, SLOTS_PER_CELL, encode_slots};
 use engine::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
-use engine::journal::{ENTRIES_MAX, Entry, INDEX_BYTES, Index, RecordKind};
+use engine::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
 use engine::state::Mode;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
@@ -30,7 +30,7 @@ const GENERATION: Generation = Generation { number: 3, tag: 0x1234_5678_9abc_def
 
 fn confirmed() -> Confirmed {
     let at = |seq| Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(seq) };
-    Confirmed { place: at(97), image: at(95) }
+    Confirmed { position: at(97), image: at(95) }
 }
 
 fn sample() -> Superblock {
@@ -76,23 +76,28 @@ pub fn superblock_seeds() -> Vec<Seed> {
     let point =
         RollbackPoint { id: 7, position, parent: position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
     let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
-    let doubt = Superblock { in_doubt: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
+    let unverified =
+        Superblock { unverified_run: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
     let sizes = vec![1 << 30, 512];
-    let doubt = Superblock { confirmed: confirmed(), primary_mode: Some(Mode::Nearsync), sizes, ..doubt };
+    let unverified = Superblock { confirmed: confirmed(), primary_mode: Some(Mode::Nearsync), sizes, ..unverified };
     vec![
         ("primary", sample().encode()[..cell::BYTES].to_vec()),
         ("secondary_fields", fields(&secondary)),
         ("rollback_point_fields", fields(&sync)),
-        ("in_doubt_fields", fields(&doubt)),
+        ("unverified_fields", fields(&unverified)),
         ("blank", vec![0; 8]),
     ]
 }
 
-const KIND: cell::Kind = cell::Kind { magic: *b"FSHTESTS", version: 3 };
-const PLACE: u64 = 2 * cell::CELL_BYTES;
+const KIND: cell::CellKind = cell::CellKind { magic: *b"FSHTESTS", version: 3 };
+const OFFSET: u64 = 2 * cell::CELL_BYTES;
 
 fn cell_update(update: u64) -> Vec<u8> {
-    cell::encode(KIND, &cell::Head { update, tag: 42, place: PLACE, ..cell::Head::default() }, &update.to_le_bytes())
+    cell::encode(
+        KIND,
+        &cell::CellHead { update, tag: 42, offset: OFFSET, ..cell::CellHead::default() },
+        &update.to_le_bytes(),
+    )
 }
 
 /// Rule: a cell's choice is one of its whole copies that belong to it, and none of those is newer. The first byte says
@@ -103,34 +108,34 @@ pub fn cell(bytes: &[u8]) {
     copy.resize(cell::BYTES, 0);
     let [copy, mended] = as_is_and_mended(&copy, cell::BYTES);
     let mut file = [cell_update(4), cell_update(5)].concat();
-    for (number, place) in file.chunks_mut(cell::BYTES).enumerate() {
+    for (number, offset) in file.chunks_mut(cell::BYTES).enumerate() {
         if which >> number & 1 != 0 {
-            place.copy_from_slice(if which >> (number + 4) & 1 != 0 { &mended } else { &copy });
+            offset.copy_from_slice(if which >> (number + 4) & 1 != 0 { &mended } else { &copy });
         }
     }
-    let copies = cell::copies(KIND, 42, PLACE, &file);
-    let choice = cell::choose(KIND, 42, PLACE, &file);
-    assert!(choice.damaged <= 4 && (choice.newest.is_ok() || !choice.in_doubt));
+    let copies = cell::copies(KIND, 42, OFFSET, &file);
+    let choice = cell::choose(KIND, 42, OFFSET, &file);
+    assert!(choice.damaged <= 4 && (choice.newest.is_ok() || !choice.ambiguous));
     if let Ok((head, body)) = choice.newest {
         assert!(copies.contains(&choice.newest) && body.len() == cell::BODY_BYTES);
-        assert!((head.tag, head.place) == (42, PLACE));
+        assert!((head.tag, head.offset) == (42, OFFSET));
         assert!(copies.iter().flatten().all(|(other, _)| other.update <= head.update));
         assert_eq!(cell::decode(KIND, &cell::encode(KIND, &head, body)[..cell::BYTES]), Ok((head, body)));
     }
-    let _ = cell::choose(KIND, 42, PLACE, bytes);
+    let _ = cell::choose(KIND, 42, OFFSET, bytes);
 }
 
 pub fn cell_seeds() -> Vec<Seed> {
-    let placed = |which: u8, update: &[u8]| [&[which], &update[..48]].concat();
-    let elsewhere = cell::Head { update: 6, tag: 42, place: 0, ..cell::Head::default() };
-    let newer = cell::Kind { version: 4, ..KIND };
+    let in_slots = |which: u8, update: &[u8]| [&[which], &update[..48]].concat();
+    let elsewhere = cell::CellHead { update: 6, tag: 42, offset: 0, ..cell::CellHead::default() };
+    let newer = cell::CellKind { version: 4, ..KIND };
     vec![
-        ("newer_update", placed(0x33, &cell_update(6))),
-        ("wrong_slot", placed(0xcc, &cell_update(6))),
-        ("one_twin", placed(0x11, &cell_update(6))),
-        ("torn", placed(0x0c, &cell_update(7))),
-        ("astray", placed(0x33, &cell::encode(KIND, &elsewhere, &[]))),
-        ("newer_version", placed(0xff, &cell::encode(newer, &elsewhere, &[]))),
+        ("newer_update", in_slots(0x33, &cell_update(6))),
+        ("wrong_slot", in_slots(0xcc, &cell_update(6))),
+        ("one_twin", in_slots(0x11, &cell_update(6))),
+        ("torn", in_slots(0x0c, &cell_update(7))),
+        ("astray", in_slots(0x33, &cell::encode(KIND, &elsewhere, &[]))),
+        ("newer_version", in_slots(0xff, &cell::encode(newer, &elsewhere, &[]))),
     ]
 }
 
@@ -139,19 +144,19 @@ pub fn journal_index(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(INDEX_BYTES, 0);
     for block in as_is_and_mended(&block, INDEX_BYTES) {
-        let Some(index) = Index::decode(&block) else { continue };
+        let Some(index) = JournalIndex::decode(&block) else { continue };
         assert!(!index.entries.is_empty() && index.entries.len() <= ENTRIES_MAX);
         for entry in &index.entries {
             assert!(u64::from(entry.payload_bytes) <= PART_BYTES_MAX);
             assert!(u64::from(entry.payload_at) + u64::from(entry.payload_bytes) <= u64::from(index.bytes));
         }
-        assert_eq!(Index::decode(&index.encode()), Some(index));
+        assert_eq!(JournalIndex::decode(&index.encode()), Some(index));
     }
-    let _ = Index::decode(bytes);
+    let _ = JournalIndex::decode(bytes);
 }
 
 pub fn journal_index_seeds() -> Vec<Seed> {
-    let entry = |seq: u64, kind, payload_bytes: u32| Entry {
+    let entry = |seq: u64, kind, payload_bytes: u32| JournalEntry {
         seq: Seq(seq),
         kind,
         no_hole: kind == RecordKind::Zero,
@@ -164,7 +169,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         payload_bytes,
         payload_crc: 1,
     };
-    let index = |entries| Index {
+    let index = |entries| JournalIndex {
         tag: 42,
         ring_offset: 8192,
         ordinal: 7,
@@ -172,7 +177,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         origin: NodeId(1),
         generation: GENERATION,
         incarnation: Incarnation(4),
-        cut: 3,
+        snapshot: 3,
         bytes: 16384,
         entries,
     };
@@ -245,28 +250,28 @@ pub fn undo_index(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(undo::INDEX_BYTES, 0);
     for block in as_is_and_mended(&block, undo::INDEX_BYTES) {
-        let _ = undo::Index::other_version(&block);
-        let Some(index) = undo::Index::decode(&block) else { continue };
+        let _ = undo::UndoIndex::other_version(&block);
+        let Some(index) = undo::UndoIndex::decode(&block) else { continue };
         assert!(!index.entries.is_empty() && index.entries.len() <= undo::ENTRIES_MAX);
         for entry in &index.entries {
             assert!(entry.offset.checked_add(u64::from(entry.length)).is_some());
             let end = u64::from(entry.payload_at) + u64::from(entry.payload_bytes());
             assert!(end <= u64::from(index.bytes) || entry.payload_at == 0);
         }
-        assert_eq!(undo::Index::decode(&index.encode()), Some(index));
+        assert_eq!(undo::UndoIndex::decode(&index.encode()), Some(index));
     }
-    let _ = (undo::Index::decode(bytes), undo::Index::other_version(bytes));
+    let _ = (undo::UndoIndex::decode(bytes), undo::UndoIndex::other_version(bytes));
 }
 
 pub fn undo_index_seeds() -> Vec<Seed> {
-    let saved = |number: u32, payload_at| undo::Entry {
+    let saved = |number: u32, payload_at| undo::UndoEntry {
         volume: VolumeId(number as u16 % 3),
         offset: u64::from(number) << 15,
         length: if number == 2 { 512 } else { 8192 },
         payload_at,
         payload_crc: if payload_at == 0 { 0 } else { 9 },
     };
-    let index = |entries| undo::Index {
+    let index = |entries| undo::UndoIndex {
         tag: 42,
         ring_offset: 4096,
         ordinal: 3,
@@ -338,8 +343,11 @@ pub fn link_history(bytes: &[u8]) {
 const LINK_TAG: u64 = 7;
 
 pub fn link_history_seeds() -> Vec<Seed> {
-    let record =
-        |minute: u64| history::Record { unix_ms: minute * 60_000, sent_bytes: 5, ..history::Record::default() };
+    let record = |minute: u64| history::MinuteRecord {
+        unix_ms: minute * 60_000,
+        sent_bytes: 5,
+        ..history::MinuteRecord::default()
+    };
     let three = history::example(LINK_TAG, &[record(1), record(2), record(3)]);
     vec![("three_minutes", three.clone()), ("another_link", history::example(8, &[])), ("cut", three[..4200].to_vec())]
 }
@@ -352,10 +360,10 @@ mod tests {
     fn seeds_are_believed() {
         assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
         assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
-        assert!(Index::decode(&journal_index_seeds()[1].1).is_some());
+        assert!(JournalIndex::decode(&journal_index_seeds()[1].1).is_some());
         assert!(bitmap_cell_seeds().iter().all(|(_, seed)| BitmapCell::decode(&body(seed)).is_ok()));
         assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
-        assert!(undo::Index::decode(&undo_index_seeds()[1].1).is_some());
+        assert!(undo::UndoIndex::decode(&undo_index_seeds()[1].1).is_some());
         assert!(Fingerprint::from_bytes(&fingerprints_seeds()[0].1).is_ok());
         let sealed = farshore::daemon::seals::decode(&fingerprints_seeds()[1].1).expect("sound");
         assert_eq!((sealed.run.0, sealed.volumes.len()), (7, 2));

@@ -1,10 +1,10 @@
 //! The stream of frames on a link, cut into pieces at will.
 
-use engine::wire::{HEADER_BYTES, Header, Kind};
+use engine::wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use engine::{FramePayload, GroupId, Seq, SessionId};
 use host::buffers::Buffer;
 use host::link::envelope::{ENVELOPE_BYTES, Envelope, MAGIC, Packing};
-use host::link::frames::{FrameReader, Next};
+use host::link::frames::{FrameReader, NextFrame};
 
 use crate::wire::with_good_checksum;
 use crate::{Mutator, Seed};
@@ -13,7 +13,7 @@ const SESSION: SessionId = SessionId(0x5e55);
 /// Input before the stream: how to cut it, and whether to mend checksums on the way.
 const PREFIX_BYTES: usize = 9;
 
-type Read = (Vec<(Header, Vec<u8>)>, Option<String>);
+type FramesRead = (Vec<(FrameHeader, Vec<u8>)>, Option<String>);
 
 /// Rule: frames and verdict do not depend on how the stream was cut, nor on when buffers were to be had.
 pub fn frame_stream(bytes: &[u8]) {
@@ -34,19 +34,19 @@ pub fn frame_stream(bytes: &[u8]) {
     }
 }
 
-fn read(mut stream: &[u8], mut piece: impl FnMut() -> usize, mut has_buffer: impl FnMut() -> bool) -> Read {
+fn read(mut stream: &[u8], mut piece: impl FnMut() -> usize, mut has_buffer: impl FnMut() -> bool) -> FramesRead {
     let mut reader = FrameReader::new(SESSION);
     let mut frames = Vec::new();
     loop {
         match reader.next(|length| has_buffer().then(|| Buffer::detached(length))) {
             Err(violation) => return (frames, Some(violation.to_string())),
-            Ok(Next::Buffer(_)) => {}
-            Ok(Next::Frame(header, payload)) => frames.push((header, bytes_of(payload))),
-            Ok(Next::Bytes) if stream.is_empty() => {
+            Ok(NextFrame::Buffer(_)) => {}
+            Ok(NextFrame::Frame(header, payload)) => frames.push((header, bytes_of(payload))),
+            Ok(NextFrame::Bytes) if stream.is_empty() => {
                 let verdict = reader.is_inside_frame().then(|| "truncated".to_owned());
                 return (frames, verdict);
             }
-            Ok(Next::Bytes) => {
+            Ok(NextFrame::Bytes) => {
                 let mut count = piece().min(stream.len());
                 let mut filled = 0;
                 for mut space in reader.space() {
@@ -91,9 +91,9 @@ fn mend_stream(stream: &mut [u8]) {
     }
 }
 
-fn frame(kind: Kind, seq: u64, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: FrameKind, seq: u64, payload: &[u8]) -> Vec<u8> {
     let length = if kind.carries_data() { payload.len() as u64 } else { 0 };
-    let header = Header { seq: Seq(seq), length, ..Header::new(kind, SESSION, GroupId(1)) }.sealed(payload);
+    let header = FrameHeader { seq: Seq(seq), length, ..FrameHeader::new(kind, SESSION, GroupId(1)) }.sealed(payload);
     [&header.encode()[..], payload].concat()
 }
 
@@ -110,23 +110,26 @@ fn packed(packing: Packing, frames: &[Vec<u8>]) -> Vec<u8> {
 pub fn frame_stream_seeds() -> Vec<Seed> {
     let input = |mend: u8, frames: &[Vec<u8>]| [&[mend], &7u64.to_le_bytes()[..], &frames.concat()].concat();
     let mixed = [
-        frame(Kind::GroupHello, 0, &[1; 120]),
-        frame(Kind::Data, 1, &[2; 512]),
-        frame(Kind::Void, 2, b""),
-        frame(Kind::Data, 3, &[3; 1500]),
-        frame(Kind::Heartbeat, 0, &[4; 8]),
+        frame(FrameKind::GroupHello, 0, &[1; 120]),
+        frame(FrameKind::Data, 1, &[2; 512]),
+        frame(FrameKind::Void, 2, b""),
+        frame(FrameKind::Data, 3, &[3; 1500]),
+        frame(FrameKind::Heartbeat, 0, &[4; 8]),
     ];
     vec![
         ("mixed", input(0, &mixed)),
         ("mixed_mended", input(1, &mixed)),
         ("truncated", input(0, &[mixed[1][..300].to_vec()])),
-        ("empty_data", input(1, &[frame(Kind::Data, 1, b"")])),
+        ("empty_data", input(1, &[frame(FrameKind::Data, 1, b"")])),
         ("packed_lz4", input(0, &[packed(Packing::Lz4, &mixed), mixed[1].clone()])),
         ("packed_zstd", input(0, &[mixed[0].clone(), packed(Packing::Zstd, &mixed)])),
         (
             "packed_cut_short",
             input(1, &[packed(Packing::Lz4, &[mixed[3][..1000].to_vec()]), mixed[3][1000..].to_vec()]),
         ),
-        ("probe_and_goodbye", input(1, &[frame(Kind::Probe, 5, &[8; 32]), frame(Kind::Goodbye, 0, b"until tomorrow")])),
+        (
+            "probe_and_goodbye",
+            input(1, &[frame(FrameKind::Probe, 5, &[8; 32]), frame(FrameKind::Goodbye, 0, b"until tomorrow")]),
+        ),
     ]
 }

@@ -21,7 +21,7 @@ pub use mutate::Mutator;
 pub type Seed = (&'static str, Vec<u8>);
 
 /// A parser under test.
-pub struct Target {
+pub struct FuzzTarget {
     /// Also the name of its corpus folder and of its libFuzzer binary.
     pub name: &'static str,
     pub run: fn(&[u8]),
@@ -29,35 +29,35 @@ pub struct Target {
 }
 
 /// Every parser there is.
-pub const TARGETS: &[Target] = &[
-    Target { name: "frame_header", run: wire::frame_header, seeds: wire::frame_header_seeds },
-    Target { name: "control_payload", run: wire::control_payload, seeds: wire::control_payload_seeds },
-    Target { name: "frame_stream", run: frames::frame_stream, seeds: frames::frame_stream_seeds },
-    Target { name: "auth_dialer", run: auth::auth_dialer, seeds: auth::auth_dialer_seeds },
-    Target { name: "auth_acceptor", run: auth::auth_acceptor, seeds: auth::auth_acceptor_seeds },
-    Target { name: "nbd_request", run: nbd::nbd_request, seeds: nbd::nbd_request_seeds },
-    Target { name: "nbd_option", run: nbd::nbd_option, seeds: nbd::nbd_option_seeds },
-    Target { name: "nbd_handshake", run: nbd::nbd_handshake, seeds: nbd::nbd_handshake_seeds },
-    Target { name: "cell", run: disk::cell, seeds: disk::cell_seeds },
-    Target { name: "superblock", run: disk::superblock, seeds: disk::superblock_seeds },
-    Target { name: "journal_index", run: disk::journal_index, seeds: disk::journal_index_seeds },
-    Target { name: "bitmap_cell", run: disk::bitmap_cell, seeds: disk::bitmap_cell_seeds },
-    Target { name: "activity_cell", run: disk::activity_cell, seeds: disk::activity_cell_seeds },
-    Target { name: "undo_index", run: disk::undo_index, seeds: disk::undo_index_seeds },
-    Target { name: "fingerprints", run: disk::fingerprints, seeds: disk::fingerprints_seeds },
-    Target { name: "config", run: operator::config, seeds: operator::config_seeds },
-    Target { name: "overrides", run: operator::overrides, seeds: operator::overrides_seeds },
-    Target { name: "link_overrides", run: operator::link_overrides, seeds: operator::link_overrides_seeds },
-    Target { name: "link_history", run: disk::link_history, seeds: disk::link_history_seeds },
-    Target { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
-    Target { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
-    Target { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
-    Target { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },
-    Target { name: "trace", run: planner::trace, seeds: planner::trace_seeds },
-    Target { name: "trace_columns", run: planner::trace_columns, seeds: planner::trace_columns_seeds },
-    Target { name: "trace_scan", run: planner::trace_scan, seeds: planner::trace_scan_seeds },
-    Target { name: "quantities", run: planner::quantities, seeds: planner::quantities_seeds },
-    Target { name: "measurements", run: planner::measurements, seeds: planner::measurements_seeds },
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "frame_header", run: wire::frame_header, seeds: wire::frame_header_seeds },
+    FuzzTarget { name: "control_payload", run: wire::control_payload, seeds: wire::control_payload_seeds },
+    FuzzTarget { name: "frame_stream", run: frames::frame_stream, seeds: frames::frame_stream_seeds },
+    FuzzTarget { name: "auth_dialer", run: auth::auth_dialer, seeds: auth::auth_dialer_seeds },
+    FuzzTarget { name: "auth_acceptor", run: auth::auth_acceptor, seeds: auth::auth_acceptor_seeds },
+    FuzzTarget { name: "nbd_request", run: nbd::nbd_request, seeds: nbd::nbd_request_seeds },
+    FuzzTarget { name: "nbd_option", run: nbd::nbd_option, seeds: nbd::nbd_option_seeds },
+    FuzzTarget { name: "nbd_handshake", run: nbd::nbd_handshake, seeds: nbd::nbd_handshake_seeds },
+    FuzzTarget { name: "cell", run: disk::cell, seeds: disk::cell_seeds },
+    FuzzTarget { name: "superblock", run: disk::superblock, seeds: disk::superblock_seeds },
+    FuzzTarget { name: "journal_index", run: disk::journal_index, seeds: disk::journal_index_seeds },
+    FuzzTarget { name: "bitmap_cell", run: disk::bitmap_cell, seeds: disk::bitmap_cell_seeds },
+    FuzzTarget { name: "activity_cell", run: disk::activity_cell, seeds: disk::activity_cell_seeds },
+    FuzzTarget { name: "undo_index", run: disk::undo_index, seeds: disk::undo_index_seeds },
+    FuzzTarget { name: "fingerprints", run: disk::fingerprints, seeds: disk::fingerprints_seeds },
+    FuzzTarget { name: "config", run: operator::config, seeds: operator::config_seeds },
+    FuzzTarget { name: "overrides", run: operator::overrides, seeds: operator::overrides_seeds },
+    FuzzTarget { name: "link_overrides", run: operator::link_overrides, seeds: operator::link_overrides_seeds },
+    FuzzTarget { name: "link_history", run: disk::link_history, seeds: disk::link_history_seeds },
+    FuzzTarget { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
+    FuzzTarget { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
+    FuzzTarget { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
+    FuzzTarget { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },
+    FuzzTarget { name: "trace", run: planner::trace, seeds: planner::trace_seeds },
+    FuzzTarget { name: "trace_columns", run: planner::trace_columns, seeds: planner::trace_columns_seeds },
+    FuzzTarget { name: "trace_scan", run: planner::trace_scan, seeds: planner::trace_scan_seeds },
+    FuzzTarget { name: "quantities", run: planner::quantities, seeds: planner::quantities_seeds },
+    FuzzTarget { name: "measurements", run: planner::measurements, seeds: planner::measurements_seeds },
 ];
 
 /// Runs the target of this name.

@@ -3,8 +3,8 @@
 use host::frontend::{ExportInfo, VolumeHandle};
 use host::nbd::negotiation::{Encryption, Negotiation, NegotiationStep};
 use host::nbd::proto::{
-    self, ClientOption, Command, OPTION_BYTES, OPTION_DATA_BYTES_MAX, OptionHeader, REQUEST_BYTES, REQUEST_MAGIC,
-    Request, option,
+    self, ClientOption, NbdCommand, NbdRequest, OPTION_BYTES, OPTION_DATA_BYTES_MAX, OptionHeader, REQUEST_BYTES,
+    REQUEST_MAGIC, option,
 };
 
 use crate::Seed;
@@ -24,13 +24,13 @@ pub fn nbd_request(bytes: &[u8]) {
 
 pub fn nbd_request_seeds() -> Vec<Seed> {
     let request = |command, flags, offset, length| {
-        proto::encode_request(&Request { flags, command, handle: 0x0102_0304_0506_0708, offset, length }).to_vec()
+        proto::encode_request(&NbdRequest { flags, command, handle: 0x0102_0304_0506_0708, offset, length }).to_vec()
     };
     vec![
-        ("read", request(Command::Read, 0, 4096, 512)),
-        ("write_fua", request(Command::Write, proto::flag::FUA, 1 << 40, 32 << 20)),
-        ("zeroes", request(Command::WriteZeroes, proto::flag::NO_HOLE | proto::flag::FAST_ZERO, u64::MAX, u32::MAX)),
-        ("unknown", request(Command::Unknown, u16::MAX, 0, 0)),
+        ("read", request(NbdCommand::Read, 0, 4096, 512)),
+        ("write_fua", request(NbdCommand::Write, proto::flag::FUA, 1 << 40, 32 << 20)),
+        ("zeroes", request(NbdCommand::WriteZeroes, proto::flag::NO_HOLE | proto::flag::FAST_ZERO, u64::MAX, u32::MAX)),
+        ("unknown", request(NbdCommand::Unknown, u16::MAX, 0, 0)),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use farshore::api::Request;
+use farshore::api::ApiRequest;
 use settings::{Config, GroupOverrides, LinkOverrides, diff_definitions};
 
 use crate::Seed;
@@ -84,9 +84,9 @@ pub fn link_overrides_seeds() -> Vec<Seed> {
 
 /// Rule: what is understood comes back when it is written again.
 pub fn api_request(bytes: &[u8]) {
-    let Ok(request) = serde_json::from_slice::<Request>(bytes) else { return };
+    let Ok(request) = serde_json::from_slice::<ApiRequest>(bytes) else { return };
     let written = serde_json::to_vec(&request).expect("requests can be written");
-    assert_eq!(serde_json::from_slice::<Request>(&written).expect("and read again"), request);
+    assert_eq!(serde_json::from_slice::<ApiRequest>(&written).expect("and read again"), request);
 }
 
 pub fn api_request_seeds() -> Vec<Seed> {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn seeds_are_understood() {
         for (name, bytes) in api_request_seeds() {
-            assert!(serde_json::from_slice::<Request>(&bytes).is_ok(), "{name}");
+            assert!(serde_json::from_slice::<ApiRequest>(&bytes).is_ok(), "{name}");
         }
         let text = String::from_utf8(overrides_seeds()[0].1.clone()).expect("text");
         assert_eq!(GroupOverrides::parse(Path::new("o"), &text).map(|read| read.entries().count()).ok(), Some(4));

@@ -2,16 +2,16 @@
 //! toolkit measured.
 
 use plan::inputs;
-use plan::model::Mode;
+use plan::model::ModelMode;
 use plan::plan::WhatIf;
-use plan::scan::Scan;
+use plan::scan::TraceScan;
 use plan::trace::blktrace::sample_event;
 use plan::trace::csv::Columns;
-use plan::trace::detect::Wish;
+use plan::trace::detect::FormatChoice;
 use plan::trace::own::TraceWriter;
 use plan::trace::reader::{TraceReader, unpack};
 use plan::trace::samples::DiskCounters;
-use plan::trace::{Fault, Kind, OFFSET_BYTES_MAX, Record};
+use plan::trace::{OFFSET_BYTES_MAX, RecordFault, TraceKind, TraceRecord};
 use units::quantities::{Seconds, parse_rate, parse_share, parse_size, parse_time};
 
 use crate::Seed;
@@ -20,7 +20,7 @@ use crate::Seed;
 const UNPACKED_BYTES_MAX: u64 = 1 << 20;
 
 /// Rule: whatever the bytes, records come in order of time and within bounds, and all that was left out is counted.
-fn read(bytes: &[u8], wish: &Wish) {
+fn read(bytes: &[u8], wish: &FormatChoice) {
     let Ok(input) = unpack(bytes) else {
         return;
     };
@@ -35,41 +35,41 @@ fn read(bytes: &[u8], wish: &Wish) {
         }
     }
     // Each line counts once, and the end of the file once more.
-    let of_lines = reader.troubles().kinds().filter(|(fault, ..)| *fault != Fault::OutOfOrder);
+    let of_lines = reader.troubles().kinds().filter(|(fault, ..)| *fault != RecordFault::OutOfOrder);
     assert!(of_lines.map(|(_, count, _)| count).sum::<u64>() <= reader.items() + 1);
-    let told = reader.troubles().to_string();
-    assert_eq!(told.is_empty(), reader.troubles().is_empty());
+    let problems = reader.troubles().to_string();
+    assert_eq!(problems.is_empty(), reader.troubles().is_empty());
 }
 
 pub fn trace(bytes: &[u8]) {
-    read(bytes, &Wish::default());
+    read(bytes, &FormatChoice::default());
 }
 
 /// Rule: as for a trace; the columns stand in the first line.
 pub fn trace_columns(bytes: &[u8]) {
     let (first, rest) = bytes.split_at(bytes.iter().position(|&byte| byte == b'\n').unwrap_or(0));
     if let Ok(columns) = Columns::parse(&String::from_utf8_lossy(first)) {
-        read(rest, &Wish { format: None, columns: Some(columns) });
+        read(rest, &FormatChoice { format: None, columns: Some(columns) });
     }
 }
 
 /// Rule: a short trace of our own kind can be scanned and replayed whatever its times, offsets and lengths are.
 pub fn trace_scan(bytes: &[u8]) {
-    let mut records: Vec<Record> = bytes
+    let mut records: Vec<TraceRecord> = bytes
         .chunks_exact(8)
         .take(200)
-        .map(|b| Record {
+        .map(|b| TraceRecord {
             time_ns: u64::from(u16::from_le_bytes([b[0], b[1]])) << (b[2] % 40),
             offset: u64::from(b[3]) << (b[4] % 54),
             length: u32::from(b[5]) << (b[6] % 21),
             volume: u16::from(b[7] & 3),
-            kind: [Kind::Write, Kind::Flush, Kind::Trim, Kind::Write][usize::from(b[7] >> 6)],
+            kind: [TraceKind::Write, TraceKind::Flush, TraceKind::Trim, TraceKind::Write][usize::from(b[7] >> 6)],
             fua: b[7] & 4 != 0,
             synthetic: b[7] & 8 != 0,
         })
         .collect();
     records.sort_by_key(|record| record.time_ns);
-    let mut scan = Scan::new(Seconds(1.0));
+    let mut scan = TraceScan::new(Seconds(1.0));
     scan.add(&records);
     let verdict = scan.verdict(0);
     let work = scan.finish();
@@ -92,7 +92,7 @@ pub fn quantities(bytes: &[u8]) {
                 Err(sentence) => assert!(!sentence.is_empty()),
             }
         }
-        let _ = (WhatIf::parse(part), Mode::parse(part));
+        let _ = (WhatIf::parse(part), ModelMode::parse(part));
     }
 }
 
@@ -117,7 +117,7 @@ pub fn trace_seeds() -> Vec<Seed> {
     let events: Vec<u8> = (0..6).flat_map(|n| sample_event(n * 1000, n * 8, 4096, n % 2 == 0)).collect();
     let mut own = TraceWriter::new(Vec::new(), 7).expect("memory takes everything");
     for n in 0..3 {
-        let record = Record { time_ns: n * 10, offset: n * 4096, length: 4096, ..Record::default() };
+        let record = TraceRecord { time_ns: n * 10, offset: n * 4096, length: 4096, ..TraceRecord::default() };
         own.push(&record).expect("memory takes everything");
     }
     vec![

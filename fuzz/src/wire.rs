@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Pause, Policy, State};
-use engine::wire::{self, Ack, FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, Tick, VolumeRange};
+use engine::wire::{
+    self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, Tick, VolumeRange,
+};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, Wall};
 
 use crate::Seed;
@@ -20,10 +22,10 @@ pub(crate) fn with_good_checksum(mut header: [u8; HEADER_BYTES]) -> [u8; HEADER_
 pub fn frame_header(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
     for header in [*header, with_good_checksum(*header)] {
-        match Header::decode(&header) {
+        match FrameHeader::decode(&header) {
             Ok(decoded) => {
                 assert!(u64::from(decoded.payload_bytes) <= decoded.kind.payload_max());
-                assert_eq!(Header::decode(&decoded.encode()), Ok(decoded));
+                assert_eq!(FrameHeader::decode(&decoded.encode()), Ok(decoded));
                 // The payload that would follow.
                 let _ = decoded.check_payload(&bytes[HEADER_BYTES..]);
             }
@@ -33,22 +35,22 @@ pub fn frame_header(bytes: &[u8]) {
 }
 
 pub fn frame_header_seeds() -> Vec<Seed> {
-    let header = |kind| Header {
+    let header = |kind| FrameHeader {
         seq: Seq(77),
         offset: 1 << 30,
         wall: Wall(5),
         incarnation: Incarnation(3),
-        ..Header::new(kind, SessionId(9), GroupId(2))
+        ..FrameHeader::new(kind, SessionId(9), GroupId(2))
     };
-    let data = Header { length: 512, ..header(Kind::Data) }.sealed(&[6; 512]);
-    let zero = Header { length: 1 << 27, ..header(Kind::Zero) }.sealed(b"");
+    let data = FrameHeader { length: 512, ..header(FrameKind::Data) }.sealed(&[6; 512]);
+    let zero = FrameHeader { length: 1 << 27, ..header(FrameKind::Zero) }.sealed(b"");
     vec![
         ("data", [&data.encode()[..], &[6; 512]].concat()),
         ("zero", zero.encode().to_vec()),
-        ("ack", header(Kind::Ack).sealed(&sample_ack().encode()).encode().to_vec()),
-        ("pulled", Header { length: 512, ..header(Kind::Pulled) }.sealed(&[7; 512]).encode().to_vec()),
-        ("bits", header(Kind::Bits).sealed(&[0x55; 16]).encode().to_vec()),
-        ("goodbye", header(Kind::Goodbye).sealed(b"bye").encode().to_vec()),
+        ("ack", header(FrameKind::Ack).sealed(&sample_ack().encode()).encode().to_vec()),
+        ("pulled", FrameHeader { length: 512, ..header(FrameKind::Pulled) }.sealed(&[7; 512]).encode().to_vec()),
+        ("bits", header(FrameKind::Bits).sealed(&[0x55; 16]).encode().to_vec()),
+        ("goodbye", header(FrameKind::Goodbye).sealed(b"bye").encode().to_vec()),
     ]
 }
 
@@ -113,10 +115,10 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         to: Incarnation(4),
         nothing_dirty: false,
         dirty_bytes: 1 << 30,
-        cut: 0,
+        snapshot: 0,
         attempt: 2,
     };
-    let cut = SyncBegin { nothing_dirty: true, cut: 5, ..begin };
+    let snapshot = SyncBegin { nothing_dirty: true, snapshot: 5, ..begin };
     let tick = Tick {
         state: State::Queuing,
         mode: Mode::Nearsync,
@@ -138,7 +140,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         ("tick", tagged(5, tick.encode())),
         ("tick_unknown", tagged(5, Tick { lag: None, ..tick }.encode())),
         ("sync_begin", tagged(2, begin.encode())),
-        ("sync_begin_cut", tagged(2, cut.encode())),
+        ("sync_begin_snapshot", tagged(2, snapshot.encode())),
         ("flush_points", tagged(3, points.encode())),
         ("ranges", tagged(4, wire::encode_ranges(&[range(0, 512), range(9, 1 << 40)]))),
     ]

@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: two daemons and a long cable on one machine.
 
 use crate::project::Project;
-use crate::wan::{self, Options};
+use crate::wan::{self, WanOptions};
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, ExitCode};
 
@@ -25,7 +25,7 @@ pub fn main(arguments: &[String]) -> Result<ExitCode> {
     let wants_relay = arguments.iter().any(|argument| argument == RELAY);
     match wan::available() {
         Ok(()) if !wants_relay => {
-            return wan::cli::run_beside(Options::link(RTT_NS, RATE_BITS_PER_SECOND), demo);
+            return wan::cli::run_beside(WanOptions::link(RTT_NS, RATE_BITS_PER_SECOND), demo);
         }
         Err(reason) if !wants_relay => {
             eprintln!("{reason:#}; running over the in-process relay instead");

@@ -1,5 +1,5 @@
-//! `cargo xtask faults`: plants one fault after the other in the engine, whose own invariants are off, and counts the
-//! seeds until a judge outside of it objects. The same worlds pass without a fault.
+//! `cargo xtask faults`: injects one fault after the other in the engine, whose own invariants are off, and counts the
+//! seeds until a checker outside of it objects. The same worlds pass without a fault.
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
@@ -26,14 +26,14 @@ const OTHER_WORLDS: [(&str, u64); 2] = [("--sparse", 40_000), ("--wide", 100)];
 
 /// A fault as the simulator lists it.
 #[derive(Clone, Debug)]
-struct Fault {
+struct ListedFault {
     name: String,
     breaks: String,
 }
 
 /// What a range of seeds came to.
 #[derive(Clone, Debug)]
-struct Outcome {
+struct FaultOutcome {
     /// One more than were tried if nobody objected.
     seeds: u64,
     oracle: String,
@@ -44,7 +44,7 @@ struct Outcome {
 /// How many worlds of each kind it took to catch all that they caught.
 type Farthest = BTreeMap<Option<&'static str>, u64>;
 
-impl Outcome {
+impl FaultOutcome {
     fn is_caught(&self, tried: u64) -> bool {
         self.worlds.is_some() || self.seeds <= tried
     }
@@ -55,7 +55,7 @@ impl Outcome {
 pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     ensure!(arguments.seeds > 0 && arguments.ranges > 0, "there must be at least one seed and one range");
     let project = Project::find()?;
-    let build = ["build", "--profile", "faults", "--locked", "--package", "sim", "--features", "planted"];
+    let build = ["build", "--profile", "faults", "--locked", "--package", "sim", "--features", "injected-faults"];
     let status = project.command("cargo").args(build).status().context("starting `cargo build` failed")?;
     ensure!(status.success(), "building the simulator failed; see above");
     let sim = project.target.join("faults/sim").to_string_lossy().into_owned();
@@ -64,7 +64,7 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     println!("{:<28} {:<22} {:>6}  {:<14} by", "fault", "breaks", "median", "seeds");
     let (mut missed, mut farthest) = (0, Farthest::new());
     for (fault, mut of_fault) in faults.iter().zip(outcomes) {
-        let seeds: Vec<String> = of_fault.iter().map(|outcome| told(outcome, arguments.seeds)).collect();
+        let seeds: Vec<String> = of_fault.iter().map(|outcome| outcome_text(outcome, arguments.seeds)).collect();
         for outcome in of_fault.iter().filter(|outcome| outcome.is_caught(arguments.seeds)) {
             let most = farthest.entry(outcome.worlds).or_default();
             *most = outcome.seeds.max(*most);
@@ -72,16 +72,16 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
         of_fault.sort_by_key(|outcome| (!outcome.is_caught(arguments.seeds), outcome.worlds, outcome.seeds));
         let median = &of_fault[of_fault.len() / 2];
         missed += usize::from(!median.is_caught(arguments.seeds));
-        let median_told = told(median, arguments.seeds);
+        let median_text = outcome_text(median, arguments.seeds);
         let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
-        println!("{name:<28} {breaks:<22} {median_told:>6}  {:<14} {oracle}", seeds.join(" "));
+        println!("{name:<28} {breaks:<22} {median_text:>6}  {:<14} {oracle}", seeds.join(" "));
     }
     let clean = passes_without(&sim, &farthest, arguments.ranges)?;
     println!("{} faults, {} caught, {missed} missed", faults.len(), faults.len() - missed);
     Ok(if missed == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(outcome: &Outcome, most: u64) -> String {
+fn outcome_text(outcome: &FaultOutcome, most: u64) -> String {
     match outcome.worlds {
         Some(worlds) => format!("{}{worlds}", outcome.seeds),
         None if outcome.seeds > most => "-".to_owned(),
@@ -89,17 +89,17 @@ fn told(outcome: &Outcome, most: u64) -> String {
     }
 }
 
-fn list(sim: &str) -> Result<Vec<Fault>> {
+fn list(sim: &str) -> Result<Vec<ListedFault>> {
     let output = Command::new(sim).arg("--faults").output().context("starting the simulator failed")?;
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let fault = |line: &str| {
         let mut fields = line.split('\t').map(str::to_owned);
-        Some(Fault { name: fields.next()?, breaks: fields.next()? })
+        Some(ListedFault { name: fields.next()?, breaks: fields.next()? })
     };
     Ok(lines.lines().filter_map(fault).collect())
 }
 
-fn chosen(all: Vec<Fault>, names: &[String]) -> Result<Vec<Fault>> {
+fn chosen(all: Vec<ListedFault>, names: &[String]) -> Result<Vec<ListedFault>> {
     for name in names {
         let known: Vec<&str> = all.iter().map(|fault| fault.name.as_str()).collect();
         ensure!(known.contains(&name.as_str()), "there is no fault `{name}`; there are: {}", known.join(", "));
@@ -108,7 +108,7 @@ fn chosen(all: Vec<Fault>, names: &[String]) -> Result<Vec<Fault>> {
 }
 
 /// Every fault over every range, as many at once as there are cores. Outcomes by fault, then by range.
-fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Vec<Outcome>>> {
+fn run_all(sim: &str, faults: &[ListedFault], arguments: &FaultsArgs) -> Result<Vec<Vec<FaultOutcome>>> {
     let jobs: VecDeque<(usize, u64)> =
         (0..faults.len()).flat_map(|fault| (0..arguments.ranges).map(move |range| (fault, range))).collect();
     let jobs = Mutex::new(jobs);
@@ -138,7 +138,7 @@ fn run_all(sim: &str, faults: &[Fault], arguments: &FaultsArgs) -> Result<Vec<Ve
 }
 
 /// Seeds first; worlds of other kinds for what they do not show.
-fn run_worlds(sim: &str, name: &str, from: u64, seeds: u64) -> Result<Outcome> {
+fn run_worlds(sim: &str, name: &str, from: u64, seeds: u64) -> Result<FaultOutcome> {
     let outcome = run_one(sim, name, None, from, seeds)?;
     if outcome.is_caught(seeds) {
         return Ok(outcome);
@@ -152,14 +152,14 @@ fn run_worlds(sim: &str, name: &str, from: u64, seeds: u64) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_one(sim: &str, name: &str, worlds: Option<&'static str>, from: u64, count: u64) -> Result<Outcome> {
+fn run_one(sim: &str, name: &str, worlds: Option<&'static str>, from: u64, count: u64) -> Result<FaultOutcome> {
     let range = format!("{from}..{}", from + count);
-    let output = Command::new(sim).args(["--plant", name]).args(worlds).arg(range).output()?;
+    let output = Command::new(sim).args(["--inject", name]).args(worlds).arg(range).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
     match words[..] {
-        ["caught", seeds, oracle, ..] => Ok(Outcome { seeds: seeds.parse()?, oracle: oracle.to_owned(), worlds }),
-        ["missed", ..] => Ok(Outcome { seeds: count + 1, oracle: "nobody".to_owned(), worlds: None }),
+        ["caught", seeds, oracle, ..] => Ok(FaultOutcome { seeds: seeds.parse()?, oracle: oracle.to_owned(), worlds }),
+        ["missed", ..] => Ok(FaultOutcome { seeds: count + 1, oracle: "nobody".to_owned(), worlds: None }),
         _ => anyhow::bail!("the simulator said `{text}` of the fault {name}, which is no verdict"),
     }
 }

@@ -26,7 +26,7 @@ struct Arguments {
 enum Task {
     /// Everything CI runs: installs what it needs, checks, tests, and says how many passed
     Test(suite::TestArgs),
-    /// Plant faults in the engine, and see how many seeds it takes until a judge objects
+    /// Inject faults into the engine, and see how many seeds it takes until a checker objects
     Faults(faults::FaultsArgs),
     /// Seeds, enumerated crashes and fuzzers on all cores, until the time is over; or mutants of the engine
     Soak(soak::SoakArgs),

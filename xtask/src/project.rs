@@ -22,11 +22,11 @@ pub struct Crate {
 struct Metadata {
     workspace_root: PathBuf,
     target_directory: PathBuf,
-    packages: Vec<Package>,
+    packages: Vec<CargoPackage>,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct CargoPackage {
     name: String,
     dependencies: Vec<Dependency>,
 }
@@ -65,7 +65,7 @@ impl Project {
 }
 
 impl Crate {
-    fn of(package: Package) -> Crate {
+    fn of(package: CargoPackage) -> Crate {
         let is_for_tests = |dependency: &Dependency| dependency.kind.as_deref() == Some("dev");
         let dependencies = package.dependencies.into_iter();
         let dependencies = dependencies.filter(|dependency| !is_for_tests(dependency));

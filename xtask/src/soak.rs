@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: seeds, sparse scenarios, lying peers, enumerated crashes and fuzzers on all cores, until the time
+//! `cargo xtask soak`: seeds, sparse scenarios, hostile peers, enumerated crashes and fuzzers on all cores, until the time
 //! is over. Its last line is for docs/reliability.md.
 
 use crate::mutants::{self, MutantsArgs};
@@ -12,7 +12,7 @@ pub struct SoakArgs {
     /// How long; without it until it is stopped (a sum is printed after every slice)
     #[arg(long)]
     minutes: Option<u64>,
-    /// The first seed, sparse scenario and lying peer; what mutants are drawn by
+    /// The first seed, sparse scenario and hostile peer; what mutants are drawn by
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
     /// Leave out the fuzzers
@@ -24,20 +24,20 @@ pub struct SoakArgs {
 
 /// Seeds, or sparse scenarios, run for so long at a time.
 const SLICE: Duration = Duration::from_secs(10 * 60);
-/// Lying peers of one slice: about a minute of two cores.
-const LIARS_PER_SLICE: u64 = 5_000;
+/// Hostile peers of one slice: about a minute of two cores.
+const HOSTILE_PEERS_PER_SLICE: u64 = 5_000;
 /// Each fuzz target grows for so long, once per soak and hour.
 const FUZZ_SECONDS: u64 = 20;
 
 /// What was run so far.
 #[derive(Debug, Default)]
-struct Sum {
+struct SoakTotals {
     seeds: u64,
     scenarios: u64,
-    liars: u64,
+    hostile_peers: u64,
     faults: u64,
     crashes: u64,
-    stories: u64,
+    scripted: u64,
     virtual_hours: f64,
     failures: u64,
 }
@@ -54,32 +54,32 @@ pub fn main(arguments: &SoakArgs) -> Result<ExitCode> {
     let sim = project.target.join("sim/sim").to_string_lossy().into_owned();
     let begin = Instant::now();
     let deadline = arguments.minutes.map(|minutes| begin + Duration::from_secs(60 * minutes));
-    let mut sum = Sum::default();
+    let mut sum = SoakTotals::default();
     let mut slice = 0;
     while deadline.is_none_or(|deadline| Instant::now() < deadline) {
         match slice % 6 {
-            1 => stories(&sim, &mut sum)?,
+            1 => scripted(&sim, &mut sum)?,
             2 if !arguments.no_fuzz => fuzz(&project, &mut sum)?,
             4 => scenarios(&sim, arguments.from, deadline, &mut sum)?,
-            5 => liars(&sim, arguments.from, &mut sum)?,
+            5 => hostile_peers(&sim, arguments.from, &mut sum)?,
             _ => seeds(&sim, arguments.from, deadline, &mut sum)?,
         }
         slice += 1;
         let minutes = begin.elapsed().as_secs() / 60;
         let from = arguments.from;
-        let (seeds, scenarios, liars) = (from + sum.seeds, from + sum.scenarios, from + sum.liars);
+        let (seeds, scenarios, hostile_peers) = (from + sum.seeds, from + sum.scenarios, from + sum.hostile_peers);
         println!(
-            "soak: {minutes} minutes, seeds {from}..{seeds}, sparse scenarios {from}..{scenarios}, lying peers \
-             {from}..{liars}, {} crashes at chosen instants of stories, {:.1} virtual hours, {} faults and {} crashes in \
+            "soak: {minutes} minutes, seeds {from}..{seeds}, sparse scenarios {from}..{scenarios}, hostile peers \
+             {from}..{hostile_peers}, {} crashes at chosen instants of scripted scenarios, {:.1} virtual hours, {} faults and {} crashes in \
              seeds, {} failures",
-            sum.stories, sum.virtual_hours, sum.faults, sum.crashes, sum.failures
+            sum.scripted, sum.virtual_hours, sum.faults, sum.crashes, sum.failures
         );
     }
     Ok(if sum.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A slice of seeds, from where the last one ended.
-fn seeds(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Result<()> {
+fn seeds(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut SoakTotals) -> Result<()> {
     let seconds = slice_until(deadline);
     let text = run(Command::new(sim).args(["--seconds", &seconds, "--from", &(from + sum.seeds).to_string()]))?;
     let line = text.lines().find(|line| line.contains(" seeds: ")).context("the simulator printed no sum")?;
@@ -91,7 +91,7 @@ fn seeds(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Resu
 }
 
 /// A slice of sparse scenarios, from where the last one ended.
-fn scenarios(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> Result<()> {
+fn scenarios(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut SoakTotals) -> Result<()> {
     let seconds = slice_until(deadline);
     let text = run(Command::new(sim).args(["--sparse", &seconds, "--from", &(from + sum.scenarios).to_string()]))?;
     let line = text.lines().find(|line| line.contains(" scenarios: ")).context("the simulator printed no sum")?;
@@ -101,10 +101,10 @@ fn scenarios(sim: &str, from: u64, deadline: Option<Instant>, sum: &mut Sum) -> 
 }
 
 /// A slice of peers that are authenticated and wrong, from where the last one ended.
-fn liars(sim: &str, from: u64, sum: &mut Sum) -> Result<()> {
-    let first = from + sum.liars;
-    let text = run(Command::new(sim).args(["--liars", &format!("{first}..{}", first + LIARS_PER_SLICE)]))?;
-    sum.liars += LIARS_PER_SLICE;
+fn hostile_peers(sim: &str, from: u64, sum: &mut SoakTotals) -> Result<()> {
+    let first = from + sum.hostile_peers;
+    let text = run(Command::new(sim).args(["--hostile", &format!("{first}..{}", first + HOSTILE_PEERS_PER_SLICE)]))?;
+    sum.hostile_peers += HOSTILE_PEERS_PER_SLICE;
     sum.take(&text);
     Ok(())
 }
@@ -115,17 +115,17 @@ fn slice_until(deadline: Option<Instant>) -> String {
     left.min(SLICE).as_secs().max(1).to_string()
 }
 
-/// Every story with a crash at each of its instants.
-fn stories(sim: &str, sum: &mut Sum) -> Result<()> {
-    let text = run(Command::new(sim).args(["--stories", "full"]))?;
+/// Every scripted scenario with a crash at each of its instants.
+fn scripted(sim: &str, sum: &mut SoakTotals) -> Result<()> {
+    let text = run(Command::new(sim).args(["--scenarios", "full"]))?;
     let last = text.lines().last().unwrap_or_default();
-    sum.stories += number_before(last, " passed").unwrap_or(0) + number_before(last, " failed").unwrap_or(0);
+    sum.scripted += number_before(last, " passed").unwrap_or(0) + number_before(last, " failed").unwrap_or(0);
     sum.take(&text);
     Ok(())
 }
 
 /// Grows every fuzz target's corpus for a while, where libFuzzer can be had.
-fn fuzz(project: &Project, sum: &mut Sum) -> Result<()> {
+fn fuzz(project: &Project, sum: &mut SoakTotals) -> Result<()> {
     let there = Command::new("cargo").args(["+nightly", "fuzz", "--version"]).current_dir(&project.root).output();
     if !there.is_ok_and(|output| output.status.success()) {
         println!("no libFuzzer here (`cargo +nightly fuzz` does not run): fuzzers skipped");
@@ -145,7 +145,7 @@ fn fuzz(project: &Project, sum: &mut Sum) -> Result<()> {
     Ok(())
 }
 
-impl Sum {
+impl SoakTotals {
     /// What both kinds of runs say at their end.
     fn take(&mut self, text: &str) {
         let last = text.lines().last().unwrap_or_default();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(number_before(line, " seeds: "), Some(60));
         assert_eq!(number_before(line, " faults"), Some(736));
         assert_eq!(number_before(line, " crashes"), Some(333));
-        let mut sum = Sum::default();
+        let mut sum = SoakTotals::default();
         sum.take(text);
         assert_eq!((sum.failures, sum.virtual_hours), (1, 1.7));
         sum.take("it broke");

@@ -33,7 +33,7 @@ pub struct UnchangedArgs {
 }
 
 /// A program and what it is started with.
-type Run = Vec<String>;
+type SimRun = Vec<String>;
 
 /// What comparing one run came to.
 enum Compared {
@@ -106,22 +106,22 @@ fn build_sim(root: &Path, target: &Path) -> Result<PathBuf> {
     Ok(target.join("sim/sim"))
 }
 
-fn all_runs(arguments: &UnchangedArgs, sim: &Path) -> Result<Vec<Run>> {
+fn all_runs(arguments: &UnchangedArgs, sim: &Path) -> Result<Vec<SimRun>> {
     let seeds = (0..arguments.seeds).map(|seed| vec![seed.to_string()]);
     let scenarios = (0..arguments.scenarios).map(|number| vec!["--sparse".to_owned(), number.to_string()]);
     let alone = |profile: &'static str, count: u64| {
         (0..count).map(move |seed| vec![profile.to_owned(), format!("{seed}..{}", seed + 1)])
     };
-    let names = Command::new(sim).args(["--stories", "names"]).output().context("starting the simulator failed")?;
+    let names = Command::new(sim).args(["--scenarios", "names"]).output().context("starting the simulator failed")?;
     let names = String::from_utf8_lossy(&names.stdout).into_owned();
-    let stories = names.lines().map(|name| vec!["--story".to_owned(), name.to_owned()]);
+    let scripted = names.lines().map(|name| vec!["--scenario".to_owned(), name.to_owned()]);
     // The long ones first: no core waits for another one at the end.
     let long = alone("--crowd", arguments.crowds).chain(alone("--wide", arguments.wide));
-    Ok(long.chain(stories).chain(seeds).chain(scenarios).collect())
+    Ok(long.chain(scripted).chain(seeds).chain(scenarios).collect())
 }
 
 /// Every run, as many at once as there are cores.
-fn compare_all(before: &Path, after: &Path, runs: Vec<Run>, words: &[(String, String)]) -> Result<Vec<Compared>> {
+fn compare_all(before: &Path, after: &Path, runs: Vec<SimRun>, words: &[(String, String)]) -> Result<Vec<Compared>> {
     let runs = Mutex::new(VecDeque::from(runs));
     let work = || {
         let mut done = Vec::new();
@@ -140,7 +140,7 @@ fn compare_all(before: &Path, after: &Path, runs: Vec<Run>, words: &[(String, St
     done.into_iter().collect()
 }
 
-fn compare_run(before: &Path, after: &Path, run: &Run, words: &[(String, String)]) -> Result<Compared> {
+fn compare_run(before: &Path, after: &Path, run: &SimRun, words: &[(String, String)]) -> Result<Compared> {
     let (before, after) = (renamed(&lines_of(before, &in_old_words(run, words))?, words), lines_of(after, run)?);
     if before == after {
         return Ok(Compared::Same { lines: after.lines().count() as u64 });
@@ -152,7 +152,7 @@ fn compare_run(before: &Path, after: &Path, run: &Run, words: &[(String, String)
 }
 
 /// What a run prints, and how it ends.
-fn lines_of(sim: &Path, run: &Run) -> Result<String> {
+fn lines_of(sim: &Path, run: &SimRun) -> Result<String> {
     let output = Command::new(sim).args(run).output().with_context(|| format!("starting {} failed", sim.display()))?;
     let code = output.status.code().map_or_else(|| "a signal".to_owned(), |code| code.to_string());
     Ok(format!("{}exit code: {code}\n", String::from_utf8_lossy(&output.stdout)))
@@ -201,7 +201,7 @@ fn renamed(text: &str, words: &[(String, String)]) -> String {
 }
 
 /// What the other commit's simulator is called with.
-fn in_old_words(run: &Run, words: &[(String, String)]) -> Run {
+fn in_old_words(run: &SimRun, words: &[(String, String)]) -> SimRun {
     let old = |word: &String| words.iter().find(|(_, new)| new == word).map_or(word, |(old, _)| old).clone();
     run.iter().map(old).collect()
 }

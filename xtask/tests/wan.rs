@@ -34,14 +34,14 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A WAN kept up by another process, with a program left running in one of its namespaces.
-struct Up {
+struct WanProcess {
     name: String,
     forwarder: Child,
     lodger: Child,
 }
 
-impl Up {
-    fn start(name: &str) -> Up {
+impl WanProcess {
+    fn start(name: &str) -> WanProcess {
         let name = format!("{name}-{}", std::process::id());
         let mut forwarder = Command::new(XTASK)
             .args(["wan", "up", "--rtt", "2ms", "--name", &name])
@@ -55,11 +55,11 @@ impl Up {
             .args(["netns", "exec", &format!("{name}-near"), "sleep", "1000"])
             .spawn()
             .expect("iproute2");
-        Up { name, forwarder, lodger }
+        WanProcess { name, forwarder, lodger }
     }
 
     fn traces(&self) -> Vec<String> {
-        let Up { name, .. } = self;
+        let WanProcess { name, .. } = self;
         let paths =
             [format!("/run/netns/{name}-near"), format!("/run/netns/{name}-far"), format!("/run/farshore-wan/{name}")];
         paths.into_iter().filter(|path| fs::symlink_metadata(path).is_ok()).collect()
@@ -74,7 +74,7 @@ impl Up {
     }
 }
 
-impl Drop for Up {
+impl Drop for WanProcess {
     fn drop(&mut self) {
         for child in [&mut self.forwarder, &mut self.lodger] {
             let _ = child.kill();
@@ -111,7 +111,7 @@ fn a_signal_ends_it_with_all_that_runs_inside() {
         return;
     }
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
-        let mut up = Up::start("signal");
+        let mut up = WanProcess::start("signal");
         up.wait_for_lodger();
         kill_process(Pid::from_child(&up.forwarder), signal).expect("our own child");
         assert!(up.forwarder.wait().expect("our own child").success());
@@ -125,7 +125,7 @@ fn the_next_start_removes_what_a_killed_one_left() {
     if must_skip("the_next_start_removes_what_a_killed_one_left") {
         return;
     }
-    let mut up = Up::start("killed");
+    let mut up = WanProcess::start("killed");
     up.wait_for_lodger();
     up.forwarder.kill().expect("our own child");
     up.forwarder.wait().expect("our own child");

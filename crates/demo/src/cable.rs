@@ -19,20 +19,20 @@ const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which end of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CableEnd {
     Near,
     Far,
 }
 
 /// The line, once.
 pub enum Cable {
-    Wan(Wan),
+    Wan(DemoWan),
     /// One relay per pair of daemons; the one in use.
     Relay(Option<Relay>),
 }
 
 /// What `cargo xtask demo` tells in the environment.
-pub struct Wan {
+pub struct DemoWan {
     near_namespace: String,
     far_namespace: String,
     near_address: IpAddr,
@@ -67,7 +67,7 @@ impl Cable {
             let text = variable(name)?;
             text.parse().with_context(|| format!("{name} is {text:?}, which is not an IP address"))
         };
-        Ok(Cable::Wan(Wan {
+        Ok(Cable::Wan(DemoWan {
             near_namespace: variable("FARSHORE_WAN_NEAR_NS")?,
             far_namespace: variable("FARSHORE_WAN_FAR_NS")?,
             near_address: address("FARSHORE_WAN_NEAR_ADDR")?,
@@ -106,7 +106,7 @@ impl Cable {
     }
 
     /// A program at one end.
-    pub fn command(&self, end: End, program: &Path) -> Command {
+    pub fn command(&self, end: CableEnd, program: &Path) -> Command {
         match self {
             Cable::Wan(wan) => {
                 let mut command = Command::new("ip");
@@ -123,7 +123,7 @@ impl Cable {
     /// The WAN does not do as told.
     pub fn cut(&self) -> Result<()> {
         match self {
-            Cable::Wan(wan) => wan.tell("cut"),
+            Cable::Wan(wan) => wan.order("cut"),
             Cable::Relay(relay) => {
                 relay.iter().for_each(Relay::cut);
                 Ok(())
@@ -137,7 +137,7 @@ impl Cable {
     /// The WAN does not do as told.
     pub fn restore(&self) -> Result<()> {
         match self {
-            Cable::Wan(wan) => wan.tell("restore"),
+            Cable::Wan(wan) => wan.order("restore"),
             Cable::Relay(relay) => {
                 relay.iter().for_each(Relay::restore);
                 Ok(())
@@ -157,30 +157,34 @@ impl Cable {
     }
 }
 
-impl Wan {
-    fn namespace(&self, end: End) -> &str {
+impl DemoWan {
+    fn namespace(&self, end: CableEnd) -> &str {
         match end {
-            End::Near => &self.near_namespace,
-            End::Far => &self.far_namespace,
+            CableEnd::Near => &self.near_namespace,
+            CableEnd::Far => &self.far_namespace,
         }
     }
 
-    fn tell(&self, word: &str) -> Result<()> {
-        let place = self.control.display();
+    fn order(&self, word: &str) -> Result<()> {
+        let shown_path = self.control.display();
         let mut stream = UnixStream::connect(&self.control)
-            .with_context(|| format!("the WAN's control socket {place} does not answer; is the WAN still up?"))?;
+            .with_context(|| format!("the WAN's control socket {shown_path} does not answer; is the WAN still up?"))?;
         stream.set_read_timeout(Some(CONTROL_PATIENCE))?;
         stream.write_all(format!("{word}\n").as_bytes())?;
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer)?;
-        ensure!(answer.trim_end() == "ok", "the WAN at {place} was told to {word} and said: {}", answer.trim_end());
+        ensure!(
+            answer.trim_end() == "ok",
+            "the WAN at {shown_path} was told to {word} and said: {}",
+            answer.trim_end()
+        );
         Ok(())
     }
 
     /// A refused TCP connection takes exactly one round trip, so nobody need listen.
     fn rtt(&self, cable: &Cable, program: &Path) -> Result<Duration> {
         let target = SocketAddr::new(self.far_address, 9);
-        let output = cable.command(End::Near, program).args(["--probe", &target.to_string()]).output()?;
+        let output = cable.command(CableEnd::Near, program).args(["--probe", &target.to_string()]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         match text.trim().parse() {
             Ok(micros) if output.status.success() => Ok(Duration::from_micros(micros)),

@@ -24,14 +24,14 @@ pub mod state {
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
+pub enum DemoReply {
     Ok {},
     Error {
         message: String,
         code: String,
     },
     Status {
-        groups: Vec<Status>,
+        groups: Vec<DemoStatus>,
     },
     #[serde(other)]
     Other,
@@ -39,27 +39,27 @@ pub enum Reply {
 
 /// Of a group's status, what the demonstration looks at.
 #[derive(Debug, Deserialize)]
-pub struct Status {
+pub struct DemoStatus {
     pub state: String,
     pub reason: Option<String>,
-    pub volumes: Vec<Volume>,
-    pub queue: Queue,
-    pub peers: Vec<Peer>,
+    pub volumes: Vec<DemoVolume>,
+    pub queue: DemoQueue,
+    pub peers: Vec<DemoPeer>,
     pub sync: Option<Sync>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Volume {
+pub struct DemoVolume {
     pub dirty_bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Queue {
+pub struct DemoQueue {
     pub bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Peer {
+pub struct DemoPeer {
     pub link: String,
     pub lag_bytes: Option<u64>,
 }
@@ -68,10 +68,10 @@ pub struct Peer {
 pub struct Sync {
     pub done_bytes: u64,
     pub total_bytes: u64,
-    pub cut: Option<u64>,
+    pub snapshot: Option<u64>,
 }
 
-impl Status {
+impl DemoStatus {
     /// `is queuing: the peer is unreachable`, to follow a group's name.
     pub fn explained(&self) -> String {
         match &self.reason {
@@ -83,13 +83,13 @@ impl Status {
 
 /// # Errors
 /// Nobody answers in time, or not in the words of docs/cli.md.
-pub fn ask(socket: &Path, request: &Value) -> Result<Reply> {
-    let place = socket.display();
-    let mut stream = UnixStream::connect(socket).with_context(|| format!("no daemon answers at {place}"))?;
+pub fn ask(socket: &Path, request: &Value) -> Result<DemoReply> {
+    let shown_path = socket.display();
+    let mut stream = UnixStream::connect(socket).with_context(|| format!("no daemon answers at {shown_path}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     let answer =
         stream.write_all(format!("{request}\n").as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));
-    answer.with_context(|| format!("the daemon at {place} did not answer"))?;
-    serde_json::from_str(&line).with_context(|| format!("what answers at {place} said {line:?}"))
+    answer.with_context(|| format!("the daemon at {shown_path} did not answer"))?;
+    serde_json::from_str(&line).with_context(|| format!("what answers at {shown_path} said {line:?}"))
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use toolkit::interrupt::Interrupt;
 
-use crate::control::{self, REFUSED, Reply, Status, state};
+use crate::control::{self, DemoReply, DemoStatus, REFUSED, state};
 use crate::terms::GROUP;
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 const LOG_LINES: usize = 4;
 
 /// A running daemon. Dropped, it is killed.
-pub struct Daemon {
+pub struct DemoDaemon {
     name: &'static str,
     child: Child,
     log: PathBuf,
@@ -30,7 +30,7 @@ pub struct Daemon {
     interrupt: Interrupt,
 }
 
-impl Daemon {
+impl DemoDaemon {
     /// Start `command` and wait until its control socket answers. What it says goes to `log`.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ impl Daemon {
     /// No answer, or a refusal, as a sentence.
     pub fn ask(&self, request: &Value) -> Result<()> {
         match self.reply(request)? {
-            Reply::Ok {} => Ok(()),
-            Reply::Error { message, .. } => Err(anyhow!("daemon {} refused: {message}", self.name)),
+            DemoReply::Ok {} => Ok(()),
+            DemoReply::Error { message, .. } => Err(anyhow!("daemon {} refused: {message}", self.name)),
             other => Err(anyhow!("daemon {} answered with something else: {other:?}", self.name)),
         }
     }
 
-    fn reply(&self, request: &Value) -> Result<Reply> {
+    fn reply(&self, request: &Value) -> Result<DemoReply> {
         control::ask(&self.control, request).map_err(|error| anyhow!("{error:#}{}", self.last_words()))
     }
 
@@ -88,9 +88,9 @@ impl Daemon {
     ///
     /// # Errors
     /// No answer.
-    pub fn status(&self) -> Result<Status> {
+    pub fn status(&self) -> Result<DemoStatus> {
         match self.reply(&json!({ "request": "status", "group": GROUP }))? {
-            Reply::Status { mut groups } if !groups.is_empty() => Ok(groups.swap_remove(0)),
+            DemoReply::Status { mut groups } if !groups.is_empty() => Ok(groups.swap_remove(0)),
             other => Err(anyhow!("daemon {} was asked for its status and said: {other:?}", self.name)),
         }
     }
@@ -118,7 +118,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not there in time, or the group failed.
-    pub fn wait_for(&self, state: &str, patience: Duration, mut seen: impl FnMut(&Status)) -> Result<()> {
+    pub fn wait_for(&self, state: &str, patience: Duration, mut seen: impl FnMut(&DemoStatus)) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             let status = self.status()?;
@@ -147,9 +147,9 @@ impl Daemon {
         let deadline = Instant::now() + patience;
         loop {
             match self.reply(request)? {
-                Reply::Ok {} => return Ok(()),
-                Reply::Error { code, .. } if code == REFUSED && Instant::now() < deadline => {}
-                Reply::Error { message, .. } => bail!("daemon {} still refuses: {message}", self.name),
+                DemoReply::Ok {} => return Ok(()),
+                DemoReply::Error { code, .. } if code == REFUSED && Instant::now() < deadline => {}
+                DemoReply::Error { message, .. } => bail!("daemon {} still refuses: {message}", self.name),
                 other => bail!("daemon {} answered with something else: {other:?}", self.name),
             }
             self.interrupt.pause(LOOK_EVERY)?;
@@ -200,7 +200,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DemoDaemon {
     fn drop(&mut self) {
         // Already waited for, these do nothing; there is nobody to tell of a failure.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {

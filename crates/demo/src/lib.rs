@@ -3,7 +3,7 @@
 //! The stage ([`stage`]) is a temporary directory, two daemons and the cable ([`cable`]) between them; the players are
 //! five writers ([`writers`]), one per volume, whose every sector is stamped. Act one is the first sync. Act two writes
 //! as the AVS paper's TABLE 4 did ([`table4`]). Act three pulls the cable under load ([`outage`]). Act four kills the
-//! primary and promotes the secondary ([`failover`]), and a judge that shares no code with the daemons reads the far
+//! primary and promotes the secondary ([`failover`]), and a checker that shares no code with the daemons reads the far
 //! volumes. The last act repeats the second and the fourth on a slow disk and in `sync`.
 //!
 //! The product is a program here, met as by anybody: its commands, its control socket ([`control`]), its exports. Nothing
@@ -16,11 +16,11 @@ mod daemon;
 mod failover;
 mod numbers;
 mod outage;
+mod printer;
 pub mod relay;
 mod report;
 mod stage;
 mod table4;
-mod tell;
 mod terms;
 mod writers;
 
@@ -32,12 +32,12 @@ use clap::Parser;
 use serde_json::json;
 
 use control::state;
-use report::Report;
-use stage::{Pair, Stage};
-use tell::Tell;
+use printer::DemoPrinter;
+use report::DemoReport;
+use stage::{DemoPair, DemoStage};
 
-pub use report::Ending;
-use report::Mode;
+pub use report::DemoEnding;
+use report::DemoMode;
 use terms::{GROUP, LINK_PATIENCE, MODEL_LATENCY, SYNC_PATIENCE, VOLUME_BYTES, VOLUMES};
 use toolkit::interrupt::Interrupt;
 pub use toolkit::interrupt::Interrupted;
@@ -46,8 +46,8 @@ pub use toolkit::interrupt::Interrupted;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask demo", about = "Run two daemons on this machine and show what they do")]
 #[command(after_help = "Beside an emulated WAN (as root):\n  cargo xtask demo\nAnywhere:\n  cargo xtask demo --relay")]
-pub struct Options {
-    /// One JSON object, schema farshore-demo/1, instead of the story
+pub struct DemoOptions {
+    /// One JSON object, schema farshore-demo/1, instead of the report
     #[arg(long)]
     pub json: bool,
     /// Join the daemons by a relay inside this process instead of the WAN named by FARSHORE_WAN_*
@@ -65,14 +65,14 @@ pub struct Options {
 ///
 /// # Errors
 /// The stage could not be set, or a daemon did not do as told: a sentence, with the place of the kept logs.
-pub fn run(options: &Options) -> Result<Ending> {
+pub fn run(options: &DemoOptions) -> Result<DemoEnding> {
     if let Some(address) = options.probe {
         println!("{}", cable::probe(address)?.as_micros());
-        return Ok(Ending::AsPromised);
+        return Ok(DemoEnding::AsPromised);
     }
-    let tell = Tell::new(options.json);
-    let mut stage = Stage::set(options.relay, options.dir.as_deref(), Interrupt::listen()?)?;
-    let played = play(&mut stage, &tell);
+    let printer = DemoPrinter::new(options.json);
+    let mut stage = DemoStage::set(options.relay, options.dir.as_deref(), Interrupt::listen()?)?;
+    let played = play(&mut stage, &printer);
     stage.strike(played.is_err());
     let report = match played {
         Err(error) if !error.is::<Interrupted>() => {
@@ -83,43 +83,43 @@ pub fn run(options: &Options) -> Result<Ending> {
     if options.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        tell.conclude(&report);
+        printer.conclude(&report);
     }
     Ok(report.ending())
 }
 
-fn play(stage: &mut Stage, tell: &Tell) -> Result<Report> {
+fn play(stage: &mut DemoStage, printer: &DemoPrinter) -> Result<DemoReport> {
     let began = Instant::now();
-    tell.opening(stage);
-    let mut report = Report::new(stage);
+    printer.opening(stage);
+    let mut report = DemoReport::new(stage);
     let rtt = stage.measure_rtt()?;
     report.link.rtt_ms = numbers::millis(rtt);
     {
-        let pair = first_sync(stage, tell, "raw disk", None)?;
-        report.table4.extend(table4::play(&pair, tell, table4::Disk::Raw, rtt)?);
-        report.cut = Some(outage::play(&pair, stage, tell)?);
-        report.failovers.push(failover::play(pair, stage, tell, Mode::Async)?);
+        let pair = first_sync(stage, printer, "raw disk", None)?;
+        report.table4.extend(table4::play(&pair, printer, table4::DemoDisk::Raw, rtt)?);
+        report.cut = Some(outage::play(&pair, stage, printer)?);
+        report.failovers.push(failover::play(pair, stage, printer, DemoMode::Async)?);
     }
     {
-        let pair = first_sync(stage, tell, "modelled 8 ms disk", Some(MODEL_LATENCY))?;
-        report.table4.extend(table4::play(&pair, tell, table4::Disk::Modelled, rtt)?);
-        report.failovers.push(failover::play(pair, stage, tell, Mode::Sync)?);
+        let pair = first_sync(stage, printer, "modelled 8 ms disk", Some(MODEL_LATENCY))?;
+        report.table4.extend(table4::play(&pair, printer, table4::DemoDisk::Modelled, rtt)?);
+        report.failovers.push(failover::play(pair, stage, printer, DemoMode::Sync)?);
     }
     report.finish(began.elapsed());
     Ok(report)
 }
 
 /// Two new daemons, five new volumes, and their first copy.
-fn first_sync(stage: &mut Stage, tell: &Tell, disk: &str, latency: Option<Duration>) -> Result<Pair> {
-    tell.act(&format!("first sync, {disk}"));
+fn first_sync(stage: &mut DemoStage, printer: &DemoPrinter, disk: &str, latency: Option<Duration>) -> Result<DemoPair> {
+    printer.act(&format!("first sync, {disk}"));
     let began = Instant::now();
     let pair = stage.start_pair(latency)?;
     pair.near.wait_for_link(LINK_PATIENCE)?;
     // A secondary that was never synced is overwritten on demand only.
     pair.near.ask_until_done(&json!({ "request": "sync", "group": GROUP, "full": true }), LINK_PATIENCE)?;
-    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |status| tell.progress(status))?;
-    tell.step_done();
-    tell.line(&format!(
+    pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |status| printer.progress(status))?;
+    printer.step_done();
+    printer.line(&format!(
         "two daemons, {} volumes of {} each, replicating after {:.1} s",
         VOLUMES,
         units::exact::show_size(VOLUME_BYTES),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use demo::{Ending, Interrupted, Options};
+use demo::{DemoEnding, DemoOptions, Interrupted};
 
 /// As of the product's own commands: something needs an eye, it failed, it was not asked rightly.
 const WARNING: u8 = 1;
@@ -13,7 +13,7 @@ const USAGE: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options = match DemoOptions::try_parse() {
         Ok(options) => options,
         Err(error) => {
             let _ = error.print();
@@ -21,9 +21,9 @@ fn main() -> ExitCode {
         }
     };
     match demo::run(&options) {
-        Ok(Ending::AsPromised) => ExitCode::SUCCESS,
-        Ok(Ending::Slow) => ExitCode::from(WARNING),
-        Ok(Ending::Broken) => ExitCode::from(FAILED),
+        Ok(DemoEnding::AsPromised) => ExitCode::SUCCESS,
+        Ok(DemoEnding::Slow) => ExitCode::from(WARNING),
+        Ok(DemoEnding::Broken) => ExitCode::from(FAILED),
         Err(error) if error.is::<Interrupted>() => {
             eprintln!("farshore: interrupted; the daemons were ended and everything temporary was removed");
             ExitCode::from(INTERRUPTED)
@@ -43,6 +43,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Options::command().debug_assert();
+        DemoOptions::command().debug_assert();
     }
 }

@@ -64,14 +64,14 @@ impl RelayOptions {
 
 /// A direction through the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RelayDirection {
     /// From those who connect to the target.
     Out = 0,
     /// From the target back.
     Back = 1,
 }
 
-/// What went through, by [`Way`].
+/// What went through, by [`RelayDirection`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayStats {
     /// Bytes that have left on the far side.
@@ -82,14 +82,14 @@ pub struct RelayStats {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Control {
+struct RelayControl {
     cut: [bool; 2],
     resets: u64,
     stop: bool,
 }
 
 #[derive(Default)]
-struct Counters {
+struct RelayCounters {
     forwarded: [AtomicU64; 2],
     held: [AtomicU64; 2],
     open: AtomicU64,
@@ -98,8 +98,8 @@ struct Counters {
 /// A running relay. Dropping it ends its connections and its thread.
 pub struct Relay {
     address: SocketAddr,
-    control: watch::Sender<Control>,
-    counters: Arc<Counters>,
+    control: watch::Sender<RelayControl>,
+    counters: Arc<RelayCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -119,9 +119,9 @@ impl Relay {
             socket.listen(64)?
         };
         let address = listener.local_addr()?;
-        let (control, orders) = watch::channel(Control::default());
-        let counters = Arc::new(Counters::default());
-        let line = Line { options, orders, counters: counters.clone() };
+        let (control, orders) = watch::channel(RelayControl::default());
+        let counters = Arc::new(RelayCounters::default());
+        let line = RelayLine { options, orders, counters: counters.clone() };
         let thread = std::thread::Builder::new()
             .name("relay".into())
             .spawn(move || runtime.block_on(line.accept_all(listener)))?;
@@ -139,7 +139,7 @@ impl Relay {
     }
 
     /// Nothing passes this way; the other way stays as it is.
-    pub fn cut_one_way(&self, way: Way) {
+    pub fn cut_one_way(&self, way: RelayDirection) {
         self.control.send_modify(|control| control.cut[way as usize] = true);
     }
 
@@ -185,16 +185,16 @@ fn new_socket(address: SocketAddr) -> io::Result<TcpSocket> {
 
 /// What every connection of the relay needs.
 #[derive(Clone)]
-struct Line {
+struct RelayLine {
     options: RelayOptions,
-    orders: watch::Receiver<Control>,
-    counters: Arc<Counters>,
+    orders: watch::Receiver<RelayControl>,
+    counters: Arc<RelayCounters>,
 }
 
-impl Line {
+impl RelayLine {
     async fn accept_all(mut self, listener: TcpListener) {
         loop {
-            let Control { cut, stop, .. } = *self.orders.borrow_and_update();
+            let RelayControl { cut, stop, .. } = *self.orders.borrow_and_update();
             if stop {
                 return;
             }
@@ -244,8 +244,8 @@ impl Line {
         near: (&OwnedReadHalf, &mut OwnedWriteHalf),
         far: (&OwnedReadHalf, &mut OwnedWriteHalf),
     ) -> io::Result<()> {
-        let out = Pipe::new(self, Way::Out).run(near.0, far.1);
-        let back = Pipe::new(self, Way::Back).run(far.0, near.1);
+        let out = RelayPipe::new(self, RelayDirection::Out).run(near.0, far.1);
+        let back = RelayPipe::new(self, RelayDirection::Back).run(far.0, near.1);
         let ended = self.orders.wait_for(|control| control.stop || control.resets != resets);
         tokio::select! {
             result = async { tokio::try_join!(out, back) } => result.map(drop),
@@ -262,10 +262,10 @@ fn reset(stream: OwnedWriteHalf) {
 }
 
 /// One direction of one connection.
-struct Pipe {
+struct RelayPipe {
     way: usize,
-    orders: watch::Receiver<Control>,
-    counters: Arc<Counters>,
+    orders: watch::Receiver<RelayControl>,
+    counters: Arc<RelayCounters>,
     /// Pieces on the line, each with the moment it arrives.
     line: VecDeque<(Instant, Vec<u8>)>,
     held_bytes: usize,
@@ -276,9 +276,9 @@ struct Pipe {
     free_at: Instant,
 }
 
-impl Pipe {
-    fn new(line: &Line, way: Way) -> Pipe {
-        Pipe {
+impl RelayPipe {
+    fn new(line: &RelayLine, way: RelayDirection) -> RelayPipe {
+        RelayPipe {
             way: way as usize,
             orders: line.orders.clone(),
             counters: line.counters.clone(),
@@ -358,7 +358,7 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl Drop for RelayPipe {
     fn drop(&mut self) {
         self.counters.held[self.way].fetch_sub(self.held_bytes as u64, Ordering::Relaxed);
     }
@@ -374,13 +374,13 @@ mod tests {
     /// Longest that anything may take on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    struct Wire {
+    struct RelayWire {
         relay: Relay,
         near: StdStream,
         far: StdStream,
     }
 
-    fn wire(rtt_ms: u64, rate_bits: u64) -> Wire {
+    fn wire(rtt_ms: u64, rate_bits: u64) -> RelayWire {
         let target = StdListener::bind("127.0.0.1:0").unwrap();
         let relay = Relay::start(RelayOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -395,7 +395,7 @@ mod tests {
             end.set_nodelay(true).unwrap();
             end.set_read_timeout(Some(PATIENCE)).unwrap();
         }
-        Wire { relay, near, far }
+        RelayWire { relay, near, far }
     }
 
     fn pattern(length: usize) -> Vec<u8> {
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn bytes_come_through_unchanged_and_no_faster_than_the_rate() {
-        let Wire { relay, mut near, mut far } = wire(10, 80_000_000);
+        let RelayWire { relay, mut near, mut far } = wire(10, 80_000_000);
         let sent = pattern(3_000_000);
         let begun = StdInstant::now();
         let copy = sent.clone();
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_full_line_stops_reading() {
-        let Wire { relay, mut near, mut far } = wire(80, 20_000_000);
+        let RelayWire { relay, mut near, mut far } = wire(80, 20_000_000);
         let bound = 200_000;
         near.set_nonblocking(true).unwrap();
         let mut written = 0;
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_cut_holds_everything_and_a_restore_lets_it_go_on() {
-        let Wire { relay, mut near, mut far } = wire(2, 1_000_000_000);
+        let RelayWire { relay, mut near, mut far } = wire(2, 1_000_000_000);
         relay.cut();
         near.write_all(b"hello").unwrap();
         far.write_all(b"there").unwrap();
@@ -492,8 +492,8 @@ mod tests {
 
     #[test]
     fn a_one_way_cut_lets_the_other_way_pass() {
-        let Wire { relay, mut near, mut far } = wire(2, 1_000_000_000);
-        relay.cut_one_way(Way::Back);
+        let RelayWire { relay, mut near, mut far } = wire(2, 1_000_000_000);
+        relay.cut_one_way(RelayDirection::Back);
         near.write_all(b"x").unwrap();
         far.write_all(b"y").unwrap();
         let mut byte = [0];
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_reset_and_the_end_of_the_relay_break_connections() {
-        let Wire { relay, mut near, mut far } = wire(2, 1_000_000_000);
+        let RelayWire { relay, mut near, mut far } = wire(2, 1_000_000_000);
         relay.reset();
         assert!(near.read(&mut [0; 1]).is_err());
         assert!(far.read(&mut [0; 1]).is_err());

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::stage::Stage;
+use crate::stage::DemoStage;
 use crate::terms::{QUEUE_BYTES, RATE_BITS, VOLUME_BYTES, VOLUMES};
 
 /// The longest an asynchronous writer may wait, whatever happens to the cable.
 pub const GAP_MAX_MS: f64 = 1_000.0;
 
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     pub schema: &'static str,
     pub version: &'static str,
-    pub link: LinkReport,
+    pub link: DemoLinkReport,
     pub group: GroupReport,
-    pub table4: Vec<Cell>,
-    pub cut: Option<Cut>,
+    pub table4: Vec<ResultCell>,
+    pub cut: Option<CableCut>,
     /// The asynchronous one.
     pub failover: Option<Failover>,
     /// Both.
@@ -30,7 +30,7 @@ pub struct Report {
 }
 
 #[derive(Debug, Serialize)]
-pub struct LinkReport {
+pub struct DemoLinkReport {
     /// `wan` or `relay`.
     pub kind: &'static str,
     pub rate_bits_per_s: u64,
@@ -44,12 +44,12 @@ pub struct GroupReport {
     pub queue_bytes: u64,
 }
 
-impl Report {
-    pub fn new(stage: &Stage) -> Self {
+impl DemoReport {
+    pub fn new(stage: &DemoStage) -> Self {
         Self {
             schema: "farshore-demo/1",
             version: env!("CARGO_PKG_VERSION"),
-            link: LinkReport { kind: stage.cable.kind(), rate_bits_per_s: RATE_BITS, rtt_ms: 0.0 },
+            link: DemoLinkReport { kind: stage.cable.kind(), rate_bits_per_s: RATE_BITS, rtt_ms: 0.0 },
             group: GroupReport { volumes: VOLUMES, volume_bytes: VOLUME_BYTES, queue_bytes: QUEUE_BYTES },
             table4: Vec::new(),
             cut: None,
@@ -63,12 +63,12 @@ impl Report {
 
     pub fn finish(&mut self, took: Duration) {
         self.duration_s = took.as_secs_f64();
-        self.failover = self.failovers.iter().find(|failover| failover.mode == Mode::Async).cloned();
+        self.failover = self.failovers.iter().find(|failover| failover.mode == DemoMode::Async).cloned();
         for failover in self.failovers.iter().filter(|failover| !failover.as_promised()) {
             let mode = failover.mode.name();
             self.broken.push(match &failover.violation {
                 Some(violation) => format!("{mode} failover: the far volumes are no prefix: {violation}"),
-                None if failover.mode == Mode::Sync => {
+                None if failover.mode == DemoMode::Sync => {
                     format!("sync failover: {} acknowledged writes were lost", failover.lost_writes)
                 }
                 None => "async failover: nothing was lost, so nothing was unconfirmed and nothing was shown".to_owned(),
@@ -82,18 +82,18 @@ impl Report {
         }
     }
 
-    pub fn ending(&self) -> Ending {
+    pub fn ending(&self) -> DemoEnding {
         match (self.broken.is_empty(), self.slow.is_empty()) {
-            (false, _) => Ending::Broken,
-            (true, false) => Ending::Slow,
-            (true, true) => Ending::AsPromised,
+            (false, _) => DemoEnding::Broken,
+            (true, false) => DemoEnding::Slow,
+            (true, true) => DemoEnding::AsPromised,
         }
     }
 }
 
 /// How the demo ended, when it came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum DemoEnding {
     /// Everything held that the demo is there to show.
     AsPromised,
     /// It held, but slower than promised.
@@ -104,16 +104,16 @@ pub enum Ending {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum DemoMode {
     Sync,
     Async,
 }
 
-impl Mode {
+impl DemoMode {
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Sync => "sync",
-            Mode::Async => "async",
+            DemoMode::Sync => "sync",
+            DemoMode::Async => "async",
         }
     }
 }
@@ -121,7 +121,7 @@ impl Mode {
 /// What a failover came to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failover {
-    pub mode: Mode,
+    pub mode: DemoMode,
     /// From the kill to the first byte read from the promoted secondary's export.
     pub recovery_s: f64,
     /// Acknowledged writes that are not on the far volumes.
@@ -140,13 +140,13 @@ pub struct Failover {
 impl Failover {
     /// Whether it ended as the mode promises.
     pub fn as_promised(&self) -> bool {
-        self.verified && (self.mode == Mode::Async) == (self.lost_writes > 0)
+        self.verified && (self.mode == DemoMode::Async) == (self.lost_writes > 0)
     }
 }
 
 /// What the outage cost.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cut {
+pub struct CableCut {
     pub outage_s: f64,
     /// Acknowledged while the cable was out.
     pub bytes_written: u64,
@@ -164,9 +164,9 @@ pub struct Cut {
 
 /// One cell of the table. Times are milliseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub struct ResultCell {
     pub size_bytes: u32,
-    pub mode: Mode,
+    pub mode: DemoMode,
     pub disk: &'static str,
     /// Median response.
     pub response_ms: f64,
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    fn failover(mode: Mode, lost_writes: u64, violation: Option<&str>) -> Failover {
+    fn failover(mode: DemoMode, lost_writes: u64, violation: Option<&str>) -> Failover {
         Failover {
             mode,
             recovery_s: 0.1,
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    fn report(failovers: Vec<Failover>, longest_write_ms: f64) -> Report {
-        let cut = Cut {
+    fn report(failovers: Vec<Failover>, longest_write_ms: f64) -> DemoReport {
+        let cut = CableCut {
             outage_s: 6.0,
             bytes_written: 36 << 20,
             bytes_resynced: 40 << 20,
@@ -210,9 +210,9 @@ mod tests {
             before_p50_ms: 0.2,
             before_p999_ms: 1.0,
         };
-        let cell = Cell {
+        let cell = ResultCell {
             size_bytes: 8192,
-            mode: Mode::Sync,
+            mode: DemoMode::Sync,
             disk: "raw",
             response_ms: 52.0,
             response_p99_ms: 60.0,
@@ -221,10 +221,10 @@ mod tests {
             rtt_ms: 50.0,
             writes: 200,
         };
-        let mut report = Report {
+        let mut report = DemoReport {
             schema: "farshore-demo/1",
             version: "0",
-            link: LinkReport { kind: "wan", rate_bits_per_s: RATE_BITS, rtt_ms: 50.0 },
+            link: DemoLinkReport { kind: "wan", rate_bits_per_s: RATE_BITS, rtt_ms: 50.0 },
             group: GroupReport { volumes: VOLUMES, volume_bytes: VOLUME_BYTES, queue_bytes: QUEUE_BYTES },
             table4: vec![cell],
             cut: Some(cut),
@@ -239,21 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn the_ending_tells_the_truth() {
-        let (lossy, none) = (failover(Mode::Async, 9, None), failover(Mode::Sync, 0, None));
-        assert_eq!(report(vec![lossy.clone(), none.clone()], 20.0).ending(), Ending::AsPromised);
-        assert_eq!(report(vec![lossy.clone(), none.clone()], 1_001.0).ending(), Ending::Slow);
-        for broken in [failover(Mode::Sync, 1, None), failover(Mode::Sync, 0, Some("torn"))] {
-            assert_eq!(report(vec![lossy.clone(), broken], 1_001.0).ending(), Ending::Broken);
+    fn the_ending_states_the_truth() {
+        let (lossy, none) = (failover(DemoMode::Async, 9, None), failover(DemoMode::Sync, 0, None));
+        assert_eq!(report(vec![lossy.clone(), none.clone()], 20.0).ending(), DemoEnding::AsPromised);
+        assert_eq!(report(vec![lossy.clone(), none.clone()], 1_001.0).ending(), DemoEnding::Slow);
+        for broken in [failover(DemoMode::Sync, 1, None), failover(DemoMode::Sync, 0, Some("torn"))] {
+            assert_eq!(report(vec![lossy.clone(), broken], 1_001.0).ending(), DemoEnding::Broken);
         }
-        assert_eq!(report(vec![failover(Mode::Async, 0, None), none], 20.0).ending(), Ending::Broken);
+        assert_eq!(report(vec![failover(DemoMode::Async, 0, None), none], 20.0).ending(), DemoEnding::Broken);
     }
 
     #[test]
     fn every_key_of_the_object_is_in_the_manual() {
         let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo.md");
         let manual = std::fs::read_to_string(manual).expect("docs/demo.md");
-        let report = report(vec![failover(Mode::Async, 9, None), failover(Mode::Sync, 0, None)], 20.0);
+        let report = report(vec![failover(DemoMode::Async, 9, None), failover(DemoMode::Sync, 0, None)], 20.0);
         let object = serde_json::to_value(&report).expect("serialises");
         assert_eq!(object["failover"]["mode"], "async");
         let mut waiting = vec![object];
@@ -261,8 +261,9 @@ mod tests {
             match value {
                 Value::Object(fields) => {
                     for (key, value) in fields {
-                        let told = [format!("`{key}`"), format!("`{key}[]`")].iter().any(|form| manual.contains(form));
-                        assert!(told, "docs/demo.md does not tell of {key}");
+                        let documented =
+                            [format!("`{key}`"), format!("`{key}[]`")].iter().any(|form| manual.contains(form));
+                        assert!(documented, "docs/demo.md does not tell of {key}");
                         waiting.push(value);
                     }
                 }

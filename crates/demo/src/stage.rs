@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use toolkit::interrupt::Interrupt;
-use witness::{Recorder, RunId};
+use witness::{RunId, WriteRecorder};
 
-use crate::cable::{Cable, End, Ends};
-use crate::daemon::Daemon;
+use crate::cable::{Cable, CableEnd, Ends};
+use crate::daemon::DemoDaemon;
 use crate::terms::{GROUP, QUEUE_BYTES, VOLUME_BYTES, VOLUMES, volume_name};
 
 const CLUSTER: &str = "demo";
@@ -21,7 +21,7 @@ const CLUSTER: &str = "demo";
 const NEAR: &str = "alpha";
 const FAR: &str = "beta";
 
-pub struct Stage {
+pub struct DemoStage {
     dir: PathBuf,
     pub cable: Cable,
     pub interrupt: Interrupt,
@@ -32,23 +32,23 @@ pub struct Stage {
 }
 
 /// Two daemons that replicate one group of five volumes, and the notes of everyone who writes to it.
-pub struct Pair {
-    pub near: Daemon,
-    pub far: Daemon,
+pub struct DemoPair {
+    pub near: DemoDaemon,
+    pub far: DemoDaemon,
     pub near_nbd: PathBuf,
     pub far_nbd: PathBuf,
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<WriteRecorder>,
     pub interrupt: Interrupt,
     dir: PathBuf,
 }
 
-impl Pair {
+impl DemoPair {
     pub fn far_volume(&self, volume: u32) -> PathBuf {
         volume_file(&self.dir, FAR, volume)
     }
 }
 
-impl Stage {
+impl DemoStage {
     /// # Errors
     /// There is no cable, or no room for a temporary directory.
     pub fn set(relay: bool, parent: Option<&Path>, interrupt: Interrupt) -> Result<Self> {
@@ -99,7 +99,7 @@ impl Stage {
     ///
     /// # Errors
     /// A file cannot be made, or a daemon does not start.
-    pub fn start_pair(&mut self, model_latency: Option<Duration>) -> Result<Pair> {
+    pub fn start_pair(&mut self, model_latency: Option<Duration>) -> Result<DemoPair> {
         let number = self.pairs;
         self.pairs += 1;
         let dir = self.dir.join(format!("pair{}", number + 1));
@@ -109,30 +109,30 @@ impl Stage {
             file.set_len(VOLUME_BYTES).context("a volume's file cannot be given its size")?;
         }
         let ends = self.cable.lay(number)?;
-        let far = self.start_daemon(&dir, End::Far, &ends, model_latency)?;
-        let near = self.start_daemon(&dir, End::Near, &ends, model_latency)?;
+        let far = self.start_daemon(&dir, CableEnd::Far, &ends, model_latency)?;
+        let near = self.start_daemon(&dir, CableEnd::Near, &ends, model_latency)?;
         let run = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        let recorder = Recorder::with_file(RunId(run), &dir.join("writes.log"))?;
+        let recorder = WriteRecorder::with_file(RunId(run), &dir.join("writes.log"))?;
         let nbd = |node| state(&dir, node).join("nbd.sock");
         let (near_nbd, far_nbd) = (nbd(NEAR), nbd(FAR));
         let (recorder, interrupt) = (Arc::new(recorder), self.interrupt.clone());
-        Ok(Pair { near, far, near_nbd, far_nbd, recorder, interrupt, dir })
+        Ok(DemoPair { near, far, near_nbd, far_nbd, recorder, interrupt, dir })
     }
 
-    fn start_daemon(&self, dir: &Path, end: End, ends: &Ends, latency: Option<Duration>) -> Result<Daemon> {
+    fn start_daemon(&self, dir: &Path, end: CableEnd, ends: &Ends, latency: Option<Duration>) -> Result<DemoDaemon> {
         let node = match end {
-            End::Near => NEAR,
-            End::Far => FAR,
+            CableEnd::Near => NEAR,
+            CableEnd::Far => FAR,
         };
         // Over a relay the near daemon finds the far one where the relay listens; everything else is the same file.
-        let far_address = if end == End::Near { ends.far_from_near } else { ends.far };
+        let far_address = if end == CableEnd::Near { ends.far_from_near } else { ends.far };
         let config = dir.join(format!("{node}.toml"));
         fs::write(&config, config_text(dir, &self.certificates(), [ends.near, far_address], latency))?;
         let mut command = self.cable.command(end, &self.product);
         command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
         let pair = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let log = self.logs().join(format!("{pair}-{node}.log"));
-        Daemon::start(node, command, &log, &state(dir, node).join("control.sock"), &self.interrupt)
+        DemoDaemon::start(node, command, &log, &state(dir, node).join("control.sock"), &self.interrupt)
     }
 
     /// Remove everything, but after a failure leave the logs, whose place errors name. Pairs must be gone.
@@ -152,7 +152,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DemoStage {
     fn drop(&mut self) {
         // After a panic nobody has struck the stage.
         if std::thread::panicking() {

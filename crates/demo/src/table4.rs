@@ -12,11 +12,11 @@ use serde_json::json;
 
 use crate::control::state;
 use crate::numbers::{Sorted, millis};
-use crate::report::{Cell, Mode};
-use crate::stage::Pair;
-use crate::tell::Tell;
+use crate::printer::DemoPrinter;
+use crate::report::{DemoMode, ResultCell};
+use crate::stage::DemoPair;
 use crate::terms::{GROUP, RATE_BITS, SYNC_PATIENCE};
-use crate::writers::{Plan, Writers};
+use crate::writers::{DemoWriters, WritePlan};
 
 /// Size of a write in bytes, and the paper's response in sync and in async, milliseconds.
 const PAPER: [(u32, f64, f64); 3] = [(8 << 10, 60.0, 10.0), (32 << 10, 66.0, 18.0), (64 << 10, 124.0, 25.0)];
@@ -30,25 +30,25 @@ const RING_BYTES: u64 = 8 << 20;
 /// What lies under the primary's volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Disk {
+pub enum DemoDisk {
     Raw,
     /// Every write or flush takes 8 ms at least, as the paper's spindles did.
     Modelled,
 }
 
-impl Disk {
+impl DemoDisk {
     pub fn name(self) -> &'static str {
         match self {
-            Disk::Raw => "raw",
-            Disk::Modelled => "modelled-8ms",
+            DemoDisk::Raw => "raw",
+            DemoDisk::Modelled => "modelled-8ms",
         }
     }
 }
 
-pub fn play(pair: &Pair, tell: &Tell, disk: Disk, rtt: Duration) -> Result<Vec<Cell>> {
-    tell.act(&format!("TABLE 4, {} disk", disk.name()));
+pub fn play(pair: &DemoPair, printer: &DemoPrinter, disk: DemoDisk, rtt: Duration) -> Result<Vec<ResultCell>> {
+    printer.act(&format!("TABLE 4, {} disk", disk.name()));
     let mut local = Vec::new();
-    tell.step("the local disk alone");
+    printer.step("the local disk alone");
     pair.near.ask(&json!({ "request": "logging", "group": GROUP }))?;
     pair.near.wait_for(state::LOGGING, SYNC_PATIENCE, |_| {})?;
     for (size, _, _) in PAPER {
@@ -56,17 +56,17 @@ pub fn play(pair: &Pair, tell: &Tell, disk: Disk, rtt: Duration) -> Result<Vec<C
     }
     pair.near.ask(&json!({ "request": "sync", "group": GROUP, "full": false }))?;
     let mut cells = Vec::new();
-    for mode in [Mode::Sync, Mode::Async] {
+    for mode in [DemoMode::Sync, DemoMode::Async] {
         pair.near.set("mode", mode.name())?;
         pair.near.wait_for(state::REPLICATING, SYNC_PATIENCE, |_| {})?;
         for ((size, paper_sync, paper_async), (durable, complete)) in PAPER.into_iter().zip(&local) {
-            tell.step(&format!("{} writes of {} KiB", mode.name(), size >> 10));
+            printer.step(&format!("{} writes of {} KiB", mode.name(), size >> 10));
             let (plan, paper_ms, local) = match mode {
-                Mode::Sync => (Plan::closed(size), paper_sync, durable),
-                Mode::Async => (Plan::open(size, RATE_BITS / 8 / 2), paper_async, complete),
+                DemoMode::Sync => (WritePlan::closed(size), paper_sync, durable),
+                DemoMode::Async => (WritePlan::open(size, RATE_BITS / 8 / 2), paper_async, complete),
             };
-            let times = measure(pair, Plan { ring_bytes: RING_BYTES, ..plan })?;
-            cells.push(Cell {
+            let times = measure(pair, WritePlan { ring_bytes: RING_BYTES, ..plan })?;
+            cells.push(ResultCell {
                 size_bytes: size,
                 mode,
                 disk: disk.name(),
@@ -79,19 +79,19 @@ pub fn play(pair: &Pair, tell: &Tell, disk: Disk, rtt: Duration) -> Result<Vec<C
             });
         }
     }
-    tell.step_done();
-    tell.table4(&cells);
+    printer.step_done();
+    printer.table4(&cells);
     Ok(cells)
 }
 
-fn local_write(pair: &Pair, size: u32, fua: bool) -> Result<Duration> {
-    let plan = Plan { fua, count_max: Some(LOCAL_WRITES), ring_bytes: RING_BYTES / 2, ..Plan::closed(size) };
-    let outcome = Writers::start(pair.near_nbd.clone(), pair.recorder.clone(), plan)?.finish()?;
+fn local_write(pair: &DemoPair, size: u32, fua: bool) -> Result<Duration> {
+    let plan = WritePlan { fua, count_max: Some(LOCAL_WRITES), ring_bytes: RING_BYTES / 2, ..WritePlan::closed(size) };
+    let outcome = DemoWriters::start(pair.near_nbd.clone(), pair.recorder.clone(), plan)?.finish()?;
     Ok(Sorted::new(outcome.samples.iter().map(|sample| sample.took).collect()).median())
 }
 
-fn measure(pair: &Pair, plan: Plan) -> Result<Sorted> {
-    let writers = Writers::start(pair.near_nbd.clone(), pair.recorder.clone(), plan)?;
+fn measure(pair: &DemoPair, plan: WritePlan) -> Result<Sorted> {
+    let writers = DemoWriters::start(pair.near_nbd.clone(), pair.recorder.clone(), plan)?;
     pair.interrupt.pause(CELL)?;
     let outcome = writers.stop()?;
     let status = pair.near.status()?;

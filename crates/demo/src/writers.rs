@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use crate::terms::{GROUP, VOLUME_BYTES, VOLUMES, volume_name};
 use anyhow::{Context, Result, anyhow, bail};
-use host::nbd::{Address, Ask, Client};
+use host::nbd::{Address, Ask, NbdClient};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
-use witness::{Recorder, Ticket, VolumeId, WriterId};
+use witness::{VolumeNumber, WriteRecorder, WriteTicket, WriterId};
 
 /// Writes in flight per paced writer; reached only when the export stands still for long.
 const DEPTH_MAX: usize = 256;
@@ -28,7 +28,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the writers go about it.
 #[derive(Clone, Copy, Debug)]
-pub enum Pace {
+pub enum WritePace {
     /// One write at a time per writer, the next one at once.
     Closed,
     /// So many bytes per second, all writers together, evenly spaced.
@@ -37,9 +37,9 @@ pub enum Pace {
 
 /// What the writers are to do. Writes are sequential and start over at the end of the ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct WritePlan {
     pub size_bytes: u32,
-    pub pace: Pace,
+    pub pace: WritePace,
     /// Ask for each write to be durable before it is answered.
     pub fua: bool,
     /// The part of each volume that is written, from its start.
@@ -48,19 +48,19 @@ pub struct Plan {
     pub count_max: Option<u64>,
 }
 
-impl Plan {
+impl WritePlan {
     pub fn closed(size_bytes: u32) -> Self {
-        Self { size_bytes, pace: Pace::Closed, fua: false, ring_bytes: VOLUME_BYTES, count_max: None }
+        Self { size_bytes, pace: WritePace::Closed, fua: false, ring_bytes: VOLUME_BYTES, count_max: None }
     }
 
     pub fn open(size_bytes: u32, bytes_per_s: u64) -> Self {
-        Self { pace: Pace::Open { bytes_per_s }, ..Self::closed(size_bytes) }
+        Self { pace: WritePace::Open { bytes_per_s }, ..Self::closed(size_bytes) }
     }
 
     fn period(&self) -> Option<Duration> {
         match self.pace {
-            Pace::Closed => None,
-            Pace::Open { bytes_per_s } => {
+            WritePace::Closed => None,
+            WritePace::Open { bytes_per_s } => {
                 let seconds = f64::from(self.size_bytes) * f64::from(VOLUMES) / bytes_per_s as f64;
                 Some(Duration::from_secs_f64(seconds))
             }
@@ -70,22 +70,22 @@ impl Plan {
 
 /// An answered write.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct WriteSample {
     pub began: Instant,
     pub took: Duration,
 }
 
 /// What the writers saw.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    pub samples: Vec<Sample>,
+pub struct WriterOutcome {
+    pub samples: Vec<WriteSample>,
     /// Why writers ended before they were told to.
     pub troubles: Vec<String>,
 }
 
 /// What the control thread says. Writers only ever read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum WriterOrder {
     Write,
     /// Issue nothing more, wait for what is in flight.
     Stop,
@@ -94,20 +94,20 @@ enum Order {
 }
 
 /// Writers at work. Dropped, they abandon it.
-pub struct Writers {
-    order: watch::Sender<Order>,
+pub struct DemoWriters {
+    order: watch::Sender<WriterOrder>,
     acknowledged_bytes: Arc<AtomicU64>,
-    thread: Option<JoinHandle<Result<Outcome>>>,
+    thread: Option<JoinHandle<Result<WriterOutcome>>>,
 }
 
-impl Writers {
+impl DemoWriters {
     /// Connect one writer per volume to the export at `socket` and set them to work.
     ///
     /// # Errors
     /// The thread cannot be made. A refused connection shows when they are stopped.
-    pub fn start(socket: PathBuf, recorder: Arc<Recorder>, plan: Plan) -> Result<Self> {
+    pub fn start(socket: PathBuf, recorder: Arc<WriteRecorder>, plan: WritePlan) -> Result<Self> {
         assert!(u64::from(plan.size_bytes) <= plan.ring_bytes && plan.ring_bytes <= VOLUME_BYTES);
-        let (order, orders) = watch::channel(Order::Write);
+        let (order, orders) = watch::channel(WriterOrder::Write);
         let acknowledged_bytes = Arc::new(AtomicU64::new(0));
         let crew = Crew { socket, recorder, plan, orders, acknowledged_bytes: acknowledged_bytes.clone() };
         let thread = std::thread::Builder::new().name("writers".into()).spawn(move || crew.work())?;
@@ -123,8 +123,8 @@ impl Writers {
     ///
     /// # Errors
     /// A write failed, or was not answered in time.
-    pub fn stop(self) -> Result<Outcome> {
-        let outcome = self.end(Order::Stop)?;
+    pub fn stop(self) -> Result<WriterOutcome> {
+        let outcome = self.end(WriterOrder::Stop)?;
         match outcome.troubles.first() {
             Some(trouble) => bail!("{trouble}"),
             None => Ok(outcome),
@@ -135,8 +135,8 @@ impl Writers {
     ///
     /// # Errors
     /// A write failed.
-    pub fn finish(self) -> Result<Outcome> {
-        let outcome = self.end(Order::Write)?;
+    pub fn finish(self) -> Result<WriterOutcome> {
+        let outcome = self.end(WriterOrder::Write)?;
         match outcome.troubles.first() {
             Some(trouble) => bail!("{trouble}"),
             None => Ok(outcome),
@@ -147,20 +147,20 @@ impl Writers {
     ///
     /// # Errors
     /// They never connected.
-    pub fn abandon(self) -> Result<Outcome> {
-        self.end(Order::Abandon)
+    pub fn abandon(self) -> Result<WriterOutcome> {
+        self.end(WriterOrder::Abandon)
     }
 
-    fn end(mut self, order: Order) -> Result<Outcome> {
+    fn end(mut self, order: WriterOrder) -> Result<WriterOutcome> {
         self.order.send_replace(order);
         let thread = self.thread.take().expect("writers end once");
         thread.join().map_err(|_| anyhow!("the writers' thread panicked; its message is above"))?
     }
 }
 
-impl Drop for Writers {
+impl Drop for DemoWriters {
     fn drop(&mut self) {
-        self.order.send_replace(Order::Abandon);
+        self.order.send_replace(WriterOrder::Abandon);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -170,29 +170,29 @@ impl Drop for Writers {
 /// What all writers share.
 struct Crew {
     socket: PathBuf,
-    recorder: Arc<Recorder>,
-    plan: Plan,
-    orders: watch::Receiver<Order>,
+    recorder: Arc<WriteRecorder>,
+    plan: WritePlan,
+    orders: watch::Receiver<WriterOrder>,
     acknowledged_bytes: Arc<AtomicU64>,
 }
 
 impl Crew {
-    fn work(self) -> Result<Outcome> {
+    fn work(self) -> Result<WriterOutcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let local = LocalSet::new();
         runtime.block_on(local.run_until(self.write_all()))
     }
 
-    async fn write_all(self) -> Result<Outcome> {
+    async fn write_all(self) -> Result<WriterOutcome> {
         let crew = Rc::new(self);
         let mut writers = Vec::new();
         for volume in 0..VOLUMES {
-            writers.push(Writer::connect(crew.clone(), volume).await?);
+            writers.push(DemoWriter::connect(crew.clone(), volume).await?);
         }
         let began = Instant::now();
         let tasks: Vec<_> =
-            writers.into_iter().map(|writer| tokio::task::spawn_local(writer.write_until_told(began))).collect();
-        let mut outcome = Outcome::default();
+            writers.into_iter().map(|writer| tokio::task::spawn_local(writer.write_until_stopped(began))).collect();
+        let mut outcome = WriterOutcome::default();
         for task in tasks {
             let (samples, trouble) = task.await.context("a writer panicked; its message is above")?;
             outcome.samples.extend(samples);
@@ -202,29 +202,29 @@ impl Crew {
     }
 }
 
-struct Flying {
-    ticket: Ticket,
+struct WriteInFlight {
+    ticket: WriteTicket,
     began: Instant,
 }
 
-struct Writer {
+struct DemoWriter {
     crew: Rc<Crew>,
     volume: u32,
-    client: Client,
-    flying: HashMap<u64, Flying>,
+    client: NbdClient,
+    flying: HashMap<u64, WriteInFlight>,
     issued: u64,
     payload: Vec<u8>,
-    samples: Vec<Sample>,
+    samples: Vec<WriteSample>,
     /// When the next write is due; `None` with a closed loop.
     due: Option<Instant>,
-    orders: watch::Receiver<Order>,
+    orders: watch::Receiver<WriterOrder>,
 }
 
-impl Writer {
+impl DemoWriter {
     async fn connect(crew: Rc<Crew>, volume: u32) -> Result<Self> {
         let address = Address::Unix(crew.socket.clone());
         let export = format!("{GROUP}/{}", volume_name(volume));
-        let connect = tokio::time::timeout(CONNECT_PATIENCE, Client::connect(&address, &export)).await;
+        let connect = tokio::time::timeout(CONNECT_PATIENCE, NbdClient::connect(&address, &export)).await;
         let client = connect.with_context(|| format!("export {export} did not answer in time"))??;
         let payload = vec![0; crew.plan.size_bytes as usize];
         let orders = crew.orders.clone();
@@ -233,7 +233,7 @@ impl Writer {
     }
 
     /// Returns what was answered, and why it ended if nobody said so.
-    async fn write_until_told(mut self, began: Instant) -> (Vec<Sample>, Option<String>) {
+    async fn write_until_stopped(mut self, began: Instant) -> (Vec<WriteSample>, Option<String>) {
         // Spread over the period, so that the five do not all write at the same moment.
         self.due = self.crew.plan.period().map(|period| began + period.mul_f64(f64::from(self.volume) / 5.0));
         let result = self.write_on().await;
@@ -246,11 +246,11 @@ impl Writer {
         let mut drain_until = None;
         loop {
             let order = *self.orders.borrow_and_update();
-            if order == Order::Abandon {
+            if order == WriterOrder::Abandon {
                 return Ok(());
             }
             let counted = self.crew.plan.count_max.is_some_and(|count| self.issued >= count);
-            let done = counted || order == Order::Stop;
+            let done = counted || order == WriterOrder::Stop;
             if done {
                 if self.flying.is_empty() {
                     return Ok(());
@@ -303,11 +303,11 @@ impl Writer {
         let slots = plan.ring_bytes / u64::from(plan.size_bytes);
         let offset = self.issued % slots * u64::from(plan.size_bytes);
         let writer = WriterId(self.volume);
-        let ticket = self.crew.recorder.issue(writer, VolumeId(self.volume), offset, plan.size_bytes);
+        let ticket = self.crew.recorder.issue(writer, VolumeNumber(self.volume), offset, plan.size_bytes);
         ticket.stamp(&mut self.payload);
         let began = waits_since.unwrap_or_else(Instant::now);
         self.client.queue(self.issued, Ask::Write { offset, data: &self.payload, fua: plan.fua });
-        self.flying.insert(self.issued, Flying { ticket, began });
+        self.flying.insert(self.issued, WriteInFlight { ticket, began });
         self.issued += 1;
     }
 
@@ -319,7 +319,7 @@ impl Writer {
             bail!("a write was answered with {errno:?}");
         }
         self.crew.recorder.acknowledge(flying.ticket);
-        self.samples.push(Sample { began: flying.began, took: took_until - flying.began });
+        self.samples.push(WriteSample { began: flying.began, took: took_until - flying.began });
         self.crew.acknowledged_bytes.fetch_add(u64::from(self.crew.plan.size_bytes), Ordering::Relaxed);
         Ok(())
     }

@@ -4,21 +4,21 @@ use alloc::format;
 use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::durability::answers::Answers;
-use crate::formats::cell::Head;
+use crate::durability::answers::PeerAnswers;
+use crate::formats::cell::CellHead;
 use crate::formats::identity::Role;
-use crate::formats::undo::Undo;
-use crate::formats::wire::{Header, VolumeRange};
+use crate::formats::undo::UndoStore;
+use crate::formats::wire::{FrameHeader, VolumeRange};
 use crate::ids::*;
-use crate::records::activity::Activity;
-use crate::records::bits::{BitmapWriter, Bits};
+use crate::records::activity::ActivityLog;
+use crate::records::bits::{BitmapWriter, StoredBits};
 use crate::records::record::{AfterSuper, SuperWriter};
-use crate::records::start::Start;
+use crate::records::start::GroupStart;
 use crate::shared::clock::ClockNews;
 use crate::shared::greeting::Greeting;
-use crate::shared::lifecycle::{Lifecycle, Phase, Then};
+use crate::shared::lifecycle::{AfterRollback, Lifecycle, Phase};
 use crate::shared::memory::MemoryWish;
-use crate::shared::slots::Slots;
+use crate::shared::operation_slots::OperationSlots;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
@@ -28,7 +28,7 @@ use crate::{Event, GroupConfig, Output, Settings, limits};
 
 /// Counters for people.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct GroupCounters {
     pub blocked_ns: u64,
     pub writes: u64,
     pub written_bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Counters {
     pub syncs: u64,
 }
 
-pub(crate) struct Common {
+pub(crate) struct GroupCommon {
     pub config: GroupConfig,
     pub node: NodeId,
     pub settings: Settings,
@@ -48,22 +48,22 @@ pub(crate) struct Common {
     pub sb: SuperWriter,
     pub volumes: Volumes,
     pub bitmap: BitmapWriter,
-    pub activity: Activity,
-    pub slots: Slots,
+    pub activity: ActivityLog,
+    pub slots: OperationSlots,
     /// Either half's: what is overwritten since the newest mark.
-    pub undo: Undo,
+    pub undo: UndoStore,
     clock: ClockNews,
     pub greeting: Greeting,
     /// What the peer asked for and has not got.
-    pub answers: Answers,
-    pub counters: Counters,
+    pub answers: PeerAnswers,
+    pub counters: GroupCounters,
     pub memory: MemoryWish,
     wakes: Wakes,
 }
 
-impl Common {
-    pub fn new(node: NodeId, config: GroupConfig) -> Common {
-        Common {
+impl GroupCommon {
+    pub fn new(node: NodeId, config: GroupConfig) -> GroupCommon {
+        GroupCommon {
             node,
             settings: config.settings,
             lifecycle: Lifecycle::new(),
@@ -71,13 +71,13 @@ impl Common {
             sb: SuperWriter::default(),
             volumes: Volumes::new(&config.volumes),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
-            activity: Activity::new(config.activity),
-            slots: Slots::new(config.id),
-            undo: Undo::new(config.history_bytes),
+            activity: ActivityLog::new(config.activity),
+            slots: OperationSlots::new(config.id),
+            undo: UndoStore::new(config.history_bytes),
             clock: ClockNews::default(),
             greeting: Greeting::default(),
-            answers: Answers::new(config.id),
-            counters: Counters::default(),
+            answers: PeerAnswers::new(config.id),
+            counters: GroupCounters::default(),
             memory: MemoryWish::default(),
             wakes: Wakes::default(),
             config,
@@ -85,7 +85,7 @@ impl Common {
     }
 }
 
-impl Common {
+impl GroupCommon {
     pub fn id(&self) -> GroupId {
         self.config.id
     }
@@ -109,7 +109,7 @@ impl Common {
         self.sb.save(&self.undo, &mut self.slots, cx, then);
     }
 
-    /// As [`Common::save`]; `then` follows once both slots say it.
+    /// As [`GroupCommon::save`]; `then` follows once both slots say it.
     pub fn save_in_both_slots(&mut self, cx: &mut Cx, then: AfterSuper) {
         self.sb.save_in_both_slots(&self.undo, &mut self.slots, cx, then);
     }
@@ -121,12 +121,12 @@ impl Common {
         }
     }
 
-    pub fn cell_head(&self) -> Head {
-        Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() }
+    pub fn cell_head(&self) -> CellHead {
+        CellHead { node: self.node, peer: self.config.peer, tag: self.config.tag, ..CellHead::default() }
     }
 
-    pub fn bits(&mut self) -> Bits<'_> {
-        Bits {
+    pub fn bits(&mut self) -> StoredBits<'_> {
+        StoredBits {
             head: self.cell_head(),
             writer: &mut self.bitmap,
             activity: &mut self.activity,
@@ -138,8 +138,8 @@ impl Common {
     }
 
     /// The records, for a start.
-    pub fn start(&mut self) -> Start<'_> {
-        Start {
+    pub fn start(&mut self) -> GroupStart<'_> {
+        GroupStart {
             node: self.node,
             config: &self.config,
             lifecycle: &mut self.lifecycle,
@@ -182,7 +182,7 @@ impl Common {
     // ---- tokens and operations -------------------------------------------------------------------------------------
 
     /// A number of this primary's present run.
-    pub fn place(&self, seq: Seq) -> Position {
+    pub fn position(&self, seq: Seq) -> Position {
         let identity = &self.sb.identity;
         Position { generation: identity.generation, incarnation: identity.incarnation, seq }
     }
@@ -193,13 +193,13 @@ impl Common {
             // One that failed on the way says so, to operators and to its peer.
             _ if self.has_failed() => false,
             Phase::Starting(_) => true,
-            Phase::RollingBack(then) => then == Then::Start,
+            Phase::RollingBack(then) => then == AfterRollback::Start,
             _ => false,
         }
     }
 
     /// A primary asks for content. `None`: not of a range that it may ask for.
-    pub fn pull_is_asked(&mut self, cx: &mut Cx, header: &Header) -> Option<()> {
+    pub fn pull_is_asked(&mut self, cx: &mut Cx, header: &FrameHeader) -> Option<()> {
         let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
         if !self.volumes.has_sectors(&range) || range.length > limits::PART_BYTES_MAX {
             return None;

@@ -4,20 +4,20 @@ use alloc::collections::VecDeque;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use crate::formats::wire::{Header, Kind};
+use crate::formats::wire::{FrameHeader, FrameKind};
 use crate::ids::*;
 use crate::shared::cost::frame_bytes;
+use crate::shared::coverage::CoverageCounts;
 use crate::shared::link::PeerView;
-use crate::shared::marks::Marks;
 use crate::time::{Now, Timers};
-use crate::{Bytes, CommandResult, Event, IoError, Output, SendPayload, Store};
+use crate::{CommandResult, Event, IoError, Output, SendPayload, Store, WriteBytes};
 
 /// All timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TimerKey {
     Group(GroupId, GroupTimer),
     Link(NodeId, LinkTimer),
-    /// A group has been starting, or syncing, for longer than its turn: the next may begin.
+    /// A group has been starting, or syncing, for longer than its permit holds: the next may begin.
     Starts,
     Syncs,
 }
@@ -30,8 +30,8 @@ pub(crate) enum GroupTimer {
     Tick,
     HoldEnd,
     Autosync,
-    /// The next cut may begin.
-    Cut,
+    /// The next snapshot may begin.
+    Snapshot,
     /// A sync may have come to a stand.
     Stall,
     CatchUp,
@@ -57,13 +57,13 @@ pub(crate) struct Cx<'a> {
     pub now: Now,
     pub out: &'a mut VecDeque<Output>,
     pub timers: &'a mut Timers<TimerKey>,
-    pub marks: &'a mut Marks,
-    /// Report every admission (the simulator's judges want it, the data path does not).
+    pub coverage: &'a mut CoverageCounts,
+    /// Report every admission (the simulator's checkers want it, the data path does not).
     pub trace: bool,
     pub peer: PeerView,
     /// What the node's pool lets this group hold in memory, all in all.
     pub allowance: u64,
-    /// A place for a sync is free for this group.
+    /// A permit for a sync is free for this group.
     pub may_sync: bool,
     /// Bytes of control frames handed to the link meanwhile.
     pub handed_bytes: u64,
@@ -89,17 +89,17 @@ impl Cx<'_> {
     }
 
     /// Asks for a write that is not held up for the peer.
-    pub fn write(&mut self, token: Token, store: Store, offset: u64, parts: Vec<Bytes>, durable: bool) {
+    pub fn write(&mut self, token: Token, store: Store, offset: u64, parts: Vec<WriteBytes>, durable: bool) {
         self.out.push_back(Output::Write { token, store, offset, parts, durable, waits_for_peer: false });
     }
 
-    pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+    pub fn send(&mut self, link: LinkId, header: FrameHeader, payload: SendPayload) {
         self.handed_bytes += frame_bytes(&payload);
         self.out.push_back(Output::Send { link, header, payload });
     }
 
-    pub fn send_control(&mut self, link: LinkId, kind: Kind, group: GroupId, payload: Vec<u8>) {
-        let header = Header::new(kind, self.peer.session, group);
+    pub fn send_control(&mut self, link: LinkId, kind: FrameKind, group: GroupId, payload: Vec<u8>) {
+        let header = FrameHeader::new(kind, self.peer.session, group);
         self.send(link, header, if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload) });
     }
 }

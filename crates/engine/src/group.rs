@@ -4,29 +4,29 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
-use crate::formats::wire::{GroupHello, Header, Kind};
+use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::ids::*;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
-use crate::shared::lifecycle::Then;
+use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::state::{Broken, State};
 use crate::{GroupConfig, IoResult, limits};
 
 pub(crate) struct Group {
     /// What both halves use.
-    common: Common,
+    common: GroupCommon,
     primary: Primary,
     secondary: Secondary,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     refused: Option<String>,
-    /// What the node's pool was told last that this group holds.
+    /// What the node's pool knows last that this group holds.
     counted_bytes: u64,
     /// What the link counts of it.
     counted_use: LinkUse,
@@ -41,7 +41,7 @@ impl Group {
             refused: None,
             counted_bytes: 0,
             counted_use: LinkUse::default(),
-            common: Common::new(node, config),
+            common: GroupCommon::new(node, config),
         }
     }
 
@@ -49,30 +49,34 @@ impl Group {
     pub fn io(&mut self, cx: &mut Cx, slot: u32, result: IoResult) {
         let Group { common, primary, secondary, .. } = &mut *self;
         match common.slots.get(slot) {
-            Some(Op::Write(_)) => return primary.write_done(common, cx, slot, result.map(|_| ())),
-            Some(Op::Resync(_)) => return primary.resync_read_done(common, cx, slot, result),
-            Some(Op::Cut(_)) => return primary.cut_read_done(common, cx, slot, result),
-            Some(&Op::CutHole(question)) => {
+            Some(SlotOperation::Write(_)) => return primary.write_done(common, cx, slot, result.map(|_| ())),
+            Some(SlotOperation::Resync(_)) => return primary.resync_read_done(common, cx, slot, result),
+            Some(SlotOperation::Snapshot(_)) => return primary.snapshot_read_done(common, cx, slot, result),
+            Some(&SlotOperation::SnapshotHole(question)) => {
                 return primary.hole_found(common, cx, slot, question, result);
             }
-            Some(Op::CutSpill(_)) => return primary.spill_done(common, cx, slot, result.map(|_| ())),
+            Some(SlotOperation::SnapshotSpill(_)) => return primary.spill_done(common, cx, slot, result.map(|_| ())),
             Some(_) => {}
             None => unreachable!("a completion for slot {slot}, which is free"),
         }
         let done = match common.slots.take(slot) {
-            Some(Op::LocalFlush(volume)) => primary.local_flush_done(common, cx, volume, result.is_ok()),
-            Some(Op::PullRead { range, session, question }) => {
+            Some(SlotOperation::LocalFlush(volume)) => primary.local_flush_done(common, cx, volume, result.is_ok()),
+            Some(SlotOperation::PullRead { range, session, question }) => {
                 let answers = common.role() == Role::Secondary;
                 common.answers.pull_read(cx, answers, range, (session, question), result)
             }
-            Some(Op::PullWrite { bytes }) => primary.peer.reconcile.pull_written(common, cx, bytes, result.is_ok()),
-            Some(Op::PullFlush) => primary.peer.reconcile.pull_flushed(common, cx, result.is_ok()),
-            Some(Op::Apply { seq }) => secondary.replica.apply_done(common, cx, seq, result),
-            Some(Op::ReplicaFlush) => secondary.replica.replica_flush_done(common, cx, result.is_ok()),
-            Some(Op::SaveRead { piece }) => secondary.replica.save_read_done(common, cx, piece, result),
-            Some(Op::SaveBatch { last_piece }) => secondary.replica.save_batch_done(common, cx, last_piece, result),
-            Some(Op::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
-            Some(Op::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),
+            Some(SlotOperation::PullWrite { bytes }) => {
+                primary.peer.reconcile.pull_written(common, cx, bytes, result.is_ok())
+            }
+            Some(SlotOperation::PullFlush) => primary.peer.reconcile.pull_flushed(common, cx, result.is_ok()),
+            Some(SlotOperation::Apply { seq }) => secondary.replica.apply_done(common, cx, seq, result),
+            Some(SlotOperation::ReplicaFlush) => secondary.replica.replica_flush_done(common, cx, result.is_ok()),
+            Some(SlotOperation::SaveRead { piece }) => secondary.replica.save_read_done(common, cx, piece, result),
+            Some(SlotOperation::SaveBatch { last_piece }) => {
+                secondary.replica.save_batch_done(common, cx, last_piece, result)
+            }
+            Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
+            Some(SlotOperation::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),
             Some(op) => {
                 self.io_done(cx, op, result);
                 Ok(())
@@ -85,26 +89,26 @@ impl Group {
     }
 
     /// Those after which the group itself sees to what broke.
-    fn io_done(&mut self, cx: &mut Cx, op: Op, result: IoResult) {
+    fn io_done(&mut self, cx: &mut Cx, op: SlotOperation, result: IoResult) {
         match op {
-            Op::Superblock => self.super_done(cx, result.is_ok()),
-            Op::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
-            Op::ActivityCell => self.activity_written(cx, result.is_ok()),
-            Op::JournalBatch { ordinal } => {
+            SlotOperation::Superblock => self.super_done(cx, result.is_ok()),
+            SlotOperation::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
+            SlotOperation::ActivityCell => self.activity_written(cx, result.is_ok()),
+            SlotOperation::JournalBatch { ordinal } => {
                 if result.is_err() {
                     self.fail(cx, Broken::Journal);
                 }
                 self.secondary.replica.batch_done(&mut self.common, cx, ordinal);
             }
-            Op::StartRead => match self.start_read_done(cx, result) {
+            SlotOperation::StartRead => match self.start_read_done(cx, result) {
                 Ok(()) => {}
                 Err(cannot) => self.start_failed(cx, cannot),
             },
-            Op::CutFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
-            Op::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
+            SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
+            SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
-                Ok(Some(Then::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
-                Ok(Some(Then::Start)) => self.common.start().record(cx),
+                Ok(Some(AfterRollback::Promote(promotion))) => self.store_promotion_bits(cx, promotion),
+                Ok(Some(AfterRollback::Start)) => self.common.start().record(cx),
                 Err(broken) => self.fail(cx, broken),
             },
             _ => unreachable!("handled above"),
@@ -125,7 +129,7 @@ impl Group {
         if self.primary.peer.outbox.streams() {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
-        self.primary.drop_cut(&mut self.common, cx);
+        self.primary.drop_snapshot(&mut self.common, cx);
         self.primary.peer.transition(&mut self.common, cx, State::Failed(broken), broken.words());
         if self.common.role() == Role::Secondary {
             let slots = &self.common.slots;
@@ -133,7 +137,7 @@ impl Group {
             self.common.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
         self.primary.fail_waiting(&mut self.common, cx);
-        self.say_hello(cx, Kind::GroupState);
+        self.say_hello(cx, FrameKind::GroupState);
     }
 
     // ---- the peer --------------------------------------------------------------------------------------------------
@@ -141,18 +145,18 @@ impl Group {
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.common.greeting.forget();
-        self.secondary.told.is_past();
+        self.secondary.primary_report.is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
         if self.common.is_starting() || self.common.lifecycle.has_stopped() {
             return;
         }
         self.secondary.new_session();
-        self.say_hello(cx, Kind::GroupHello);
+        self.say_hello(cx, FrameKind::GroupHello);
         self.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
     }
 
-    pub fn say_hello(&mut self, cx: &mut Cx, kind: Kind) {
+    pub fn say_hello(&mut self, cx: &mut Cx, kind: FrameKind) {
         if let Some(link) = cx.peer.link {
             cx.send_control(link, kind, self.common.id(), self.shown().hello().encode());
         }
@@ -160,7 +164,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.common.greeting.forget();
-        self.secondary.told.is_past();
+        self.secondary.primary_report.is_past();
         self.common.answers.forget();
         self.primary.peer.reconcile.session_ends();
         match self.common.role() {
@@ -169,7 +173,7 @@ impl Group {
         }
     }
 
-    pub fn frame(&mut self, cx: &mut Cx, header: Header, payload: crate::FramePayload) {
+    pub fn frame(&mut self, cx: &mut Cx, header: FrameHeader, payload: crate::FramePayload) {
         if self.common.greeting.unfit().is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
@@ -184,28 +188,31 @@ impl Group {
         }
         let control = payload.control();
         let parsed = match header.kind {
-            Kind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
-            Kind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
-            Kind::SyncReady => {
+            FrameKind::GroupHello => GroupHello::decode(control).map(|h| self.peer_hello(cx, h)),
+            FrameKind::GroupState => GroupHello::decode(control).map(|h| self.peer_changed(cx, h)),
+            FrameKind::SyncReady => {
                 self.primary.peer.peer_sync_ready(&mut self.common, cx, &header);
                 Some(())
             }
-            Kind::Ack => crate::formats::wire::Ack::decode(control)
+            FrameKind::Ack => crate::formats::wire::Ack::decode(control)
                 .map(|ack| self.primary.ack(&mut self.common, cx, ack, header.offset)),
-            Kind::ProbeResult => {
+            FrameKind::ProbeResult => {
                 self.primary.peer.probe_result(&mut self.common, cx, &header);
                 Some(())
             }
-            Kind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
-            Kind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => {
+            FrameKind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
+            FrameKind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
+            FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd => {
                 self.secondary.receive(&mut self.common, cx, &header, payload);
                 Some(())
             }
-            Kind::TailAsk | Kind::Tail | Kind::Pull | Kind::Pulled | Kind::BitsAsk | Kind::Bits => {
-                self.settling_frame(cx, &header, &payload)
-            }
-            Kind::Heartbeat | Kind::HeartbeatEcho | Kind::Goodbye => None,
+            FrameKind::TailAsk
+            | FrameKind::Tail
+            | FrameKind::Pull
+            | FrameKind::Pulled
+            | FrameKind::BitsAsk
+            | FrameKind::Bits => self.starting_frame(cx, &header, &payload),
+            FrameKind::Heartbeat | FrameKind::HeartbeatEcho | FrameKind::Goodbye => None,
         };
         if parsed.is_none() {
             self.common.protocol_error(cx, &format!("a {:?} frame with a payload it cannot have", header.kind));
@@ -223,7 +230,7 @@ impl Group {
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
             GroupTimer::Autosync => self.primary.try_autosync(&mut self.common, cx),
-            GroupTimer::Cut => self.primary.peer.cut_due(&mut self.common, cx),
+            GroupTimer::Snapshot => self.primary.peer.snapshot_due(&mut self.common, cx),
             GroupTimer::Stall => self.primary.check_stall(&mut self.common, cx),
             GroupTimer::CatchUp => self.primary.take_up_promise(&mut self.common, cx),
             GroupTimer::ApplyFlush => {
@@ -242,12 +249,12 @@ impl Group {
 
     /// What must hold after every input.
     pub fn check_invariants(&self) {
-        if cfg!(feature = "planted") {
+        if cfg!(feature = "injected-faults") {
             return;
         }
         self.primary.peer.check_invariants(&self.common);
-        let told = self.common.sb.confirmed != Confirmed::default();
-        assert!(self.common.role() == Role::Primary || !told, "nobody confirms anything to a secondary");
+        let reported = self.common.sb.confirmed != Confirmed::default();
+        assert!(self.common.role() == Role::Primary || !reported, "nobody confirms anything to a secondary");
         assert!(!self.common.has_wakes(), "whoever may go on was looked at");
         let outbox = &self.primary.peer.outbox;
         let may_wait = outbox.streams() && !outbox.syncs();
@@ -255,7 +262,7 @@ impl Group {
             may_wait || self.primary.waiters().nobody_waits_for_room(),
             "writers wait for room of a stream in step alone"
         );
-        self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable());
+        self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable_on_disk());
     }
 }
 
@@ -264,7 +271,7 @@ pub mod orders;
 pub mod receiving;
 pub mod records;
 pub mod roles;
+pub mod scheduling;
 pub mod start;
 pub mod status;
-pub mod turns;
 pub mod wakes;

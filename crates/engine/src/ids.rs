@@ -1,22 +1,22 @@
-//! Names and places. Each is a type of its own, so that a count can never stand where a place belongs.
+//! Names and positions. Each is a type of its own, so that a count can never stand where a position belongs.
 
 use core::fmt;
 
 use crate::limits::NUMBER_MAX;
 
-/// A node of the cluster: its place in the configuration's list of nodes, sorted by name (the same on every node).
+/// A node of the cluster: its position in the configuration's list of nodes, sorted by name (the same on every node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId(pub u16);
 
-/// A group: its place in the configuration's list of groups, sorted by name (the same on every node).
+/// A group: its position in the configuration's list of groups, sorted by name (the same on every node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GroupId(pub u32);
 
-/// A volume: its place in its group's list of volumes, sorted by name.
+/// A volume: its position in its group's list of volumes, sorted by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VolumeId(pub u16);
 
-/// A place in the write order of one incarnation. The first number of an incarnation is 1; 0 means "none yet".
+/// A position in the write order of one incarnation. The first number of an incarnation is 1; 0 means "none yet".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(pub u64);
 
@@ -61,7 +61,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A place in a history: which history, which run of its primary, which write.
+/// A position in a history: which history, which run of its primary, which write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Position {
     pub generation: Generation,
@@ -70,8 +70,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// Its place within a generation, later ones being greater.
-    pub(crate) fn place(self) -> (Incarnation, Seq) {
+    /// Its position within a generation, later ones being greater.
+    pub(crate) fn run_and_seq(self) -> (Incarnation, Seq) {
         (self.incarnation, self.seq)
     }
 

@@ -20,10 +20,10 @@ mod durability;
 mod formats;
 mod group;
 mod ids;
+pub mod injected_fault;
 pub mod limits;
 mod node;
 mod peer;
-pub mod planted;
 mod primary;
 mod records;
 mod secondary;
@@ -46,7 +46,7 @@ pub use ids::*;
 pub use node::Node;
 pub use records::activity;
 pub use settings::{Settings, StartAlone};
-pub use shared::marks;
+pub use shared::coverage;
 pub use time::{Mono, Now, Timers, Wall};
 
 use state::State;
@@ -81,7 +81,7 @@ pub struct Slice {
 
 /// What to write.
 #[derive(Clone, Debug)]
-pub enum Bytes {
+pub enum WriteBytes {
     /// Volume content.
     Payload(Slice),
     /// Bytes the engine made itself: superblocks, journal index blocks, bitmaps.
@@ -98,7 +98,7 @@ pub enum Store {
     Bitmap(GroupId),
     /// Which extents were written lately.
     Activity(GroupId),
-    /// What was overwritten since the rollback point, or before a cut could ship it.
+    /// What was overwritten since the rollback point, or before a snapshot could ship it.
     Undo(GroupId),
 }
 
@@ -106,7 +106,7 @@ pub enum Store {
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeConfig {
     pub size_bytes: u64,
-    /// Ranges are widened to this before overlap is judged (rule 3): the device's physical block.
+    /// Ranges are widened to this before overlap is decided (rule 3): the device's physical block.
     pub block_bytes: u64,
     /// The fingerprint differs from the one of the last clean stop: written behind our back (P7).
     pub changed_outside: bool,
@@ -276,7 +276,7 @@ pub enum Input {
     },
     Frame {
         link: LinkId,
-        header: wire::Header,
+        header: wire::FrameHeader,
         payload: FramePayload,
     },
     /// Bytes arrived, perhaps in the middle of a frame: the peer lives.
@@ -307,7 +307,7 @@ pub enum Output {
         token: Token,
         store: Store,
         offset: u64,
-        parts: Vec<Bytes>,
+        parts: Vec<WriteBytes>,
         durable: bool,
         waits_for_peer: bool,
     },
@@ -368,7 +368,7 @@ pub enum Output {
     /// Send a frame; the host seals it with the payload's checksum.
     Send {
         link: LinkId,
-        header: wire::Header,
+        header: wire::FrameHeader,
         payload: SendPayload,
     },
     CloseLink {
@@ -414,7 +414,7 @@ pub enum Event {
         to: State,
         why: String,
     },
-    /// A request was given its place in the write order: parts `first..=last` of `part_bytes` each, the last one shorter.
+    /// A request was given its position in the write order: parts `first..=last` of `part_bytes` each, the last one shorter.
     Admitted {
         id: RequestId,
         first: Seq,
@@ -444,7 +444,7 @@ pub enum Event {
         generation: Generation,
     },
     Decided {
-        row: identity::Row,
+        row: identity::DecisionRow,
         decision: identity::Decision,
     },
     SyncBegan {
@@ -455,8 +455,8 @@ pub enum Event {
     SyncEnded {
         sent_bytes: u64,
     },
-    /// A cut is done: the secondary is consistent at its mark. Both ends say so.
-    CutEnded {
+    /// A snapshot is done: the secondary is consistent at its mark. Both ends say so.
+    SnapshotEnded {
         at: Position,
         sent_bytes: u64,
     },

@@ -22,7 +22,7 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
 /// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
 pub const PART_BYTES_MAX: u64 = MIB;
 
-/// Shorter holes are read as data when a cut is read: to ask for each would cost more than to read them.
+/// Shorter holes are read as data when a snapshot is read: to ask for each would cost more than to read them.
 pub const HOLE_BYTES_MIN: u64 = 256 * KIB;
 
 /// A hole travels in parts of this size at most. A secondary whose device knows no zeroes writes so many of them side by side as it
@@ -95,14 +95,14 @@ pub const MEMORY_GROUP_BYTES: u64 = MIB + 64 * KIB;
 /// time, so sixteen keep an SSD's queue filled and hold 64 MiB at most.
 pub const STARTS_AT_ONCE: usize = 16;
 /// A group that starts for longer than this, for want of an answer or with a long journal, no longer holds up others.
-pub const START_TURN: Duration = Duration::from_secs(10);
+pub const START_PERMIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Groups of a node that sync at once (rule 17): together they share link and disks, so more of them only end later each;
 /// four keep the link busy while one of them waits for its disk.
 pub const SYNCS_AT_ONCE: usize = 4;
 pub const SYNCS_AT_ONCE_MAX: usize = 4096;
 /// A sync that takes longer than this no longer holds up others: one endless sync is not all groups' fate.
-pub const SYNC_TURN: Duration = Duration::from_secs(600);
+pub const SYNC_PERMIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// A sync whose peer shows no progress for this long although its link lives is given up. Longer than a disk takes to
 /// give up on a bad sector and try again, and than the first bytes of a link of 128 kbit/s are on their way (half a MiB:
@@ -198,9 +198,9 @@ pub const CONGESTED_AFTER: Duration = Duration::from_secs(1);
 /// An idle group sends its clock this often, so that it does not look behind (rule 19).
 pub const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// A secondary takes what its primary told for the present so long: five words of it may be late.
-pub const TOLD_HOLDS: Duration = Duration::from_secs(5);
-const _: () = assert!(TOLD_HOLDS.as_nanos() > 2 * TICK_EVERY.as_nanos());
+/// A secondary takes what its primary reported for the present so long: five words of it may be late.
+pub const REPORT_HOLDS: Duration = Duration::from_secs(5);
+const _: () = assert!(REPORT_HOLDS.as_nanos() > 2 * TICK_EVERY.as_nanos());
 
 /// A wall clock that stands this far behind the stamps of writes is worth a word; less is what setting it by a millisecond or a leap
 /// second does.
@@ -208,7 +208,7 @@ pub const CLOCK_BEHIND_NOTICED: Duration = Duration::from_secs(2);
 
 /// Between two words on that.
 pub const CLOCK_SAID_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// A peer that is connected, and whose half of a group has not said who it is after this, is still starting: told to operators.
+/// A peer that is connected, and whose half of a group has not said who it is after this, is still starting: reported to operators.
 pub const GREETING_LATE_AFTER: Duration = Duration::from_secs(3);
 
 /// Bytes handed to the socket but not yet taken by the kernel: at most this share of a second of the measured rate
@@ -250,21 +250,21 @@ pub const RESYNC_BACKLOG_BYTES_MAX: u64 = 2 * MIB;
 /// The same before the link's rate was measured.
 pub const RESYNC_BACKLOG_BYTES_UNMEASURED: u64 = 512 * KIB;
 
-/// A sync in the stream that live writes leave no room to read for this long goes on by cuts.
+/// A sync in the stream that live writes leave no room to read for this long goes on by snapshots.
 pub const SYNC_STARVED_AFTER: Duration = Duration::from_secs(5);
 
 /// A catch-up ends in the stream once what is left is at most what the link carries in this time (and at most a quarter of
 /// the queue, which has to take the writes that come meanwhile): so the copy is without a new consistent point for about
-/// that long. More goes by cuts.
-pub const CUT_TAIL: Duration = Duration::from_secs(1);
+/// that long. More goes by snapshots.
+pub const STREAM_TAIL: Duration = Duration::from_secs(1);
 /// The same on a link whose rate is not known: 1 MiB is 1 s at 8 Mbit/s.
-pub const CUT_TAIL_BYTES_UNMEASURED: u64 = MIB;
+pub const STREAM_TAIL_BYTES_UNMEASURED: u64 = MIB;
 
-/// Cuts with little in them follow each other at this distance: each costs a flush of every volume on both nodes, and what
+/// Snapshots with little in them follow each other at this distance: each costs a flush of every volume on both nodes, and what
 /// is overwritten in the meantime travels once.
-pub const CUT_EVERY: Duration = Duration::from_secs(1);
+pub const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 
-/// After live writes did not fit beside a sync, cuts go on for this long before the stream is tried again: writers that
+/// After live writes did not fit beside a sync, snapshots go on for this long before the stream is tried again: writers that
 /// come in bursts would make it begin and give up over and over.
 pub const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -290,7 +290,7 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
 pub const STOP_DRAIN: Duration = Duration::from_secs(2);
 
-/// A write that has waited this long for a place in the activity log is let past by nobody any more.
+/// A write that has waited this long for a slot in the activity log is let past by nobody any more.
 pub const STARVES_AFTER: Duration = Duration::from_millis(100);
 
 /// A record that failed, and that the next start has to find, is tried again after this.

@@ -1,7 +1,7 @@
 //! The outermost machine: owns the groups and the links of this node, routes inputs, runs the timers. No policy here.
 
+mod scheduling;
 mod status;
-mod turns;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -9,17 +9,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::context::{Cx, LinkTimer, TimerKey};
-use crate::formats::codec::Reader;
-use crate::formats::wire::{Header, Kind};
+use crate::formats::codec::FieldDecoder;
+use crate::formats::wire::{FrameHeader, FrameKind};
 use crate::group::Group;
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::shared::cost::frame_bytes;
-use crate::shared::gate::Gate;
-use crate::shared::link::Link;
-use crate::shared::marks::{Mark, Marks};
-use crate::shared::memory::Memory;
-use crate::shared::size::Size;
+use crate::shared::coverage::{CoverageCounts, CoveragePoint};
+use crate::shared::link::PeerLink;
+use crate::shared::memory::NodeMemory;
+use crate::shared::semaphore::GroupSemaphore;
+use crate::shared::size::ShownSize;
 use crate::time::{Mono, Now, Timers};
 use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
 
@@ -27,16 +27,16 @@ use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
 pub struct Node {
     config: NodeConfig,
     groups: BTreeMap<GroupId, Group>,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, PeerLink>,
     timers: Timers<TimerKey>,
     outputs: VecDeque<Output>,
-    marks: Marks,
-    // What the groups share: see `turns.rs`.
-    memory: Memory,
+    coverage: CoverageCounts,
+    // What the groups share: see `scheduling.rs`.
+    memory: NodeMemory,
     memory_freed: bool,
     short_of_memory: VecDeque<GroupId>,
-    starts: Gate,
-    syncs: Gate,
+    starts: GroupSemaphore,
+    syncs: GroupSemaphore,
     start_entropy: u64,
     boot: u128,
     trace: bool,
@@ -53,23 +53,23 @@ impl Node {
     pub fn new(config: NodeConfig) -> Node {
         let mut links = BTreeMap::new();
         for group in &config.groups {
-            links.entry(group.peer).or_insert_with(|| Link::new(group.peer));
+            links.entry(group.peer).or_insert_with(|| PeerLink::new(group.peer));
         }
         let node = config.node;
         let groups: BTreeMap<_, _> = config.groups.iter().map(|g| (g.id, Group::new(node, g.clone()))).collect();
-        let memory = Memory::new(config.memory_bytes, groups.values().map(|g: &Group| g.reserve_bytes()));
-        let syncs = Gate::new(config.syncs_at_once, limits::SYNC_TURN);
+        let memory = NodeMemory::new(config.memory_bytes, groups.values().map(|g: &Group| g.reserve_bytes()));
+        let syncs = GroupSemaphore::new(config.syncs_at_once, limits::SYNC_PERMIT_LIMIT);
         Node {
             config,
             groups,
             links,
             timers: Timers::default(),
             outputs: VecDeque::new(),
-            marks: Marks::default(),
+            coverage: CoverageCounts::default(),
             memory,
             memory_freed: false,
             short_of_memory: VecDeque::new(),
-            starts: Gate::new(limits::STARTS_AT_ONCE, limits::START_TURN),
+            starts: GroupSemaphore::new(limits::STARTS_AT_ONCE, limits::START_PERMIT_LIMIT),
             syncs,
             start_entropy: 0,
             boot: 0,
@@ -82,13 +82,13 @@ impl Node {
         }
     }
 
-    /// Report every admission and apply as an event; for judges in the simulator.
+    /// Report every admission and apply as an event; for checkers in the simulator.
     pub fn trace(&mut self, on: bool) {
         self.trace = on;
     }
 
-    pub fn marks(&self) -> &Marks {
-        &self.marks
+    pub fn coverage(&self) -> &CoverageCounts {
+        &self.coverage
     }
 
     /// When [`Input::Tick`] is wanted next.
@@ -124,7 +124,7 @@ impl Node {
             }
         }
         self.run_timers();
-        self.give_turns();
+        self.schedule();
     }
 
     /// The next thing to do; `None` when this turn is drained.
@@ -143,18 +143,18 @@ impl Node {
 
     pub(crate) fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let mut peer = self.links.get(&group.peer()).map(Link::view).unwrap_or_default();
+        let mut peer = self.links.get(&group.peer()).map(PeerLink::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
         peer.part_bytes = peer.part_bytes.min(1 << (group.common().config.window_bytes / 4).ilog2());
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,
             timers: &mut self.timers,
-            marks: &mut self.marks,
+            coverage: &mut self.coverage,
             trace: self.trace,
             peer,
             allowance: self.memory.allowance(group.reserve_bytes(), group.counted_bytes()),
-            may_sync: self.syncs.lets_in(self.now.mono, id),
+            may_sync: self.syncs.admits(self.now.mono, id),
             handed_bytes: 0,
             refused: false,
         };
@@ -167,13 +167,13 @@ impl Node {
             l.refused |= refused;
             self.end_if_unread(peer);
         }
-        self.settle(id);
+        self.account_for(id);
         if self.touched.last() != Some(&id) {
             self.touched.push(id);
         }
     }
 
-    fn link_of(&mut self, link: LinkId) -> Option<&mut Link> {
+    fn link_of(&mut self, link: LinkId) -> Option<&mut PeerLink> {
         self.links.values_mut().find(|l| l.is(link))
     }
 
@@ -189,10 +189,10 @@ impl Node {
         };
         if let Some((old, _)) = l.session {
             // Reconnects race: the newer session wins (rule 18).
-            if planted(Fault::OlderSessionWins) {
+            if injected(Fault::OlderSessionWins) {
                 return;
             }
-            self.marks.hit(Mark::SessionSuperseded);
+            self.coverage.hit(CoveragePoint::SessionSuperseded);
             let reason = String::from("superseded by a newer connection");
             self.outputs.push_back(Output::CloseLink { link: old, reason: reason.clone() });
             self.link_down(old, &reason);
@@ -218,38 +218,38 @@ impl Node {
         }
     }
 
-    fn frame(&mut self, link: LinkId, header: Header, payload: FramePayload) {
+    fn frame(&mut self, link: LinkId, header: FrameHeader, payload: FramePayload) {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else {
             // A frame of a session that is over.
-            return self.marks.hit(Mark::StaleFrameFenced);
+            return self.coverage.hit(CoveragePoint::StaleFrameFenced);
         };
         if l.refused {
             // Nothing behind a frame that was refused counts; the host closes in a moment.
-            return self.marks.hit(Mark::StaleFrameFenced);
+            return self.coverage.hit(CoveragePoint::StaleFrameFenced);
         }
         l.heard(now);
         let (peer, session) = (l.peer, l.session.map(|(_, s)| s));
         if session != Some(header.session) {
-            self.marks.hit(Mark::StaleFrameFenced);
+            self.coverage.hit(CoveragePoint::StaleFrameFenced);
             let reason = format!("the peer sent a frame of session {}, which is not this one", header.session.0);
             return self.part_with(peer, reason);
         }
         match (header.kind, &payload) {
-            (Kind::Heartbeat, FramePayload::Control(bytes)) => {
+            (FrameKind::Heartbeat, FramePayload::Control(bytes)) => {
                 if let Some(l) = self.link_of(link) {
                     l.echo_due = Some(bytes.clone());
                 }
                 self.echo(peer);
             }
-            (Kind::HeartbeatEcho, FramePayload::Control(bytes)) => {
-                if let (Some(l), Some(at)) = (self.link_of(link), Reader(bytes).u64()) {
+            (FrameKind::HeartbeatEcho, FramePayload::Control(bytes)) => {
+                if let (Some(l), Some(at)) = (self.link_of(link), FieldDecoder(bytes).u64()) {
                     l.echo(now, Mono(at));
                 }
             }
-            (Kind::Heartbeat | Kind::HeartbeatEcho, _) => {}
-            (Kind::Goodbye, _) => {
-                self.marks.hit(Mark::GoodbyeHeard);
+            (FrameKind::Heartbeat | FrameKind::HeartbeatEcho, _) => {}
+            (FrameKind::Goodbye, _) => {
+                self.coverage.hit(CoveragePoint::GoodbyeHeard);
                 let reason = String::from("the peer was stopped");
                 self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
                 self.link_down(link, &reason);
@@ -278,7 +278,8 @@ impl Node {
     fn end_if_unread(&mut self, peer: NodeId) {
         let groups = self.groups.values().filter(|g| g.peer() == peer).count() as u64;
         let Some(unsent_bytes) = self.links.get(&peer).and_then(|l| l.owes_too_much(groups)) else { return };
-        let reason = format!("the peer asks and does not read: {} of what it is sent wait for it", Size(unsent_bytes));
+        let reason =
+            format!("the peer asks and does not read: {} of what it is sent wait for it", ShownSize(unsent_bytes));
         self.part_with(peer, reason);
     }
 
@@ -301,12 +302,12 @@ impl Node {
     fn echo(&mut self, peer: NodeId) {
         let Some(l) = self.links.get_mut(&peer).filter(|l| !l.is_clogged()) else { return };
         if let (Some(bytes), Some((_, session))) = (l.echo_due.take(), l.session) {
-            let echo = Header::new(Kind::HeartbeatEcho, session, GroupId(0));
+            let echo = FrameHeader::new(FrameKind::HeartbeatEcho, session, GroupId(0));
             self.send(peer, echo, SendPayload::Control(bytes));
         }
     }
 
-    fn send(&mut self, peer: NodeId, header: Header, payload: SendPayload) {
+    fn send(&mut self, peer: NodeId, header: FrameHeader, payload: SendPayload) {
         let now = self.now.mono;
         let Some(l) = self.links.get_mut(&peer) else { return };
         if let Some((link, _)) = l.session {
@@ -335,7 +336,7 @@ impl Node {
         let Some((_, session)) = l.session else { return };
         l.look_for_congestion(now);
         if !l.is_clogged() {
-            let header = Header::new(Kind::Heartbeat, session, GroupId(0));
+            let header = FrameHeader::new(FrameKind::Heartbeat, session, GroupId(0));
             self.send(peer, header, SendPayload::Control(now.0.to_le_bytes().to_vec()));
         }
         self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now.plus(limits::HEARTBEAT_EVERY));
@@ -383,7 +384,7 @@ impl Node {
         let peers: Vec<(NodeId, SessionId)> =
             self.links.values().filter_map(|l| l.session.map(|(_, session)| (l.peer, session))).collect();
         for (peer, session) in peers {
-            let header = Header::new(Kind::Goodbye, session, GroupId(0));
+            let header = FrameHeader::new(FrameKind::Goodbye, session, GroupId(0));
             self.send(peer, header, SendPayload::Control(b"this node was stopped".to_vec()));
         }
     }
@@ -400,7 +401,7 @@ impl Node {
     fn fill_links(&mut self) {
         let peers: Vec<NodeId> = self.links.keys().copied().collect();
         for peer in peers {
-            while let Some(id) = self.links.get_mut(&peer).and_then(Link::next_turn) {
+            while let Some(id) = self.links.get_mut(&peer).and_then(PeerLink::next_group) {
                 self.send_frame(peer, id);
             }
         }
@@ -411,7 +412,7 @@ impl Node {
         self.in_group(id, |g, cx| frame = g.next_frame(cx));
         let Some(l) = self.links.get_mut(&peer) else { return };
         let (Some((header, payload)), Some((link, _))) = (frame, l.session) else { return l.rests(id) };
-        l.took_turn(self.now.mono, id, frame_bytes(&payload));
+        l.group_sent(self.now.mono, id, frame_bytes(&payload));
         self.outputs.push_back(Output::Send { link, header, payload });
     }
 }

@@ -1,19 +1,19 @@
 //! The primary's view of its secondary: what goes to it, syncs, what is reconciled when they meet.
 
-pub mod cut;
-pub mod cuts;
+pub mod catch_up;
 pub mod meeting;
 pub mod numbers;
 pub mod orders;
 pub mod outbox;
 pub mod pause;
-pub mod promised;
 pub mod queue;
-pub mod reached;
 pub mod reconcile;
+pub mod recovery_point;
 pub mod repair;
+pub mod reservation;
 pub mod resync;
 pub mod sending;
+pub mod snapshot;
 pub mod stall;
 pub mod status;
 pub mod stream;
@@ -22,17 +22,17 @@ pub mod ticks;
 pub mod writers;
 
 use crate::Event;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::peer::cuts::CatchUp;
-use crate::peer::orders::Wanted;
+use crate::peer::catch_up::CatchUp;
+use crate::peer::orders::WantedSyncs;
 use crate::peer::outbox::Outbox;
-use crate::peer::reached::Reached;
-use crate::peer::reconcile::Reconcile;
-use crate::peer::repair::Repair;
-use crate::peer::stall::Stall;
-use crate::peer::stream::Stream;
+use crate::peer::reconcile::Reconciliation;
+use crate::peer::recovery_point::PeerRecoveryPoint;
+use crate::peer::repair::RegionRepair;
+use crate::peer::stall::PeerStall;
+use crate::peer::stream::PeerStream;
 use crate::state::State;
 use crate::time::Wall;
 use alloc::string::ToString;
@@ -47,13 +47,13 @@ pub(crate) struct Peer {
     /// The peer's journal waits for a flush here: it is told when there is one.
     wants_flush: bool,
     catch_up: CatchUp,
-    reached: Reached,
+    reached: PeerRecoveryPoint,
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,
-    repair: Repair,
-    pub reconcile: Reconcile,
-    pub stall: Stall,
-    pub wanted: Wanted,
+    repair: RegionRepair,
+    pub reconcile: Reconciliation,
+    pub stall: PeerStall,
+    pub wanted: WantedSyncs,
 }
 
 impl Peer {
@@ -62,31 +62,31 @@ impl Peer {
             outbox: Outbox::new(),
             wants_flush: false,
             catch_up: CatchUp::default(),
-            reached: Reached::nothing(),
+            reached: PeerRecoveryPoint::nothing(),
             passes: 0,
-            repair: Repair::default(),
-            reconcile: Reconcile::new(),
-            stall: Stall::default(),
-            wanted: Wanted::default(),
+            repair: RegionRepair::default(),
+            reconcile: Reconciliation::new(),
+            stall: PeerStall::default(),
+            wanted: WantedSyncs::default(),
         }
     }
 
     /// Requests are accepted.
-    pub fn serves(&self, common: &Common) -> bool {
-        common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_withheld()
+    pub fn serves(&self, common: &GroupCommon) -> bool {
+        common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_export_fenced()
     }
 
     // ---- state -----------------------------------------------------------------------------------------------------
 
     /// The one way a state changes.
-    pub fn transition(&mut self, common: &mut Common, cx: &mut Cx, to: State, why: &str) {
+    pub fn transition(&mut self, common: &mut GroupCommon, cx: &mut Cx, to: State, why: &str) {
         let Some(from) = common.standing.enter(common.config.id, to, why) else { return };
         cx.event(common.id(), Event::State { from, to, why: why.to_string() });
-        self.tell_primary_state(common, cx);
+        self.report_primary_state(common, cx);
     }
 
     /// The peer is there, its half of the group is not: a primary that waits for it says so.
-    pub fn not_greeted(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn not_greeted(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
         if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
@@ -105,19 +105,19 @@ impl Peer {
         self.stall.link_up(cx.now.mono);
     }
 
-    pub fn check_invariants(&self, common: &Common) {
+    pub fn check_invariants(&self, common: &GroupCommon) {
         let sends = !self.outbox.is_apart();
-        assert_eq!(sends, common.state().sends(), "a stream or a cut exists exactly in the states that send");
+        assert_eq!(sends, common.state().sends(), "a stream or a snapshot exists exactly in the states that send");
         assert!(
-            !self.outbox.goes_by_cuts() || matches!(common.state(), State::Syncing | State::Paused(_)),
-            "a cut without a sync"
+            !self.outbox.goes_by_snapshots() || matches!(common.state(), State::Syncing | State::Paused(_)),
+            "a snapshot without a sync"
         );
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = self.outbox.stream() {
             stream.check_invariants(self.outbox.numbers.last());
         }
         if common.state() == State::Replicating {
-            assert!(self.outbox.stream().is_some_and(Stream::keeps_promise), "the promise of the mode holds");
+            assert!(self.outbox.stream().is_some_and(PeerStream::keeps_promise), "the promise of the mode holds");
         }
     }
 }

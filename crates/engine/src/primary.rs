@@ -1,7 +1,7 @@
 //! A write's life on the primary, and those who wait.
 
+pub mod catch_up;
 pub mod covered;
-pub mod cuts;
 pub mod held_up;
 pub mod meeting;
 pub mod orders;
@@ -13,22 +13,22 @@ pub mod waits;
 pub mod write;
 
 use crate::peer::Peer;
-use crate::primary::waiters::{PeerWindow, Waiters};
+use crate::primary::waiters::{PeerWindow, WaitingWriters};
 
 /// The primary's half of a group: writes under way, those who wait, and what it has for its secondary.
 pub(crate) struct Primary {
     pub peer: Peer,
-    waiters: Waiters,
+    waiters: WaitingWriters,
     window: PeerWindow,
 }
 
 impl Primary {
     pub fn new() -> Primary {
-        Primary { peer: Peer::new(), waiters: Waiters::default(), window: PeerWindow::default() }
+        Primary { peer: Peer::new(), waiters: WaitingWriters::default(), window: PeerWindow::default() }
     }
 
     /// Who waits: for status.
-    pub fn waiters(&self) -> &Waiters {
+    pub fn waiters(&self) -> &WaitingWriters {
         &self.waiters
     }
 }

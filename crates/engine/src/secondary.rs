@@ -1,41 +1,41 @@
 //! The receiving half: receive, land, apply, answer, go back.
 
 pub mod journal;
+pub mod primary_report;
 pub mod progress;
 pub mod receive;
+pub mod record_pipeline;
 pub mod replay;
 pub mod replica;
 pub mod roles;
 pub mod rollback;
 pub mod sizes;
 pub mod status;
-pub mod told;
-pub mod way;
 pub mod window;
 
 use alloc::string::String;
 
 use crate::GroupConfig;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::wire::FlushPoints;
 use crate::ids::*;
-use crate::secondary::receive::Beginning;
-use crate::secondary::replay::Replay;
+use crate::secondary::primary_report::PrimaryReport;
+use crate::secondary::receive::StreamBeginning;
+use crate::secondary::replay::JournalReplay;
 use crate::secondary::replica::OrderedReplica;
 use crate::secondary::rollback::Rollback;
 use crate::secondary::rollback::scan::RollbackScan;
-use crate::secondary::told::PrimaryTold;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Phase, StartStage};
-use crate::shared::marks::Mark;
 use crate::state::{Broken, State};
 
-/// A cut being received, or the last one.
+/// A snapshot being received, or the last one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CutPlace {
+pub(crate) struct SnapshotPosition {
     /// As its primary names it.
     pub name: u64,
-    /// The image it makes; this node's place once it is done.
+    /// The image it makes; this node's position once it is done.
     pub from: Position,
 }
 
@@ -43,9 +43,9 @@ pub(crate) struct CutPlace {
 #[derive(Debug)]
 pub(crate) struct Secondary {
     pub replica: OrderedReplica,
-    pub told: PrimaryTold,
+    pub primary_report: PrimaryReport,
     /// A stream waits to begin until what came before is applied.
-    beginning: Option<Beginning>,
+    beginning: Option<StreamBeginning>,
     begins: u64,
     /// The primary asks for what it may have lost; answered once all is applied.
     /// With the number of the question.
@@ -56,7 +56,7 @@ pub(crate) struct Secondary {
     may_count: bool,
     /// Counts in the stage of a start that it is named after.
     scan: RollbackScan,
-    replay: Replay,
+    replay: JournalReplay,
     /// Counts while the group is on its way back.
     rollback: Option<Rollback>,
 }
@@ -65,14 +65,14 @@ impl Secondary {
     pub fn new(config: &GroupConfig) -> Secondary {
         Secondary {
             replica: OrderedReplica::new(config),
-            told: PrimaryTold::default(),
+            primary_report: PrimaryReport::default(),
             beginning: None,
             begins: 0,
             tail_asked: None,
             undo_damaged: None,
             may_count: false,
             scan: RollbackScan::default(),
-            replay: Replay::default(),
+            replay: JournalReplay::default(),
             rollback: None,
         }
     }
@@ -81,7 +81,8 @@ impl Secondary {
     pub fn after_promotion(&mut self, config: &GroupConfig) {
         let old = core::mem::replace(self, Secondary::new(config));
         self.replica = old.replica.after_promotion(config);
-        (self.told, self.undo_damaged, self.may_count) = (old.told, old.undo_damaged, old.may_count);
+        (self.primary_report, self.undo_damaged, self.may_count) =
+            (old.primary_report, old.undo_damaged, old.may_count);
     }
 
     pub fn new_session(&mut self) {
@@ -102,11 +103,11 @@ impl Secondary {
 
     /// The start came to nothing.
     pub fn forget_start(&mut self) {
-        (self.scan, self.replay) = (RollbackScan::default(), Replay::default());
+        (self.scan, self.replay) = (RollbackScan::default(), JournalReplay::default());
     }
 
-    /// A batch that rots is told from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
-    pub fn count_batches(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// A batch that rots is distinguished from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
+    pub fn count_batches(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let due = match (common.lifecycle.phase(), common.state()) {
             // However long it stands failed until somebody looks.
             (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
@@ -116,7 +117,7 @@ impl Secondary {
             _ => false,
         };
         if due && common.sb.counts_too_few(&common.undo) {
-            cx.marks.hit(Mark::CountedWithoutCycle);
+            cx.coverage.hit(CoveragePoint::CountedWithoutCycle);
             common.save(cx, None);
         }
     }

@@ -1,4 +1,4 @@
-//! What an operator sets of a group, and how a node tells its peer: each has its own, and a promotion serves by those of the
+//! What an operator sets of a group, and how a node reports to its peer: each has its own, and a promotion serves by those of the
 //! node that is promoted. So both nodes know which has which.
 
 use core::time::Duration;

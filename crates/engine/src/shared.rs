@@ -1,22 +1,22 @@
-//! What every half uses: the link, memory, turns, time, slots, volumes.
+//! What every half uses: the link, memory, semaphores, time, slots, volumes.
 
 pub mod clock;
 pub mod cost;
+pub mod coverage;
 pub mod flushes;
 pub mod frozen;
-pub mod gate;
 pub mod greeting;
 pub mod lifecycle;
 pub mod link;
-pub mod marks;
+pub mod link_scheduler;
 pub mod memory;
-pub mod newest;
+pub mod newest_writes;
+pub mod operation_slots;
 pub mod promotion;
 pub mod ranges;
 pub mod reads;
-pub mod share;
+pub mod semaphore;
 pub mod size;
-pub mod slots;
 pub mod standing;
 pub mod volume;
 pub mod volumes;

@@ -103,11 +103,11 @@ impl Broken {
 /// Where a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Only regions are marked.
+    /// Only dirty bits are set.
     Logging,
     /// Link down, the queue keeps its order.
     Queuing,
-    /// Dirty regions travel: by cuts, each a consistent image of its own, or in the stream, with one at the end.
+    /// Dirty regions travel: by snapshots, each a consistent image of its own, or in the stream, with one at the end.
     Syncing,
     /// Ordered, but the mode's promise does not hold yet.
     CatchingUp,
@@ -167,7 +167,7 @@ impl State {
         })
     }
 
-    /// Whether something is under way to the peer, or waits to be: a stream of writes, or a cut.
+    /// Whether something is under way to the peer, or waits to be: a stream of writes, or a snapshot.
     pub fn sends(self) -> bool {
         !matches!(self, State::Logging | State::Failed(_))
     }
@@ -187,7 +187,7 @@ impl fmt::Display for State {
 /// | logging | failed | a store broke |
 /// | queuing | catching-up | the link is back, the queue continues |
 /// | queuing | logging | the queue is full, the operator, or the peer cannot continue |
-/// | syncing | catching-up | the secondary applied the end of the sync in the stream (from cut to cut it stays syncing) |
+/// | syncing | catching-up | the secondary applied the end of the sync in the stream (from snapshot to snapshot it stays syncing) |
 /// | syncing | logging | link lost, operator, stalled |
 /// | catching-up | replicating | the mode's promise holds |
 /// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |
@@ -230,7 +230,7 @@ pub enum Protection {
     BothReceived,
     /// Complete here and placed in the queue.
     Queued,
-    /// Complete here, its region marked.
+    /// Complete here, its region dirty.
     LocalOnly,
     /// Not answered until the peer is back.
     Held,

@@ -37,17 +37,17 @@ pub struct GroupStatus {
     /// A sync that was ordered and has not begun.
     pub sync_ordered: bool,
     /// Where this group stands in the line of those that wait for their turn to sync; 1: it is next.
-    pub sync_place: Option<usize>,
+    pub sync_position: Option<usize>,
     /// Received and not yet on the volumes (secondary).
     pub unapplied_bytes: u64,
     /// What the group holds of the node's memory, or has promised to take.
     pub memory_bytes: u64,
-    /// What a promotion would give now (secondary): the place in the write order, and the primary's time of it.
+    /// What a promotion would give now (secondary): the position in the write order, and the primary's time of it.
     pub promotable: Option<(Position, Wall)>,
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
-    /// Of regions, read for a sync: compared, sent or told to be zero.
+    /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.
     pub compared_bytes: u64,
@@ -74,7 +74,7 @@ pub struct RollbackPointStatus {
     /// For `mark drop`.
     pub name: String,
     pub position: Position,
-    /// The primary's time of that place.
+    /// The primary's time of that position.
     pub wall: Wall,
     /// Of the undo store: in use, still reserved for the sync, in all.
     pub used_bytes: u64,
@@ -86,7 +86,7 @@ pub struct RollbackPointStatus {
 
 /// A group at one moment, cheap to take.
 #[derive(Clone, Copy, Debug)]
-pub struct Glance {
+pub struct GroupGlance {
     pub identity: Identity,
     pub state: State,
     pub mode: Mode,
@@ -96,9 +96,9 @@ pub struct Glance {
     /// Through with starting, and not changing its role or stopping.
     pub running: bool,
     /// Running, and nothing is under way: both images should be equal when the peer says so too.
-    pub settled: bool,
+    pub drained: bool,
     /// What this primary lost with its power may still have to be fetched.
-    pub in_doubt: bool,
+    pub needs_verification: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,8 +140,8 @@ pub struct PeerStatus {
     /// `None`: unknown, or nothing was applied yet.
     pub lag: Option<Duration>,
     /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.
-    pub told: Option<TellingStatus>,
-    /// What the peer is set to, as it told last; a promotion there serves by it.
+    pub reported: Option<ReportedStatus>,
+    /// What the peer is set to, as it reported last; a promotion there serves by it.
     pub settings: Option<Settings>,
     pub dirty_bytes: u64,
     /// Sequence and the primary's time of the last write known to be applied.
@@ -149,7 +149,7 @@ pub struct PeerStatus {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct TellingStatus {
+pub struct ReportedStatus {
     pub since: Duration,
     pub lag_bytes: u64,
     pub lag: Option<Duration>,
@@ -160,9 +160,9 @@ pub struct SyncStatus {
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub sent_bytes: u64,
-    /// Which cut of this catch-up travels; `None`: regions travel in the stream.
-    pub cut: Option<u64>,
-    /// During the cut before: regions that writers dirtied, each counted once, and what reached the peer. While the
+    /// Which snapshot of this catch-up travels; `None`: regions travel in the stream.
+    pub snapshot: Option<u64>,
+    /// During the snapshot before: regions that writers dirtied, each counted once, and what reached the peer. While the
     /// first is more than the second, the difference is the bandwidth that is missing to catch up.
     pub dirtied_bytes_per_s: Option<u64>,
     pub carried_bytes_per_s: Option<u64>,

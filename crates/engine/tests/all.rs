@@ -8,5 +8,5 @@ mod format_doc;
 mod fua_waits;
 mod left_over_batch;
 mod refused;
+mod scheduling;
 mod stopped_while_starting;
-mod turns;

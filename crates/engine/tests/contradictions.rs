@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, State};
-use engine::wire::{Ack, GroupHello, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
+use engine::wire::{Ack, FrameHeader, FrameKind, GroupHello, SyncBegin, VolumeRange, encode_ranges, flags};
 use engine::*;
 
 const GROUP: GroupId = GroupId(0);
@@ -19,14 +19,14 @@ const SESSION: SessionId = SessionId(9);
 const KIB: u64 = 1024;
 /// Little enough that all of it is sent in the stream.
 const SMALL: u64 = 128 * KIB;
-/// Too much for that: it goes by cuts.
+/// Too much for that: it goes by snapshots.
 const LARGE: u64 = 4096 * KIB;
 /// The run and the history of a primary that is played here.
 const RUN: Incarnation = Incarnation(5);
 const HISTORY: Generation = Generation { number: 3, tag: 33 };
 
 /// The engine, its disks, and what it did last.
-struct Bench {
+struct EngineBench {
     node: Node,
     role: Role,
     volume_bytes: u64,
@@ -34,7 +34,7 @@ struct Bench {
     stores: BTreeMap<Store, Vec<u8>>,
     /// What of this kind is asked for does not end.
     stuck: fn(&Output) -> bool,
-    sent: Vec<(Header, Vec<u8>)>,
+    sent: Vec<(FrameHeader, Vec<u8>)>,
     closed: Vec<String>,
     /// Whatever else was asked for that changes something, or tells somebody.
     acts: Vec<String>,
@@ -63,9 +63,9 @@ fn node(role: Role, volume_bytes: u64) -> Node {
     })
 }
 
-impl Bench {
-    fn new(role: Role, volume_bytes: u64) -> Bench {
-        Bench {
+impl EngineBench {
+    fn new(role: Role, volume_bytes: u64) -> EngineBench {
+        EngineBench {
             node: node(role, volume_bytes),
             role,
             volume_bytes,
@@ -79,8 +79,8 @@ impl Bench {
     }
 
     /// Started, and connected to a peer that has said nothing yet.
-    fn connected(role: Role, volume_bytes: u64) -> Bench {
-        let mut bench = Bench::new(role, volume_bytes);
+    fn connected(role: Role, volume_bytes: u64) -> EngineBench {
+        let mut bench = EngineBench::new(role, volume_bytes);
         bench.boots(1);
         bench
     }
@@ -125,7 +125,7 @@ impl Bench {
                 self.acts.push(format!("a write to {store:?}"));
                 let mut at = offset;
                 for part in parts {
-                    if let Bytes::Meta(bytes) = part {
+                    if let WriteBytes::Meta(bytes) = part {
                         self.bytes(store, at, bytes.len()).copy_from_slice(&bytes);
                         at += bytes.len() as u64;
                     }
@@ -155,19 +155,19 @@ impl Bench {
         &mut content[offset as usize..end]
     }
 
-    fn gets(&mut self, frame: Frame) {
-        let Frame(header, payload) = frame;
+    fn gets(&mut self, frame: PeerFrame) {
+        let PeerFrame(header, payload) = frame;
         self.handle(Input::Frame { link: LINK, header, payload });
     }
 
     /// The last frame of this kind that the engine sent.
     #[track_caller]
-    fn said(&self, kind: Kind) -> (Header, Vec<u8>) {
+    fn said(&self, kind: FrameKind) -> (FrameHeader, Vec<u8>) {
         let found = self.sent.iter().rev().find(|(header, _)| header.kind == kind);
         found.unwrap_or_else(|| panic!("no {kind:?}: {:?} {}", self.sent, self.node.explain(GROUP))).clone()
     }
 
-    fn has_said(&self, kind: Kind) -> bool {
+    fn has_said(&self, kind: FrameKind) -> bool {
         self.sent.iter().any(|(header, _)| header.kind == kind)
     }
 
@@ -188,7 +188,7 @@ impl Bench {
 
     /// The frame ends the session with this sentence, and changes nothing.
     #[track_caller]
-    fn refuses(&mut self, frame: Frame, sentence: &str) -> String {
+    fn refuses(&mut self, frame: PeerFrame, sentence: &str) -> String {
         let kind = frame.0.kind;
         let before = self.everything();
         self.sent.clear();
@@ -208,51 +208,54 @@ fn buf(bytes: &[u8]) -> Buf {
 
 /// What the peer sends.
 #[derive(Clone, Debug)]
-struct Frame(Header, FramePayload);
+struct PeerFrame(FrameHeader, FramePayload);
 
-fn bare(kind: Kind) -> Frame {
-    Frame(Header::new(kind, SESSION, GROUP), FramePayload::None)
+fn bare(kind: FrameKind) -> PeerFrame {
+    PeerFrame(FrameHeader::new(kind, SESSION, GROUP), FramePayload::None)
 }
 
-fn control(kind: Kind, bytes: Vec<u8>) -> Frame {
-    Frame(Header::new(kind, SESSION, GROUP).sealed(&bytes), FramePayload::Control(bytes))
+fn control(kind: FrameKind, bytes: Vec<u8>) -> PeerFrame {
+    PeerFrame(FrameHeader::new(kind, SESSION, GROUP).sealed(&bytes), FramePayload::Control(bytes))
 }
 
-fn ack([received, durable, applied]: [u64; 3], granted_bytes: u64) -> Frame {
+fn ack([received, durable, applied]: [u64; 3], granted_bytes: u64) -> PeerFrame {
     let (received, durable, applied) = (Seq(received), Seq(durable), Seq(applied));
-    control(Kind::Ack, Ack { received, durable, applied, granted_bytes, ..Ack::default() }.encode())
+    control(FrameKind::Ack, Ack { received, durable, applied, granted_bytes, ..Ack::default() }.encode())
 }
 
-fn noting(noted: u64) -> Frame {
+fn noting(noted: u64) -> PeerFrame {
     let three = Seq(3);
     let ack = Ack { received: three, durable: three, applied: three, noted: Seq(noted), ..Ack::default() };
-    control(Kind::Ack, ack.encode())
+    control(FrameKind::Ack, ack.encode())
 }
 
-fn seq(kind: Kind, seq: u64) -> Frame {
-    Frame(Header { seq: Seq(seq), ..Header::new(kind, SESSION, GROUP) }, FramePayload::None)
+fn seq(kind: FrameKind, seq: u64) -> PeerFrame {
+    PeerFrame(FrameHeader { seq: Seq(seq), ..FrameHeader::new(kind, SESSION, GROUP) }, FramePayload::None)
 }
 
-fn offset(kind: Kind, offset: u64) -> Frame {
-    Frame(range(kind, offset, 0), FramePayload::None)
+fn offset(kind: FrameKind, offset: u64) -> PeerFrame {
+    PeerFrame(range(kind, offset, 0), FramePayload::None)
 }
 
-fn range(kind: Kind, offset: u64, length: u64) -> Header {
-    Header { offset, length, ..Header::new(kind, SESSION, GROUP) }
+fn range(kind: FrameKind, offset: u64, length: u64) -> FrameHeader {
+    FrameHeader { offset, length, ..FrameHeader::new(kind, SESSION, GROUP) }
 }
 
 /// The last frame of an answer to the first question.
-fn last(kind: Kind, bytes: Vec<u8>) -> Frame {
+fn last(kind: FrameKind, bytes: Vec<u8>) -> PeerFrame {
     at(kind, 0, bytes)
 }
 
-fn at(kind: Kind, offset: u64, bytes: Vec<u8>) -> Frame {
-    let Frame(header, payload) = control(kind, bytes);
-    Frame(Header { offset, seq: Seq(1), flags: flags::LAST, ..header }, payload)
+fn at(kind: FrameKind, offset: u64, bytes: Vec<u8>) -> PeerFrame {
+    let PeerFrame(header, payload) = control(kind, bytes);
+    PeerFrame(FrameHeader { offset, seq: Seq(1), flags: flags::LAST, ..header }, payload)
 }
 
-fn pulled(offset: u64) -> Frame {
-    Frame(Header { seq: Seq(1), ..range(Kind::Pulled, offset, 4096) }, FramePayload::Data(buf(&[1; 4096])))
+fn pulled(offset: u64) -> PeerFrame {
+    PeerFrame(
+        FrameHeader { seq: Seq(1), ..range(FrameKind::Pulled, offset, 4096) },
+        FramePayload::Data(buf(&[1; 4096])),
+    )
 }
 
 fn outside() -> VolumeRange {
@@ -267,66 +270,66 @@ fn from(generation: Generation, incarnation: Incarnation) -> SyncBegin {
     SyncBegin { from: Position { generation, incarnation, seq: Seq(0) }, ..begin() }
 }
 
-fn other_session() -> Frame {
-    Frame(Header::new(Kind::Ack, SessionId(8), GROUP), FramePayload::None)
+fn other_session() -> PeerFrame {
+    PeerFrame(FrameHeader::new(FrameKind::Ack, SessionId(8), GROUP), FramePayload::None)
 }
 
-fn other_group() -> Frame {
-    Frame(Header::new(Kind::Ack, SESSION, GroupId(1)), FramePayload::None)
+fn other_group() -> PeerFrame {
+    PeerFrame(FrameHeader::new(FrameKind::Ack, SESSION, GroupId(1)), FramePayload::None)
 }
 
 /// A frame of every kind that this role may send, as short as can be.
-fn frames_of(role: Role) -> impl Iterator<Item = Frame> {
-    (0..=u8::MAX).filter_map(Kind::from_byte).filter(move |kind| kind.sender() == Some(role)).map(bare)
+fn frames_of(role: Role) -> impl Iterator<Item = PeerFrame> {
+    (0..=u8::MAX).filter_map(FrameKind::from_byte).filter(move |kind| kind.sender() == Some(role)).map(bare)
 }
 
 // ---- a primary, and its peer ----------------------------------------------------------------------------------------
 
 /// The peer is a secondary of the same history that stands here in the engine's present run, or an earlier one.
-fn secondary_at(bench: &Bench, incarnation: Incarnation, seq: u64) -> GroupHello {
+fn secondary_at(bench: &EngineBench, incarnation: Incarnation, seq: u64) -> GroupHello {
     let generation = bench.identity().generation;
     let position = Position { generation, incarnation, seq: Seq(seq) };
     let identity = Identity { role: Role::Secondary, generation, position, ..Identity::default() };
     GroupHello { identity, volume_bytes: vec![bench.volume_bytes], ..GroupHello::default() }
 }
 
-fn greets(bench: &mut Bench, hello: &GroupHello) {
-    bench.gets(control(Kind::GroupHello, hello.encode()));
+fn greets(bench: &mut EngineBench, hello: &GroupHello) {
+    bench.gets(control(FrameKind::GroupHello, hello.encode()));
 }
 
-/// A primary that has told its peer of a sync.
-fn primary(volume_bytes: u64) -> Bench {
-    let mut bench = Bench::connected(Role::Primary, volume_bytes);
+/// A primary that has announced a sync to its peer.
+fn primary(volume_bytes: u64) -> EngineBench {
+    let mut bench = EngineBench::connected(Role::Primary, volume_bytes);
     let hello = secondary_at(&bench, Incarnation(0), 0);
     greets(&mut bench, &hello);
-    assert!(bench.has_said(Kind::SyncBegin), "{}", bench.node.explain(GROUP));
+    assert!(bench.has_said(FrameKind::SyncBegin), "{}", bench.node.explain(GROUP));
     bench
 }
 
-fn ready(bench: &Bench) -> Frame {
-    let begin = SyncBegin::decode(&bench.said(Kind::SyncBegin).1).expect("ours");
-    let Frame(header, payload) = bare(Kind::SyncReady);
-    Frame(Header { offset: begin.attempt, ..header }, payload)
+fn ready(bench: &EngineBench) -> PeerFrame {
+    let begin = SyncBegin::decode(&bench.said(FrameKind::SyncBegin).1).expect("ours");
+    let PeerFrame(header, payload) = bare(FrameKind::SyncReady);
+    PeerFrame(FrameHeader { offset: begin.attempt, ..header }, payload)
 }
 
 /// A primary in step: three numbers were sent, all are confirmed, and there is no window for more.
-fn in_step() -> Bench {
+fn in_step() -> EngineBench {
     let mut bench = primary(SMALL);
     let ready = ready(&bench);
     bench.gets(ready);
     bench.gets(ack([0, 0, 0], 3 * limits::ITEM_OVERHEAD_BYTES));
-    assert_eq!(bench.said(Kind::SyncEnd).0.seq, Seq(3));
+    assert_eq!(bench.said(FrameKind::SyncEnd).0.seq, Seq(3));
     bench.gets(ack([3, 3, 3], 3 * limits::ITEM_OVERHEAD_BYTES));
     assert_eq!(bench.state(), State::Replicating);
     bench
 }
 
 /// The same with a writer who waits for number 4 to be received; it was not sent.
-fn with_a_held_write() -> Bench {
+fn with_a_held_write() -> EngineBench {
     let mut bench = in_step();
     bench.sent.clear();
     bench.handle(write());
-    assert!(!bench.has_said(Kind::Data) && bench.node.status()[0].queue.items == 1);
+    assert!(!bench.has_said(FrameKind::Data) && bench.node.status()[0].queue.items == 1);
     bench
 }
 
@@ -335,22 +338,22 @@ fn write() -> Input {
     Input::Request { group: GROUP, volume: VolumeId(0), id: RequestId(1), request }
 }
 
-/// A primary in the midst of a cut.
-fn in_a_cut() -> Bench {
+/// A primary in the midst of a snapshot.
+fn in_a_snapshot() -> EngineBench {
     let mut bench = primary(LARGE);
-    assert!(SyncBegin::decode(&bench.said(Kind::SyncBegin).1).is_some_and(|begin| begin.cut > 0));
+    assert!(SyncBegin::decode(&bench.said(FrameKind::SyncBegin).1).is_some_and(|begin| begin.snapshot > 0));
     let ready = ready(&bench);
     bench.gets(ready);
     bench.gets(ack([0, 0, 0], 8 * limits::ITEM_OVERHEAD_BYTES));
-    assert_eq!(bench.said(Kind::Zero).0.seq, Seq(8));
+    assert_eq!(bench.said(FrameKind::Zero).0.seq, Seq(8));
     bench.gets(ack([4, 3, 2], 8 * limits::ITEM_OVERHEAD_BYTES));
     bench
 }
 
 /// A primary that was killed while it wrote, or lost its power, and greets its peer again.
-fn back(boot: u128, dirty_bytes: u64) -> Bench {
+fn back(boot: u128, dirty_bytes: u64) -> EngineBench {
     let mut bench = in_step();
-    // What is flushed on both sides is not marked any more, on disk neither.
+    // What is flushed on both sides is not dirty any more, on disk neither.
     (0..8).for_each(|_| bench.waits_a_second());
     bench.handle(write());
     let run = bench.identity().incarnation;
@@ -361,31 +364,31 @@ fn back(boot: u128, dirty_bytes: u64) -> Bench {
 }
 
 /// A primary that was killed: it would have a hash compared, for which there is no window.
-fn comparing() -> Bench {
+fn comparing() -> EngineBench {
     let mut bench = back(1, 0);
     let ready = ready(&bench);
     bench.gets(ready);
-    assert!(!bench.has_said(Kind::Probe) && bench.node.status()[0].queue.items > 0);
+    assert!(!bench.has_said(FrameKind::Probe) && bench.node.status()[0].queue.items > 0);
     bench
 }
 
 /// A primary that lost its power and asks for a range that its peer named.
-fn pulling() -> Bench {
+fn pulling() -> EngineBench {
     let mut bench = back(2, 0);
-    bench.gets(last(Kind::Tail, encode_ranges(&[VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 }])));
-    assert_eq!(bench.said(Kind::Pull).0.length, 4096);
+    bench.gets(last(FrameKind::Tail, encode_ranges(&[VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 }])));
+    assert_eq!(bench.said(FrameKind::Pull).0.length, 4096);
     bench
 }
 
 /// A primary with a sync that it cannot tell of yet: what it would send is not flushed.
-fn before_its_begin() -> Bench {
+fn before_its_begin() -> EngineBench {
     let mut bench = in_step();
     bench.handle(Input::Command { group: GROUP, id: CommandId(1), command: Command::Logging });
     bench.handle(write());
     bench.stuck = |output| matches!(output, Output::Flush { .. });
     bench.sent.clear();
     bench.handle(Input::Command { group: GROUP, id: CommandId(2), command: Command::Sync { full: false } });
-    assert!(!bench.has_said(Kind::SyncBegin) && bench.state() == State::Syncing);
+    assert!(!bench.has_said(FrameKind::SyncBegin) && bench.state() == State::Syncing);
     bench
 }
 
@@ -394,60 +397,60 @@ fn before_its_begin() -> Bench {
 fn begin() -> SyncBegin {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
-    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
+    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 }
 }
 
-fn begins(begin: SyncBegin) -> Frame {
-    control(Kind::SyncBegin, begin.encode())
+fn begins(begin: SyncBegin) -> PeerFrame {
+    control(FrameKind::SyncBegin, begin.encode())
 }
 
 /// A secondary that knows its primary.
-fn secondary() -> Bench {
-    let mut bench = Bench::connected(Role::Secondary, SMALL);
+fn secondary() -> EngineBench {
+    let mut bench = EngineBench::connected(Role::Secondary, SMALL);
     let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
     greets(&mut bench, &GroupHello { identity, volume_bytes: vec![SMALL], ..GroupHello::default() });
     bench
 }
 
 /// A secondary that takes numbers.
-fn streaming() -> Bench {
+fn streaming() -> EngineBench {
     let mut bench = secondary();
     bench.gets(begins(begin()));
-    assert!(bench.has_said(Kind::SyncReady) && bench.has_said(Kind::Ack));
+    assert!(bench.has_said(FrameKind::SyncReady) && bench.has_said(FrameKind::Ack));
     bench
 }
 
 /// A good frame of the stream.
-fn data(seq: u64) -> Header {
-    Header {
+fn data(seq: u64) -> FrameHeader {
+    FrameHeader {
         seq: Seq(seq),
         length: 4096,
         payload_bytes: 4096,
         origin: PEER,
         incarnation: RUN,
         generation_tag: HISTORY.tag,
-        ..Header::new(Kind::Data, SESSION, GROUP)
+        ..FrameHeader::new(FrameKind::Data, SESSION, GROUP)
     }
 }
 
-fn sends(header: Header) -> Frame {
-    Frame(header, FramePayload::Data(buf(&[1; 4096])))
+fn sends(header: FrameHeader) -> PeerFrame {
+    PeerFrame(header, FramePayload::Data(buf(&[1; 4096])))
 }
 
 /// A secondary that owes as many ranges as may be asked for at once: its disk does not answer.
-fn owing() -> Bench {
+fn owing() -> EngineBench {
     let mut bench = streaming();
     bench.stuck = |output| matches!(output, Output::Read { .. });
     for n in 0..limits::PULLS_IN_FLIGHT as u64 {
-        bench.gets(Frame(range(Kind::Pull, n * 4096, 4096), FramePayload::None));
+        bench.gets(PeerFrame(range(FrameKind::Pull, n * 4096, 4096), FramePayload::None));
     }
     assert!(bench.closed.is_empty());
     bench
 }
 
 /// A node that does not know yet who it is; its peer has said so.
-fn starting() -> Bench {
-    let mut bench = Bench::new(Role::Secondary, SMALL);
+fn starting() -> EngineBench {
+    let mut bench = EngineBench::new(Role::Secondary, SMALL);
     bench.stuck = |output| matches!(output, Output::ReadMeta { .. });
     bench.boots(1);
     greets(&mut bench, &GroupHello::default());
@@ -455,11 +458,11 @@ fn starting() -> Bench {
 }
 
 /// A secondary that is told of a sync, and has not recorded it yet.
-fn unready() -> Bench {
+fn unready() -> EngineBench {
     let mut bench = secondary();
     bench.stuck = |output| matches!(output, Output::Write { store: Store::Superblock(_), .. });
     bench.gets(begins(begin()));
-    assert!(!bench.has_said(Kind::SyncReady));
+    assert!(!bench.has_said(FrameKind::SyncReady));
     bench
 }
 
@@ -467,7 +470,7 @@ fn unready() -> Bench {
 const WINDOW_FRAMES: u64 = limits::MEMORY_GROUP_BYTES / (4096 + limits::ITEM_OVERHEAD_BYTES);
 
 /// A secondary that holds all it granted: its journal takes nothing.
-fn window_used_up() -> Bench {
+fn window_used_up() -> EngineBench {
     let mut bench = streaming();
     bench.stuck = |output| matches!(output, Output::Write { .. });
     (1..=WINDOW_FRAMES).for_each(|seq| bench.gets(sends(data(seq))));
@@ -486,9 +489,9 @@ const OTHER_RUN: &str = "of another run than its own";
 const SECOND_HELLO: &str = "a second GroupHello in one session";
 const OTHER_SYNC: &str = "a sync of another run or history than its own";
 
-type Row = (fn() -> Bench, fn(&Bench) -> Frame, &'static str);
+type ContradictionRow = (fn() -> EngineBench, fn(&EngineBench) -> PeerFrame, &'static str);
 
-const ROWS: &[Row] = &[
+const ROWS: &[ContradictionRow] = &[
     // What a secondary confirms.
     (with_a_held_write, |_| ack([4, 3, 3], 0), NOT_SENT),
     (with_a_held_write, |_| ack([4, 4, 4], 0), NOT_SENT),
@@ -498,57 +501,69 @@ const ROWS: &[Row] = &[
     (with_a_held_write, |_| ack([3, 4, 3], 0), MORE),
     (with_a_held_write, |_| ack([3, 3, 4], 0), MORE),
     (in_step, |_| noting(4), "an acknowledgement that notes a flush of what it has not applied"),
-    (in_a_cut, |_| ack([9, 3, 2], 0), NOT_SENT),
-    (in_a_cut, |_| ack([4, 3, 1], 0), BACK),
-    (in_a_cut, |_| ack([4, 5, 2], 0), MORE),
+    (in_a_snapshot, |_| ack([9, 3, 2], 0), NOT_SENT),
+    (in_a_snapshot, |_| ack([4, 3, 1], 0), BACK),
+    (in_a_snapshot, |_| ack([4, 5, 2], 0), MORE),
     // What it answers.
-    (|| primary(SMALL), |_| offset(Kind::SyncReady, 0), NOT_BEGUN),
-    (|| primary(SMALL), |_| offset(Kind::SyncReady, 2), NOT_BEGUN),
-    (before_its_begin, |_| offset(Kind::SyncReady, 2), NOT_BEGUN),
-    (comparing, |_| seq(Kind::ProbeResult, 1), "an answer to a comparison that was not sent to it"),
-    (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[outside()])), CANNOT_HAVE),
-    (|| back(2, 0), |_| last(Kind::Tail, vec![0; 17]), CANNOT_HAVE),
-    (|| back(2, 0), |_| last(Kind::Tail, encode_ranges(&[inside(), inside()])), CANNOT_HAVE),
+    (|| primary(SMALL), |_| offset(FrameKind::SyncReady, 0), NOT_BEGUN),
+    (|| primary(SMALL), |_| offset(FrameKind::SyncReady, 2), NOT_BEGUN),
+    (before_its_begin, |_| offset(FrameKind::SyncReady, 2), NOT_BEGUN),
+    (comparing, |_| seq(FrameKind::ProbeResult, 1), "an answer to a comparison that was not sent to it"),
+    (|| back(2, 0), |_| last(FrameKind::Tail, encode_ranges(&[outside()])), CANNOT_HAVE),
+    (|| back(2, 0), |_| last(FrameKind::Tail, vec![0; 17]), CANNOT_HAVE),
+    (|| back(2, 0), |_| last(FrameKind::Tail, encode_ranges(&[inside(), inside()])), CANNOT_HAVE),
     (pulling, |_| pulled(4096), CANNOT_HAVE),
-    (|| back(1, 4096), |_| at(Kind::Bits, 64, vec![1; 8]), CANNOT_HAVE),
-    (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 16]), CANNOT_HAVE),
-    (|| back(1, 4096), |_| at(Kind::Bits, 1, vec![1; 8]), CANNOT_HAVE),
-    (|| back(1, 4096), |_| at(Kind::Bits, 0, vec![1; 7]), CANNOT_HAVE),
-    (in_step, |_| control(Kind::Ack, vec![0; 7]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(FrameKind::Bits, 64, vec![1; 8]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(FrameKind::Bits, 0, vec![1; 16]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(FrameKind::Bits, 1, vec![1; 8]), CANNOT_HAVE),
+    (|| back(1, 4096), |_| at(FrameKind::Bits, 0, vec![1; 7]), CANNOT_HAVE),
+    (in_step, |_| control(FrameKind::Ack, vec![0; 7]), CANNOT_HAVE),
     // How a primary begins.
     (secondary, |_| begins(SyncBegin { from: Position::default(), ..begin() }), "a sync of a blank history"),
     (secondary, |_| begins(from(Generation { tag: 34, ..HISTORY }, RUN)), OTHER_SYNC),
     (secondary, |_| begins(from(Generation { number: 4, ..HISTORY }, RUN)), OTHER_SYNC),
     (secondary, |_| begins(from(HISTORY, Incarnation(6))), OTHER_SYNC),
     (secondary, |_| begins(SyncBegin { parent: begin().from, ..begin() }), OTHER_SYNC),
-    (secondary, |_| control(Kind::SyncBegin, vec![0; 7]), CANNOT_HAVE),
+    (secondary, |_| control(FrameKind::SyncBegin, vec![0; 7]), CANNOT_HAVE),
     (unready, |_| sends(data(1)), "number 1 before this node was ready for its sync"),
     // What it sends.
     (streaming, |_| sends(data(2)), "number 2 where 1 was expected"),
     (streaming, |_| sends(data(0)), "number 0 where 1 was expected"),
-    (streaming, |_| sends(Header { incarnation: Incarnation(6), ..data(1) }), OTHER_RUN),
-    (streaming, |_| sends(Header { generation_tag: 34, ..data(1) }), OTHER_RUN),
-    (streaming, |_| sends(Header { origin: US, ..data(1) }), OTHER_RUN),
-    (streaming, |_| sends(Header { offset: SMALL, ..data(1) }), "number 1 for a range outside its volume"),
-    (streaming, |_| sends(Header { offset: 100, ..data(1) }), "number 1 for a range outside its volume"),
-    (streaming, |_| sends(Header { offset: u64::MAX - 511, ..data(1) }), "number 1 for a range outside its volume"),
-    (streaming, |_| sends(Header { length: 0, ..data(1) }), "number 1 for a range outside its volume"),
-    (streaming, |_| sends(Header { volume: VolumeId(1), ..data(1) }), "number 1 for a range outside its volume"),
-    (streaming, |_| sends(Header { kind: Kind::Zero, ..data(1) }), "number 1 without its payload"),
-    (streaming, |_| Frame(data(1), FramePayload::None), "number 1 without its payload"),
+    (streaming, |_| sends(FrameHeader { incarnation: Incarnation(6), ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(FrameHeader { generation_tag: 34, ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(FrameHeader { origin: US, ..data(1) }), OTHER_RUN),
+    (streaming, |_| sends(FrameHeader { offset: SMALL, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(FrameHeader { offset: 100, ..data(1) }), "number 1 for a range outside its volume"),
+    (
+        streaming,
+        |_| sends(FrameHeader { offset: u64::MAX - 511, ..data(1) }),
+        "number 1 for a range outside its volume",
+    ),
+    (streaming, |_| sends(FrameHeader { length: 0, ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(FrameHeader { volume: VolumeId(1), ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sends(FrameHeader { kind: FrameKind::Zero, ..data(1) }), "number 1 without its payload"),
+    (streaming, |_| PeerFrame(data(1), FramePayload::None), "number 1 without its payload"),
     (window_used_up, |_| sends(data(WINDOW_FRAMES + 1)), "more than the window allows"),
-    (streaming, |_| control(Kind::Tick, vec![9, 9]), CANNOT_HAVE),
-    (streaming, |_| control(Kind::TailAsk, vec![0; 7]), CANNOT_HAVE),
-    (streaming, |_| Frame(range(Kind::Pull, SMALL, 4096), FramePayload::None), CANNOT_HAVE),
-    (streaming, |_| Frame(range(Kind::Pull, 0, 0), FramePayload::None), CANNOT_HAVE),
-    (streaming, |_| control(Kind::BitsAsk, vec![0]), CANNOT_HAVE),
-    (owing, |_| Frame(range(Kind::Pull, 0, 4096), FramePayload::None), "more ranges at once than may be asked for"),
+    (streaming, |_| control(FrameKind::Tick, vec![9, 9]), CANNOT_HAVE),
+    (streaming, |_| control(FrameKind::TailAsk, vec![0; 7]), CANNOT_HAVE),
+    (streaming, |_| PeerFrame(range(FrameKind::Pull, SMALL, 4096), FramePayload::None), CANNOT_HAVE),
+    (streaming, |_| PeerFrame(range(FrameKind::Pull, 0, 0), FramePayload::None), CANNOT_HAVE),
+    (streaming, |_| control(FrameKind::BitsAsk, vec![0]), CANNOT_HAVE),
+    (
+        owing,
+        |_| PeerFrame(range(FrameKind::Pull, 0, 4096), FramePayload::None),
+        "more ranges at once than may be asked for",
+    ),
     // Who it is.
-    (|| Bench::connected(Role::Secondary, SMALL), |_| bare(Kind::Data), "a Data frame before it said who it is"),
-    (starting, |_| bare(Kind::Data), "a Data frame before it heard who this node is"),
-    (in_step, |_| bare(Kind::Data), "a Data frame, though it said that it is the secondary"),
-    (in_step, |bench| control(Kind::GroupHello, secondary_at(bench, Incarnation(1), 2).encode()), SECOND_HELLO),
-    (in_step, |_| control(Kind::GroupState, vec![0; 7]), CANNOT_HAVE),
+    (
+        || EngineBench::connected(Role::Secondary, SMALL),
+        |_| bare(FrameKind::Data),
+        "a Data frame before it said who it is",
+    ),
+    (starting, |_| bare(FrameKind::Data), "a Data frame before it heard who this node is"),
+    (in_step, |_| bare(FrameKind::Data), "a Data frame, though it said that it is the secondary"),
+    (in_step, |bench| control(FrameKind::GroupHello, secondary_at(bench, Incarnation(1), 2).encode()), SECOND_HELLO),
+    (in_step, |_| control(FrameKind::GroupState, vec![0; 7]), CANNOT_HAVE),
     (in_step, |_| other_session(), "the peer sent a frame of session 8, which is not this one"),
     (in_step, |_| other_group(), "the peer sent a frame for group number 1, which it does not share"),
 ];
@@ -568,7 +583,7 @@ fn every_contradiction_is_refused_with_its_sentence_and_changes_nothing() {
 
 /// A sentence without its numbers, kinds and roles.
 fn shape(sentence: &str) -> String {
-    let kinds: Vec<String> = (0..=u8::MAX).filter_map(Kind::from_byte).map(|kind| format!("{kind:?}")).collect();
+    let kinds: Vec<String> = (0..=u8::MAX).filter_map(FrameKind::from_byte).map(|kind| format!("{kind:?}")).collect();
     let word = |word: &str| match word {
         "primary" | "secondary" => "ROLE".into(),
         _ if kinds.iter().any(|kind| kind == word) => "KIND".into(),
@@ -597,7 +612,7 @@ fn frames_of_the_other_role_and_frames_too_early_are_refused() {
             let mut strange = if role == Role::Primary { with_a_held_write() } else { streaming() };
             let other = if role == Role::Primary { "secondary" } else { "primary" };
             strange.refuses(frame.clone(), &format!("frame, though it said that it is the {other}"));
-            let mut silent = Bench::connected(Role::Secondary, SMALL);
+            let mut silent = EngineBench::connected(Role::Secondary, SMALL);
             silent.refuses(frame.clone(), "frame before it said who it is");
             starting().refuses(frame, "frame before it heard who this node is");
         }
@@ -611,7 +626,7 @@ fn a_peer_that_changed_its_role_is_held_to_the_new_one() {
         let mut bench = with_a_held_write();
         let mut hello = secondary_at(&bench, Incarnation(1), 3);
         hello.identity.role = Role::Primary;
-        bench.gets(control(Kind::GroupState, hello.encode()));
+        bench.gets(control(FrameKind::GroupState, hello.encode()));
         assert_eq!(bench.state(), State::Logging);
         bench.refuses(frame, "frame, though it said that it is the primary");
     }
@@ -624,21 +639,21 @@ fn a_queue_does_not_continue_behind_what_was_sent() {
         let mut bench = with_a_held_write();
         let settings = Settings { mode: Mode::Async, ..Settings::default() };
         bench.handle(Input::Command { group: GROUP, id: CommandId(1), command: Command::Set(settings) });
-        bench.handle(Input::LinkDown { link: LINK, reason: "cut".into() });
+        bench.handle(Input::LinkDown { link: LINK, reason: "snapshot".into() });
         bench.sent.clear();
         bench.handle(Input::LinkUp { peer: PEER, link: LINK, session: SESSION });
         let run = bench.identity().incarnation;
         let hello = GroupHello { granted_bytes: 1 << 20, ..secondary_at(&bench, run, stands_at) };
         greets(&mut bench, &hello);
-        assert_eq!(bench.has_said(Kind::Data), continues, "{stands_at}");
-        assert_eq!(bench.has_said(Kind::SyncBegin), !continues, "{stands_at}");
+        assert_eq!(bench.has_said(FrameKind::Data), continues, "{stands_at}");
+        assert_eq!(bench.has_said(FrameKind::SyncBegin), !continues, "{stands_at}");
     }
 }
 
 /// What a node that does not fit sends is not acted on, and the session goes on for the other groups.
 #[test]
 fn nothing_of_a_peer_that_does_not_fit_is_acted_on() {
-    let mut bench = Bench::connected(Role::Secondary, SMALL);
+    let mut bench = EngineBench::connected(Role::Secondary, SMALL);
     let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
     let hello = GroupHello { identity, required: 0x20, volume_bytes: vec![SMALL], ..GroupHello::default() };
     greets(&mut bench, &hello);

@@ -1,4 +1,4 @@
-//! The story: an extent leaves a full activity log when its bits are stored. It can lie in two cells of the bitmap, and
+//! The scenario: an extent leaves a full activity log when its bits are stored. It can lie in two cells of the bitmap, and
 //! only the one in which it begins was stored for it. When every extent of the log lay in two, none could leave it: a
 //! write to any other extent was never answered.
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::activity::{self, encode_slots};
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
-use engine::cell::{self, CELL_BYTES, Head};
+use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::identity::{Confirmed, Identity, Role};
 use engine::superblock::Superblock;
 use engine::*;
@@ -22,7 +22,7 @@ const SIZE_BYTES: u64 = 2 << 40;
 const CELL_COVERS_BYTES: u64 = REGIONS_PER_CELL * limits::REGION_BYTES;
 
 /// A primary whose peer is away.
-struct Primary {
+struct LonePrimary {
     node: Node,
     now: Now,
     superblock: Vec<u8>,
@@ -35,8 +35,8 @@ fn both_slots(encode: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
     [encode(4), encode(5)].concat()
 }
 
-fn head(update: u64, index: u64) -> Head {
-    Head { node: NODE, peer: PEER, update, tag: TAG, place: index * CELL_BYTES, flags: 0 }
+fn head(update: u64, index: u64) -> CellHead {
+    CellHead { node: NODE, peer: PEER, update, tag: TAG, offset: index * CELL_BYTES, flags: 0 }
 }
 
 fn superblock() -> Vec<u8> {
@@ -74,8 +74,8 @@ fn log() -> Vec<u8> {
     cells.flat_map(|index| both_slots(|update| cell::encode(activity::KIND, &head(update, index), &body))).collect()
 }
 
-impl Primary {
-    fn start() -> Primary {
+impl LonePrimary {
+    fn start() -> LonePrimary {
         let group = GroupConfig {
             id: GROUP,
             tag: TAG,
@@ -98,7 +98,7 @@ impl Primary {
         };
         let (node, now) = (Node::new(config), Now { mono: Mono(1), wall: Wall(1) });
         let (superblock, bitmap, log) = (superblock(), bitmap(), log());
-        let mut primary = Primary { node, now, superblock, bitmap, log, replies: Vec::new() };
+        let mut primary = LonePrimary { node, now, superblock, bitmap, log, replies: Vec::new() };
         primary.handle(Input::Start { entropy: 1, boot: 1 });
         assert_eq!(primary.node.status()[0].volumes[0].dirty_bytes, 0);
         primary
@@ -144,7 +144,7 @@ impl Primary {
 /// Each extent of the log lies in two cells that are its own.
 #[test]
 fn extents_that_lie_in_two_cells_of_the_bitmap_leave_the_log_too() {
-    let mut primary = Primary::start();
+    let mut primary = LonePrimary::start();
     let extents = u64::from(limits::EXTENTS_DEFAULT);
     for n in 0..extents {
         let offset = (2 * n + 1) * CELL_COVERS_BYTES;

@@ -1,8 +1,8 @@
 //! Nodes of two builds meet: what the other can do besides is ignored, what it cannot do without is refused in a sentence,
-//! and another protocol version is told from damage.
+//! and another protocol version is distinguished from damage.
 
 use engine::identity::{Identity, Role};
-use engine::wire::{FrameError, GroupHello, HEADER_BYTES, Header, Kind, VERSION};
+use engine::wire::{FrameError, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, VERSION};
 use engine::*;
 
 const GROUP: GroupId = GroupId(0);
@@ -34,7 +34,7 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
     };
     let mut node = Node::new(config);
     let control = hello.encode();
-    let header = Header::new(Kind::GroupHello, SESSION, GROUP).sealed(&control);
+    let header = FrameHeader::new(FrameKind::GroupHello, SESSION, GROUP).sealed(&control);
     let mut seen = (Vec::new(), false);
     for input in [
         Input::Start { entropy: 1, boot: 1 },
@@ -91,16 +91,16 @@ fn what_a_peer_cannot_do_without_is_refused_in_a_sentence_on_both_roles() {
     }
 }
 
-/// A header of another version is told from a damaged one by its checksum, and said with both numbers.
+/// A header of another version is distinguished from a damaged one by its checksum, and said with both numbers.
 #[test]
 fn another_protocol_version_is_named() {
     for version in [VERSION as u8 + 1, VERSION as u8 - 1] {
-        let mut bytes = Header::new(Kind::Tick, SESSION, GROUP).encode();
+        let mut bytes = FrameHeader::new(FrameKind::Tick, SESSION, GROUP).encode();
         bytes[4] = version;
-        assert_eq!(Header::decode(&bytes), Err(FrameError::HeaderDamaged), "the checksum covers the version");
+        assert_eq!(FrameHeader::decode(&bytes), Err(FrameError::HeaderDamaged), "the checksum covers the version");
         let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
         bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        let error = Header::decode(&bytes).expect_err("another version");
+        let error = FrameHeader::decode(&bytes).expect_err("another version");
         assert_eq!(error, FrameError::VersionUnknown(version));
         let said = error.to_string();
         assert!(said.contains(&version.to_string()) && said.contains(&(VERSION as u8).to_string()), "{said}");

@@ -6,12 +6,12 @@ use engine::activity::{self, Extent, SLOTS_PER_CELL};
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
-use engine::journal::{self, ENTRIES_MAX, Entry, Index, RecordKind};
+use engine::journal::{self, ENTRIES_MAX, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
 use engine::state::{Mode, Pause, Policy, State};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
-use engine::wire::{self, Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, Tick, VolumeRange};
+use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
 use engine::{
     Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, Settings, StartAlone, VolumeId, Wall,
 };
@@ -22,27 +22,27 @@ const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
 
 /// A row of a table of bytes.
 #[derive(Debug)]
-struct Row {
+struct ByteRow {
     offset: usize,
     size: usize,
     field: String,
 }
 
 /// The first table of bytes under a heading.
-fn table(document: &str, heading: &str) -> Vec<Row> {
+fn table(document: &str, heading: &str) -> Vec<ByteRow> {
     let start = document.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no heading {heading:?}"));
     let lines = document[start..].lines().skip_while(|line| !line.starts_with("| Offset | Size | Field |"));
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let row = |line: &str| {
         let cells = cells(line);
         let number = |at: usize| cells[at].parse().unwrap_or_else(|_| panic!("{line:?} has no number in cell {at}"));
-        Row { offset: number(1), size: number(2), field: cells[3].clone() }
+        ByteRow { offset: number(1), size: number(2), field: cells[3].clone() }
     };
     lines.skip(2).take_while(|line| line.starts_with('|')).map(row).collect()
 }
 
 /// What a field of the sample must hold, by its name in the document.
-enum Holds {
+enum FieldHolds {
     Number(u64),
     Text(&'static str),
     Bytes(Vec<u8>),
@@ -50,7 +50,7 @@ enum Holds {
 }
 
 /// Each row stands where it says, holds what it names, and together they leave no byte out.
-fn check(what: &str, document: &str, heading: &str, sample: &[u8], fields: &[(&str, Holds)]) {
+fn check(what: &str, document: &str, heading: &str, sample: &[u8], fields: &[(&str, FieldHolds)]) {
     let rows = table(document, heading);
     assert_eq!(rows.len(), fields.len(), "{what}: the document has {} rows", rows.len());
     let mut end = 0;
@@ -61,10 +61,10 @@ fn check(what: &str, document: &str, heading: &str, sample: &[u8], fields: &[(&s
         let found =
             sample.get(row.offset..end).unwrap_or_else(|| panic!("{what}: {name:?} lies past the sample's end"));
         let wanted = match holds {
-            Holds::Number(number) => number.to_le_bytes()[..row.size.min(8)].to_vec(),
-            Holds::Text(text) => text.as_bytes().to_vec(),
-            Holds::Bytes(bytes) => bytes.clone(),
-            Holds::Zero => vec![0; row.size],
+            FieldHolds::Number(number) => number.to_le_bytes()[..row.size.min(8)].to_vec(),
+            FieldHolds::Text(text) => text.as_bytes().to_vec(),
+            FieldHolds::Bytes(bytes) => bytes.clone(),
+            FieldHolds::Zero => vec![0; row.size],
         };
         assert_eq!(found, wanted, "{what}: {name:?} at {}..{end}", row.offset);
     }
@@ -79,8 +79,8 @@ fn at(base: u64) -> Position {
     }
 }
 
-fn position(base: u64) -> [Holds; 4] {
-    [base, base + 1, base + 2, base + 3].map(Holds::Number)
+fn position(base: u64) -> [FieldHolds; 4] {
+    [base, base + 1, base + 2, base + 3].map(FieldHolds::Number)
 }
 
 fn identity() -> Identity {
@@ -114,9 +114,9 @@ fn superblock() -> Superblock {
         own_from_ordinal: 0x5454,
         applied_wall: Wall(0x5757),
         boot: u128::from_le_bytes(*b"a machine's boot"),
-        in_doubt: Incarnation(0x5959),
-        doubt_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
-        served_in_doubt: true,
+        unverified_run: Incarnation(0x5959),
+        unverified_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
+        served_unverified: true,
         given_up: Seq(0x6a6a),
         rollback_point: RollbackPoint {
             id: 0x5a5a,
@@ -134,11 +134,11 @@ fn superblock() -> Superblock {
 }
 
 fn confirmed() -> Confirmed {
-    Confirmed { place: at(0x6600), image: at(0x6700) }
+    Confirmed { position: at(0x6600), image: at(0x6700) }
 }
 
 /// The rows of what the peer confirmed.
-fn confirmed_fields() -> [(&'static str, Holds); 8] {
+fn confirmed_fields() -> [(&'static str, FieldHolds); 8] {
     let [number, tag, incarnation, seq] = position(0x6600);
     let [image_number, image_tag, image_incarnation, image_seq] = position(0x6700);
     [
@@ -154,8 +154,8 @@ fn confirmed_fields() -> [(&'static str, Holds); 8] {
 }
 
 /// CRC-32C of everything before the last four bytes.
-fn sealed(image: &[u8]) -> Holds {
-    Holds::Number(u64::from(crc32c::crc32c(&image[..image.len() - 4])))
+fn sealed(image: &[u8]) -> FieldHolds {
+    FieldHolds::Number(u64::from(crc32c::crc32c(&image[..image.len() - 4])))
 }
 
 /// A bitmap cell's body, filled up as it stands in its copy.
@@ -172,13 +172,13 @@ fn activity_body() -> Vec<u8> {
     in_a_cell(activity::KIND, &activity::encode_slots(Incarnation(0x65), confirmed(), slots.into_iter()))
 }
 
-fn in_a_cell(kind: cell::Kind, body: &[u8]) -> Vec<u8> {
-    let image = cell::encode(kind, &cell::Head::default(), body);
+fn in_a_cell(kind: cell::CellKind, body: &[u8]) -> Vec<u8> {
+    let image = cell::encode(kind, &cell::CellHead::default(), body);
     image[cell::HEAD_BYTES..][..cell::BODY_BYTES].to_vec()
 }
 
-fn entry() -> Entry {
-    Entry {
+fn entry() -> JournalEntry {
+    JournalEntry {
         seq: Seq(0x7171),
         kind: RecordKind::Data,
         no_hole: true,
@@ -193,8 +193,8 @@ fn entry() -> Entry {
     }
 }
 
-fn index() -> Index {
-    Index {
+fn index() -> JournalIndex {
+    JournalIndex {
         tag: 0x81,
         ring_offset: 0x8282,
         ordinal: 0x8383,
@@ -202,14 +202,14 @@ fn index() -> Index {
         origin: NodeId(0x85),
         generation: Generation { number: 0x86, tag: 0x87 },
         incarnation: Incarnation(0x88),
-        cut: 0x89,
+        snapshot: 0x89,
         bytes: 0x2000,
         entries: vec![entry()],
     }
 }
 
-fn header() -> Header {
-    Header {
+fn header() -> FrameHeader {
+    FrameHeader {
         flags: 0x91,
         volume: VolumeId(0x92),
         origin: NodeId(0x93),
@@ -220,7 +220,7 @@ fn header() -> Header {
         wall: Wall(0x98),
         length: 5,
         flushed: Seq(0x9b),
-        ..Header::new(Kind::Data, SessionId(0x99), GroupId(0x9a))
+        ..FrameHeader::new(FrameKind::Data, SessionId(0x99), GroupId(0x9a))
     }
     .sealed(b"bytes")
 }
@@ -278,7 +278,7 @@ fn begin() -> SyncBegin {
         to: Incarnation(0xc6),
         nothing_dirty: true,
         dirty_bytes: 0xc5,
-        cut: 0xc4,
+        snapshot: 0xc4,
         attempt: 0xc3,
     }
 }
@@ -292,16 +292,16 @@ fn range() -> Vec<u8> {
 }
 
 /// What stands in every cell before its body, with the superblock's values.
-fn head_fields() -> [(&'static str, Holds); 8] {
+fn head_fields() -> [(&'static str, FieldHolds); 8] {
     [
-        ("magic", Holds::Text("FSHSUPER")),
-        ("version", Holds::Number(superblock::VERSION.into())),
-        ("node", Holds::Number(0x53)),
-        ("peer", Holds::Number(0x54)),
-        ("flags", Holds::Number(1 | 4 | 16 | 32 | 64)),
-        ("update", Holds::Number(0x5151)),
-        ("tag", Holds::Number(0x5252)),
-        ("place", Holds::Number(0)),
+        ("magic", FieldHolds::Text("FSHSUPER")),
+        ("version", FieldHolds::Number(superblock::VERSION.into())),
+        ("node", FieldHolds::Number(0x53)),
+        ("peer", FieldHolds::Number(0x54)),
+        ("flags", FieldHolds::Number(1 | 4 | 16 | 32 | 64)),
+        ("update", FieldHolds::Number(0x5151)),
+        ("tag", FieldHolds::Number(0x5252)),
+        ("offset", FieldHolds::Number(0)),
     ]
 }
 
@@ -313,7 +313,7 @@ fn the_cell_is_as_documented() {
     let (copy, twin) = image.split_at(cell::BYTES);
     assert_eq!(copy, twin);
     let body = copy[cell::HEAD_BYTES..][..cell::BODY_BYTES].to_vec();
-    let rest = [("body", Holds::Bytes(body)), ("checksum", sealed(copy))];
+    let rest = [("body", FieldHolds::Bytes(body)), ("checksum", sealed(copy))];
     check("cell", FORMAT, "## Cell", copy, &head_fields().into_iter().chain(rest).collect::<Vec<_>>());
 }
 
@@ -324,20 +324,20 @@ fn the_superblock_is_as_documented() {
     let [parent_number, parent_tag, parent_incarnation, parent_seq] = position(0x5b80);
     let [number, tag, incarnation, seq] = position(0x5b00);
     let fields = [
-        ("identity", Holds::Bytes(identity_bytes())),
-        ("journal offset", Holds::Number(0x5555)),
-        ("journal ordinal", Holds::Number(0x5656)),
-        ("confirmed ordinal", Holds::Number(0x5858)),
-        ("own from ordinal", Holds::Number(0x5454)),
-        ("applied wall", Holds::Number(0x5757)),
-        ("boot", Holds::Text("a machine's boot")),
-        ("in doubt", Holds::Number(0x5959)),
-        ("doubt generation number", Holds::Number(0x6800)),
-        ("doubt generation tag", Holds::Number(0x6801)),
-        ("doubt parent generation number", Holds::Number(0x6900)),
-        ("doubt parent generation tag", Holds::Number(0x6901)),
-        ("given up", Holds::Number(0x6a6a)),
-        ("rollback point", Holds::Number(0x5a5a)),
+        ("identity", FieldHolds::Bytes(identity_bytes())),
+        ("journal offset", FieldHolds::Number(0x5555)),
+        ("journal ordinal", FieldHolds::Number(0x5656)),
+        ("confirmed ordinal", FieldHolds::Number(0x5858)),
+        ("own from ordinal", FieldHolds::Number(0x5454)),
+        ("applied wall", FieldHolds::Number(0x5757)),
+        ("boot", FieldHolds::Text("a machine's boot")),
+        ("unverified run", FieldHolds::Number(0x5959)),
+        ("unverified generation number", FieldHolds::Number(0x6800)),
+        ("unverified generation tag", FieldHolds::Number(0x6801)),
+        ("unverified parent generation number", FieldHolds::Number(0x6900)),
+        ("unverified parent generation tag", FieldHolds::Number(0x6901)),
+        ("given up", FieldHolds::Number(0x6a6a)),
+        ("rollback point", FieldHolds::Number(0x5a5a)),
         ("point generation number", number),
         ("point generation tag", tag),
         ("point incarnation", incarnation),
@@ -346,18 +346,18 @@ fn the_superblock_is_as_documented() {
         ("point parent generation tag", parent_tag),
         ("point parent incarnation", parent_incarnation),
         ("point parent seq", parent_seq),
-        ("point wall", Holds::Number(0x5c5c)),
-        ("point batches", Holds::Number(0x5d5d)),
-        ("point reserved bytes", Holds::Number(0x5e5e)),
+        ("point wall", FieldHolds::Number(0x5c5c)),
+        ("point batches", FieldHolds::Number(0x5d5d)),
+        ("point reserved bytes", FieldHolds::Number(0x5e5e)),
     ];
     let flushed = [
-        ("mode of the primary", Holds::Number(3)),
-        ("volumes", Holds::Number(2)),
-        ("first volume's flushed", Holds::Number(0x5f5f)),
-        ("first volume's sectors", Holds::Number(0x6b6b)),
-        ("second volume's flushed", Holds::Number(0x6060)),
-        ("second volume's sectors", Holds::Number(0x6c6c)),
-        ("zero", Holds::Zero),
+        ("mode of the primary", FieldHolds::Number(3)),
+        ("volumes", FieldHolds::Number(2)),
+        ("first volume's flushed", FieldHolds::Number(0x5f5f)),
+        ("first volume's sectors", FieldHolds::Number(0x6b6b)),
+        ("second volume's flushed", FieldHolds::Number(0x6060)),
+        ("second volume's sectors", FieldHolds::Number(0x6c6c)),
+        ("zero", FieldHolds::Zero),
     ];
     let fields: Vec<_> = fields.into_iter().chain(confirmed_fields()).chain(flushed).collect();
     check("superblock", FORMAT, "## Superblock", body, &fields);
@@ -377,15 +377,15 @@ fn the_identity_is_as_documented() {
         "## Identity",
         &identity_bytes(),
         &[
-            ("role", Holds::Number(1)),
-            ("flags", Holds::Number(7)),
-            ("generation number", Holds::Number(0x1111)),
-            ("generation tag", Holds::Number(0x1212)),
+            ("role", FieldHolds::Number(1)),
+            ("flags", FieldHolds::Number(7)),
+            ("generation number", FieldHolds::Number(0x1111)),
+            ("generation tag", FieldHolds::Number(0x1212)),
             ("parent generation number", parent_number),
             ("parent generation tag", parent_tag),
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
-            ("incarnation", Holds::Number(0x3333)),
+            ("incarnation", FieldHolds::Number(0x3333)),
             ("position generation number", number),
             ("position generation tag", tag),
             ("position incarnation", incarnation),
@@ -400,15 +400,15 @@ fn the_bitmap_is_as_documented() {
     let words = body[88..4048].to_vec();
     assert_eq!(words[..9], [2, 0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(words.len() as u64 * 8, REGIONS_PER_CELL, "the bits fill their row");
-    let place = [
-        ("volume", Holds::Number(0x61)),
-        ("zero", Holds::Zero),
-        ("region bytes", Holds::Number(REGION_BYTES)),
-        ("first region", Holds::Number(REGIONS_PER_CELL)),
-        ("volume bytes", Holds::Number(0x6262)),
+    let position = [
+        ("volume", FieldHolds::Number(0x61)),
+        ("zero", FieldHolds::Zero),
+        ("region bytes", FieldHolds::Number(REGION_BYTES)),
+        ("first region", FieldHolds::Number(REGIONS_PER_CELL)),
+        ("volume bytes", FieldHolds::Number(0x6262)),
     ];
-    let bits = [("bits", Holds::Bytes(words)), ("zero", Holds::Zero)];
-    let fields: Vec<_> = place.into_iter().chain(confirmed_fields()).chain(bits).collect();
+    let bits = [("bits", FieldHolds::Bytes(words)), ("zero", FieldHolds::Zero)];
+    let fields: Vec<_> = position.into_iter().chain(confirmed_fields()).chain(bits).collect();
     check("bitmap", FORMAT, "## Bitmap", &body, &fields);
     assert_eq!((bitmap::KIND.magic, bitmap::VERSION), (*b"FSHBITMP", 3));
 }
@@ -419,8 +419,8 @@ fn the_activity_log_is_as_documented() {
     let slot = |volume: u64, number: u64| ((volume + 1) << 48 | number).to_le_bytes();
     let mut slots = [slot(0x63, 0x6464), [0; 8], slot(0, 0)].concat();
     slots.resize(8 * SLOTS_PER_CELL, 0);
-    let run = [("incarnation", Holds::Number(0x65))];
-    let slots = [("slots", Holds::Bytes(slots)), ("zero", Holds::Zero)];
+    let run = [("incarnation", FieldHolds::Number(0x65))];
+    let slots = [("slots", FieldHolds::Bytes(slots)), ("zero", FieldHolds::Zero)];
     let fields: Vec<_> = run.into_iter().chain(confirmed_fields()).chain(slots).collect();
     check("activity log", FORMAT, "## Activity log", &body, &fields);
     assert_eq!((activity::KIND.magic, activity::VERSION), (*b"FSHACTIV", 2));
@@ -437,23 +437,23 @@ fn the_journal_is_as_documented() {
         "## Journal",
         &image,
         &[
-            ("magic", Holds::Text("FSHBATCH")),
-            ("version", Holds::Number(journal::VERSION.into())),
-            ("entries", Holds::Number(1)),
-            ("bytes", Holds::Number(0x2000)),
-            ("tag", Holds::Number(0x81)),
-            ("ring offset", Holds::Number(0x8282)),
-            ("ordinal", Holds::Number(0x8383)),
-            ("boot", Holds::Number(0x84)),
-            ("generation number", Holds::Number(0x86)),
-            ("generation tag", Holds::Number(0x87)),
-            ("incarnation", Holds::Number(0x88)),
-            ("origin", Holds::Number(0x85)),
-            ("zero", Holds::Zero),
-            ("cut", Holds::Number(0x89)),
-            ("zero", Holds::Zero),
-            ("entry lines", Holds::Bytes(lines)),
-            ("zero", Holds::Zero),
+            ("magic", FieldHolds::Text("FSHBATCH")),
+            ("version", FieldHolds::Number(journal::VERSION.into())),
+            ("entries", FieldHolds::Number(1)),
+            ("bytes", FieldHolds::Number(0x2000)),
+            ("tag", FieldHolds::Number(0x81)),
+            ("ring offset", FieldHolds::Number(0x8282)),
+            ("ordinal", FieldHolds::Number(0x8383)),
+            ("boot", FieldHolds::Number(0x84)),
+            ("generation number", FieldHolds::Number(0x86)),
+            ("generation tag", FieldHolds::Number(0x87)),
+            ("incarnation", FieldHolds::Number(0x88)),
+            ("origin", FieldHolds::Number(0x85)),
+            ("zero", FieldHolds::Zero),
+            ("snapshot", FieldHolds::Number(0x89)),
+            ("zero", FieldHolds::Zero),
+            ("entry lines", FieldHolds::Bytes(lines)),
+            ("zero", FieldHolds::Zero),
             ("checksum", sealed(&image)),
         ],
     );
@@ -463,29 +463,29 @@ fn the_journal_is_as_documented() {
         "### Entry",
         &image[128..176],
         &[
-            ("seq", Holds::Number(0x7171)),
-            ("offset", Holds::Number(0x7373)),
-            ("length", Holds::Number(0x200)),
-            ("wall", Holds::Number(0x7474)),
-            ("payload at", Holds::Number(0x1000)),
-            ("payload bytes", Holds::Number(0x200)),
-            ("payload checksum", Holds::Number(0x7575)),
-            ("volume", Holds::Number(0x72)),
-            ("kind", Holds::Number(1)),
-            ("flags", Holds::Number(3)),
+            ("seq", FieldHolds::Number(0x7171)),
+            ("offset", FieldHolds::Number(0x7373)),
+            ("length", FieldHolds::Number(0x200)),
+            ("wall", FieldHolds::Number(0x7474)),
+            ("payload at", FieldHolds::Number(0x1000)),
+            ("payload bytes", FieldHolds::Number(0x200)),
+            ("payload checksum", FieldHolds::Number(0x7575)),
+            ("volume", FieldHolds::Number(0x72)),
+            ("kind", FieldHolds::Number(1)),
+            ("flags", FieldHolds::Number(3)),
         ],
     );
 }
 
-fn undo_index() -> undo::Index {
-    let entry = undo::Entry {
+fn undo_index() -> undo::UndoIndex {
+    let entry = undo::UndoEntry {
         volume: VolumeId(0xf1),
         offset: 0x20_3000,
         length: 0x1e00,
         payload_at: 0x1000,
         payload_crc: 0xf2f2,
     };
-    undo::Index {
+    undo::UndoIndex {
         tag: 0xf3,
         ring_offset: 0xf4f4,
         ordinal: 0xf5f5,
@@ -508,19 +508,19 @@ fn the_undo_store_is_as_documented() {
         "## Undo store",
         &image,
         &[
-            ("magic", Holds::Text("FSHUNDOB")),
-            ("version", Holds::Number(undo::VERSION.into())),
-            ("entries", Holds::Number(1)),
-            ("bytes", Holds::Number(0x3000)),
-            ("tag", Holds::Number(0xf3)),
-            ("ring offset", Holds::Number(0xf4f4)),
-            ("ordinal", Holds::Number(0xf5f5)),
-            ("mark", Holds::Number(0xf6)),
-            ("boot", Holds::Number(0xf7)),
-            ("chain", Holds::Number(0xf8f8)),
-            ("zero", Holds::Zero),
-            ("saved ranges", Holds::Bytes(lines)),
-            ("zero", Holds::Zero),
+            ("magic", FieldHolds::Text("FSHUNDOB")),
+            ("version", FieldHolds::Number(undo::VERSION.into())),
+            ("entries", FieldHolds::Number(1)),
+            ("bytes", FieldHolds::Number(0x3000)),
+            ("tag", FieldHolds::Number(0xf3)),
+            ("ring offset", FieldHolds::Number(0xf4f4)),
+            ("ordinal", FieldHolds::Number(0xf5f5)),
+            ("mark", FieldHolds::Number(0xf6)),
+            ("boot", FieldHolds::Number(0xf7)),
+            ("chain", FieldHolds::Number(0xf8f8)),
+            ("zero", FieldHolds::Zero),
+            ("saved ranges", FieldHolds::Bytes(lines)),
+            ("zero", FieldHolds::Zero),
             ("checksum", sealed(&image)),
         ],
     );
@@ -530,15 +530,15 @@ fn the_undo_store_is_as_documented() {
         "### Saved range",
         &image[64..88],
         &[
-            ("offset", Holds::Number(0x20_3000)),
-            ("length", Holds::Number(0x1e00)),
-            ("payload at", Holds::Number(0x1000)),
-            ("payload checksum", Holds::Number(0xf2f2)),
-            ("volume", Holds::Number(0xf1)),
-            ("zero", Holds::Zero),
+            ("offset", FieldHolds::Number(0x20_3000)),
+            ("length", FieldHolds::Number(0x1e00)),
+            ("payload at", FieldHolds::Number(0x1000)),
+            ("payload checksum", FieldHolds::Number(0xf2f2)),
+            ("volume", FieldHolds::Number(0xf1)),
+            ("zero", FieldHolds::Zero),
         ],
     );
-    assert_eq!(undo::Index::decode(&image), Some(undo_index()));
+    assert_eq!(undo::UndoIndex::decode(&image), Some(undo_index()));
 }
 
 #[test]
@@ -550,24 +550,24 @@ fn the_frame_header_is_as_documented() {
         "## Frame",
         &image,
         &[
-            ("magic", Holds::Text("FSHR")),
-            ("version", Holds::Number(wire::VERSION as u64)),
-            ("kind", Holds::Number(4)),
-            ("flags", Holds::Number(0x91)),
-            ("session", Holds::Number(0x99)),
-            ("incarnation", Holds::Number(0x94)),
-            ("generation tag", Holds::Number(0x95)),
-            ("seq", Holds::Number(0x96)),
-            ("offset", Holds::Number(0x97)),
-            ("length", Holds::Number(5)),
-            ("wall", Holds::Number(0x98)),
-            ("group", Holds::Number(0x9a)),
-            ("volume", Holds::Number(0x92)),
-            ("origin", Holds::Number(0x93)),
-            ("payload bytes", Holds::Number(5)),
-            ("payload checksum", Holds::Number(u64::from(crc32c::crc32c(b"bytes")))),
-            ("flushed", Holds::Number(0x9b)),
-            ("zero", Holds::Zero),
+            ("magic", FieldHolds::Text("FSHR")),
+            ("version", FieldHolds::Number(wire::VERSION as u64)),
+            ("kind", FieldHolds::Number(4)),
+            ("flags", FieldHolds::Number(0x91)),
+            ("session", FieldHolds::Number(0x99)),
+            ("incarnation", FieldHolds::Number(0x94)),
+            ("generation tag", FieldHolds::Number(0x95)),
+            ("seq", FieldHolds::Number(0x96)),
+            ("offset", FieldHolds::Number(0x97)),
+            ("length", FieldHolds::Number(5)),
+            ("wall", FieldHolds::Number(0x98)),
+            ("group", FieldHolds::Number(0x9a)),
+            ("volume", FieldHolds::Number(0x92)),
+            ("origin", FieldHolds::Number(0x93)),
+            ("payload bytes", FieldHolds::Number(5)),
+            ("payload checksum", FieldHolds::Number(u64::from(crc32c::crc32c(b"bytes")))),
+            ("flushed", FieldHolds::Number(0x9b)),
+            ("zero", FieldHolds::Zero),
             ("checksum", sealed(&image)),
         ],
     );
@@ -581,13 +581,13 @@ fn control_payloads_are_as_documented() {
         "### Ack",
         &ack().encode(),
         &[
-            ("received", Holds::Number(0xa1)),
-            ("durable", Holds::Number(0xa2)),
-            ("applied", Holds::Number(0xa3)),
-            ("granted bytes", Holds::Number(0xa4)),
-            ("applied wall", Holds::Number(0xa5)),
-            ("flags", Holds::Number(7)),
-            ("noted", Holds::Number(0xa6)),
+            ("received", FieldHolds::Number(0xa1)),
+            ("durable", FieldHolds::Number(0xa2)),
+            ("applied", FieldHolds::Number(0xa3)),
+            ("granted bytes", FieldHolds::Number(0xa4)),
+            ("applied wall", FieldHolds::Number(0xa5)),
+            ("flags", FieldHolds::Number(7)),
+            ("noted", FieldHolds::Number(0xa6)),
         ],
     );
     let image = hello().encode();
@@ -597,23 +597,23 @@ fn control_payloads_are_as_documented() {
         "### GroupHello",
         &image,
         &[
-            ("identity", Holds::Bytes(identity_bytes())),
-            ("granted bytes", Holds::Number(0xb1)),
-            ("dirty bytes", Holds::Number(0xb2)),
-            ("flags", Holds::Number(1)),
-            ("features", Holds::Number(0xb4)),
-            ("required", Holds::Number(0xb5)),
-            ("mode", Holds::Number(2)),
-            ("policy", Holds::Number(1)),
-            ("hold", Holds::Number(0xb6)),
-            ("wait limit", Holds::Number(0xb7)),
-            ("autosync", Holds::Number(1)),
-            ("start alone", Holds::Number(1)),
-            ("wait", Holds::Number(0xba)),
-            ("queue bytes", Holds::Number(0xb8)),
-            ("queue items", Holds::Number(0xb9)),
-            ("volumes", Holds::Number(1)),
-            ("first volume's size", Holds::Number(0xb3)),
+            ("identity", FieldHolds::Bytes(identity_bytes())),
+            ("granted bytes", FieldHolds::Number(0xb1)),
+            ("dirty bytes", FieldHolds::Number(0xb2)),
+            ("flags", FieldHolds::Number(1)),
+            ("features", FieldHolds::Number(0xb4)),
+            ("required", FieldHolds::Number(0xb5)),
+            ("mode", FieldHolds::Number(2)),
+            ("policy", FieldHolds::Number(1)),
+            ("hold", FieldHolds::Number(0xb6)),
+            ("wait limit", FieldHolds::Number(0xb7)),
+            ("autosync", FieldHolds::Number(1)),
+            ("start alone", FieldHolds::Number(1)),
+            ("wait", FieldHolds::Number(0xba)),
+            ("queue bytes", FieldHolds::Number(0xb8)),
+            ("queue items", FieldHolds::Number(0xb9)),
+            ("volumes", FieldHolds::Number(1)),
+            ("first volume's size", FieldHolds::Number(0xb3)),
         ],
     );
     check(
@@ -622,12 +622,12 @@ fn control_payloads_are_as_documented() {
         "### Tick",
         &tick().encode(),
         &[
-            ("state", Holds::Number(4)),
-            ("mode", Holds::Number(1)),
-            ("lag bytes", Holds::Number(0xbb)),
-            ("lag", Holds::Number(0xbc)),
-            ("dirty bytes", Holds::Number(0xbd)),
-            ("clock", Holds::Number(0xbe)),
+            ("state", FieldHolds::Number(4)),
+            ("mode", FieldHolds::Number(1)),
+            ("lag bytes", FieldHolds::Number(0xbb)),
+            ("lag", FieldHolds::Number(0xbc)),
+            ("dirty bytes", FieldHolds::Number(0xbd)),
+            ("clock", FieldHolds::Number(0xbe)),
         ],
     );
 }
@@ -650,11 +650,11 @@ fn the_begin_of_a_sync_is_as_documented() {
             ("parent generation tag", parent_tag),
             ("parent incarnation", parent_incarnation),
             ("parent seq", parent_seq),
-            ("to", Holds::Number(0xc6)),
-            ("nothing dirty", Holds::Number(1)),
-            ("dirty bytes", Holds::Number(0xc5)),
-            ("cut", Holds::Number(0xc4)),
-            ("attempt", Holds::Number(0xc3)),
+            ("to", FieldHolds::Number(0xc6)),
+            ("nothing dirty", FieldHolds::Number(1)),
+            ("dirty bytes", FieldHolds::Number(0xc5)),
+            ("snapshot", FieldHolds::Number(0xc4)),
+            ("attempt", FieldHolds::Number(0xc3)),
         ],
     );
 }
@@ -667,9 +667,9 @@ fn payloads_about_lost_writes_are_as_documented() {
         "### TailAsk",
         &flush_points().encode(),
         &[
-            ("incarnation", Holds::Number(0xd1)),
-            ("volumes", Holds::Number(1)),
-            ("first volume's flushed", Holds::Number(0xd2)),
+            ("incarnation", FieldHolds::Number(0xd1)),
+            ("volumes", FieldHolds::Number(1)),
+            ("first volume's flushed", FieldHolds::Number(0xd2)),
         ],
     );
     check(
@@ -677,7 +677,11 @@ fn payloads_about_lost_writes_are_as_documented() {
         PROTOCOL,
         "### Tail",
         &range(),
-        &[("volume", Holds::Number(0xe1)), ("offset", Holds::Number(0xe2)), ("length", Holds::Number(0xe3))],
+        &[
+            ("volume", FieldHolds::Number(0xe1)),
+            ("offset", FieldHolds::Number(0xe2)),
+            ("length", FieldHolds::Number(0xe3)),
+        ],
     );
 }
 
@@ -693,7 +697,7 @@ fn every_kind_of_frame_is_documented() {
         }
     }
     let known: Vec<_> =
-        (0..=u8::MAX).filter_map(|byte| Kind::from_byte(byte).map(|kind| (byte, format!("{kind:?}")))).collect();
+        (0..=u8::MAX).filter_map(|byte| FrameKind::from_byte(byte).map(|kind| (byte, format!("{kind:?}")))).collect();
     assert_eq!(documented, known);
 }
 

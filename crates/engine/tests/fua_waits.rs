@@ -1,4 +1,4 @@
-//! The story: the primary flushes by itself every few seconds, and from the moment that flush *began* the writes it covers
+//! The scenario: the primary flushes by itself every few seconds, and from the moment that flush *began* the writes it covers
 //! no longer counted as unflushed. A FUA write that completed meanwhile was answered without waiting for it. The power
 //! failed, the flush had not ended, and an older acknowledged write was gone under an acknowledged FUA.
 
@@ -10,15 +10,15 @@ use engine::*;
 const GROUP: GroupId = GroupId(0);
 const VOLUME: VolumeId = VolumeId(0);
 
-struct Primary {
+struct TestPrimary {
     node: Node,
     now: Now,
     flushes: Vec<Token>,
     replies: Vec<RequestId>,
 }
 
-impl Primary {
-    fn start() -> Primary {
+impl TestPrimary {
+    fn start() -> TestPrimary {
         let group = GroupConfig {
             id: GROUP,
             tag: 1,
@@ -40,7 +40,7 @@ impl Primary {
             syncs_at_once: limits::SYNCS_AT_ONCE,
         };
         let now = Now { mono: Mono(1), wall: Wall(1) };
-        let mut primary = Primary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
+        let mut primary = TestPrimary { node: Node::new(config), now, flushes: Vec::new(), replies: Vec::new() };
         primary.handle(Input::Start { entropy: 1, boot: 1 });
         // A start flushes what an earlier run may have left: its files, then its volumes.
         while !primary.flushes.is_empty() {
@@ -88,7 +88,7 @@ impl Primary {
 
 #[test]
 fn fua_waits_for_what_a_flush_under_way_covers() {
-    let mut primary = Primary::start();
+    let mut primary = TestPrimary::start();
     primary.write(1, 0, false);
     assert_eq!(primary.replies, [RequestId(1)]);
     primary.request(2, Request::Flush);
@@ -103,7 +103,7 @@ fn fua_waits_for_what_a_flush_under_way_covers() {
 
 #[test]
 fn fua_with_nothing_unflushed_needs_no_flush() {
-    let mut primary = Primary::start();
+    let mut primary = TestPrimary::start();
     primary.write(1, 0, true);
     assert_eq!(primary.replies, [RequestId(1)]);
     assert!(primary.flushes.is_empty());

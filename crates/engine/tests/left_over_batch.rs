@@ -1,4 +1,4 @@
-//! The story: a secondary crashed with batches 10 and 11 in flight; 11 reached the disk whole, 10 did not. The next run
+//! The scenario: a secondary crashed with batches 10 and 11 in flight; 11 reached the disk whole, 10 did not. The next run
 //! gave the ordinals 10 and 11 again, to a newer stream. Its batch 10 happened to have the old one's length, was applied
 //! and trimmed, and then came the next crash. So replay began exactly where the old batch 11 lies, with exactly its
 //! ordinal: older writes would have gone over newer ones. Only the run that wrote it tells it apart.
@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
-use engine::journal::{Entry, INDEX_BYTES, Index, RecordKind};
+use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::superblock::{self, JournalHead, Superblock};
 use engine::*;
 
@@ -42,7 +42,7 @@ fn superblock(confirmed_ordinal: u64) -> Vec<u8> {
 
 fn batch(boot: u64, seq: u64) -> Vec<u8> {
     let payload = [0xaa; 512];
-    let entry = Entry {
+    let entry = JournalEntry {
         seq: Seq(seq),
         kind: RecordKind::Data,
         no_hole: false,
@@ -55,7 +55,7 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         payload_bytes: 512,
         payload_crc: crc32c::crc32c(&payload),
     };
-    let index = Index {
+    let index = JournalIndex {
         tag: TAG,
         ring_offset: RING_OFFSET,
         ordinal: 11,
@@ -63,7 +63,7 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         origin: NodeId(1),
         generation: HISTORY,
         incarnation: PRIMARYS_RUN,
-        cut: 0,
+        snapshot: 0,
         bytes: 8192,
         entries: vec![entry],
     };

@@ -3,7 +3,7 @@
 
 use engine::identity::{Identity, Role};
 use engine::state::{Broken, State};
-use engine::wire::Kind;
+use engine::wire::FrameKind;
 use engine::*;
 
 const GROUP: GroupId = GroupId(0);
@@ -62,7 +62,8 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
     assert_eq!(status.reason, "another disk");
 
     let greeted = handle(&mut node, Input::LinkUp { peer: NodeId(1), link: LinkId(1), session: SessionId(1) });
-    let says_hello = |output: &Output| matches!(output, Output::Send { header, .. } if header.kind == Kind::GroupHello);
+    let says_hello =
+        |output: &Output| matches!(output, Output::Send { header, .. } if header.kind == FrameKind::GroupHello);
     assert!(greeted.iter().any(says_hello), "{greeted:?}");
     let orders = [
         Command::Sync { full: true },
@@ -72,9 +73,9 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
         Command::DropRollbackPoint { name: "any".into() },
     ];
     for command in orders {
-        let told = handle(&mut node, Input::Command { group: GROUP, id: CommandId(1), command: command.clone() });
+        let reported = handle(&mut node, Input::Command { group: GROUP, id: CommandId(1), command: command.clone() });
         let refused = |output: &Output| matches!(output, Output::CommandDone { result: CommandResult::Refused(_), .. });
-        assert!(told.iter().any(refused), "{command:?}: {told:?}");
+        assert!(reported.iter().any(refused), "{command:?}: {reported:?}");
     }
     let request = Request::Zero { offset: 0, length: 4096, no_hole: false, fua: false };
     handle(&mut node, Input::Request { group: GROUP, volume: VolumeId(0), id: RequestId(1), request });

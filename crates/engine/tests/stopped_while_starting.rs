@@ -1,4 +1,4 @@
-//! The story: a node was stopped while one of its groups was still storing its bits, and another one needed a moment to
+//! The scenario: a node was stopped while one of its groups was still storing its bits, and another one needed a moment to
 //! come to rest. The bits of the first were stored meanwhile: it went on with its start and opened its exports, and the
 //! node, which waited for its groups to come to rest, never stopped.
 
@@ -17,8 +17,8 @@ struct Operation {
     done: IoDone,
 }
 
-/// Two primaries on disks that do what the story says.
-struct Fake {
+/// Two primaries on disks that do what the scenario says.
+struct FakePrimaries {
     node: Node,
     now: Now,
     under_way: VecDeque<Operation>,
@@ -27,8 +27,8 @@ struct Fake {
     stopped: bool,
 }
 
-impl Fake {
-    fn start() -> Fake {
+impl FakePrimaries {
+    fn start() -> FakePrimaries {
         let group = |id: GroupId| GroupConfig {
             id,
             tag: u64::from(id.0),
@@ -51,7 +51,7 @@ impl Fake {
         };
         let now = Now { mono: Mono(1), wall: Wall(1) };
         let (node, under_way) = (Node::new(config), VecDeque::new());
-        let mut fake = Fake { node, now, under_way, served: Vec::new(), stopped: false };
+        let mut fake = FakePrimaries { node, now, under_way, served: Vec::new(), stopped: false };
         fake.handle(Input::Start { entropy: 1, boot: 1 });
         fake
     }
@@ -108,7 +108,7 @@ fn stores_bits(operation: &Operation) -> bool {
 /// The disk of the group that starts is the quicker one.
 #[test]
 fn a_group_that_was_stopped_while_it_stored_its_bits_stays_stopped() {
-    let mut fake = Fake::start();
+    let mut fake = FakePrimaries::start();
     fake.run(|operation| group_of(operation.store) == SERVES);
     fake.run(|operation| !stores_bits(operation));
     assert!(fake.under_way.iter().any(stores_bits));

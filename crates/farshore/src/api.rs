@@ -1,7 +1,7 @@
 //! What a running daemon takes and tells: the types of the control socket, one JSON object per line.
 //!
-//! A client connects to `<state>/control.sock`, writes one [`Request`] as a line, reads one [`Reply`] as a line, and may
-//! go on with the next. [`Status`] is a contract (docs/status-json.md): keys are added, never renamed or reused without a
+//! A client connects to `<state>/control.sock`, writes one [`ApiRequest`] as a line, reads one [`Reply`] as a line, and may
+//! go on with the next. [`NodeView`] is a contract (docs/status-json.md): keys are added, never renamed or reused without a
 //! new `schema`. These are the only types with serde that face outwards.
 
 pub mod client;
@@ -12,9 +12,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The schema of [`Status`].
+/// The schema of [`NodeView`].
 pub const STATUS_SCHEMA: &str = "farshore-status/1";
-/// The schema of [`Counters`].
+/// The schema of [`DaemonCounters`].
 pub const COUNTERS_SCHEMA: &str = "farshore-counters/1";
 /// The schema of what `mark list --json` prints.
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
@@ -28,13 +28,13 @@ pub const LINKS_SCHEMA: &str = "farshore-links/1";
 /// the daemon and costs the daemon nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum ApiRequest {
     /// All groups, or one.
     Status {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
     },
-    /// Stop sending; only regions are marked.
+    /// Stop sending; only dirty bits are set.
     Logging { group: String },
     /// Bring the secondary up to date: dirty regions, or with `full` everything.
     Sync {
@@ -90,15 +90,15 @@ pub enum Reply {
         message: String,
         code: ErrorCode,
     },
-    Status(Box<Status>),
-    Counters(Box<Counters>),
-    Recorded(Box<Recorded>),
+    Status(Box<NodeView>),
+    Counters(Box<DaemonCounters>),
+    Recorded(Box<RecordedBatch>),
     LinkHistory(Box<LinkHistory>),
 }
 
 /// Requests of clients, without their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedBatch {
     /// This request began it: nothing before was kept.
     pub began: bool,
     /// Requests that were not kept, because they were too many since the last time.
@@ -111,7 +111,7 @@ pub struct Recorded {
     pub trace: Vec<u8>,
 }
 
-impl Recorded {
+impl RecordedBatch {
     /// The most that may follow a line.
     pub const BYTES_MAX: usize = 16 << 20;
 }
@@ -232,7 +232,7 @@ words!(
         BothReceived = "both-received",
         /// Complete here and placed in the queue.
         Queued = "queued",
-        /// Complete here, its region marked.
+        /// Complete here, its region dirty.
         LocalOnly = "local-only",
         /// Not given until the peer is back.
         Held = "held",
@@ -276,7 +276,7 @@ words!(
 
 /// What one node knows, at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct NodeView {
     /// [`STATUS_SCHEMA`].
     pub schema: String,
     pub node: String,
@@ -291,7 +291,7 @@ pub struct Status {
     pub tls: Option<TlsStatus>,
     /// What the groups share; absent from daemons that do not tell.
     #[serde(default)]
-    pub shared: Option<SharedStatus>,
+    pub shared: Option<SharedView>,
     /// NBD connections of all exports; absent from daemons that do not tell.
     #[serde(default)]
     pub clients: Option<ClientsStatus>,
@@ -302,7 +302,7 @@ pub struct Status {
     #[serde(default)]
     pub links: Vec<LinkReport>,
     /// In the order of their names.
-    pub groups: Vec<GroupStatus>,
+    pub groups: Vec<GroupView>,
 }
 
 /// The certificates that new connections use.
@@ -317,7 +317,7 @@ pub struct TlsStatus {
 
 /// What the groups of a node share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedStatus {
+pub struct SharedView {
     /// Held by all groups in memory, or promised to their peers, and what they may.
     pub memory_bytes: u64,
     pub memory_limit_bytes: u64,
@@ -334,7 +334,7 @@ pub struct SharedStatus {
 pub struct ClientsStatus {
     /// Open now.
     pub connected: u64,
-    /// Turned away because there was no place.
+    /// Turned away because there was no free slot.
     pub refused: u64,
     /// Cut off because they owed bytes, or took no answers, for 120 s.
     pub stalled: u64,
@@ -498,7 +498,7 @@ pub struct LinkRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupStatus {
+pub struct GroupView {
     pub name: String,
     pub role: Role,
     /// What is wanted: `sync`, `nearsync`, `async`, `logging`; on a secondary of its primary, `unknown` before that was heard of.
@@ -509,15 +509,15 @@ pub struct GroupStatus {
     /// Why the state is not the wanted one; absent when it is.
     #[serde(default)]
     pub reason: Option<String>,
-    pub volumes: Vec<VolumeStatus>,
-    pub queue: QueueStatus,
+    pub volumes: Vec<VolumeView>,
+    pub queue: QueueView,
     /// What the group holds of the node's memory, or has promised to its peer.
     #[serde(default)]
     pub memory_bytes: u64,
     /// The landing journal; on a secondary only.
     #[serde(default)]
     pub journal: Option<JournalStatus>,
-    pub peers: Vec<PeerStatus>,
+    pub peers: Vec<PeerStatusView>,
     /// The image that a promotion of this node would give; on a secondary only, `null` when there is none.
     #[serde(default)]
     pub promotable: Option<RecoveryPoint>,
@@ -526,13 +526,13 @@ pub struct GroupStatus {
     pub marks: Vec<MarkStatus>,
     /// Present while a sync runs.
     #[serde(default)]
-    pub sync: Option<SyncStatus>,
+    pub sync: Option<SyncView>,
     /// A sync that was ordered and has not begun.
     #[serde(default)]
     pub sync_ordered: bool,
     /// Where the group stands in the line of those that wait for their turn to sync; 1: it is next.
     #[serde(default)]
-    pub sync_place: Option<u64>,
+    pub sync_position: Option<u64>,
     /// Live settings by key.
     pub settings: BTreeMap<String, SettingStatus>,
     #[serde(default)]
@@ -540,7 +540,7 @@ pub struct GroupStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VolumeStatus {
+pub struct VolumeView {
     pub name: String,
     /// In this group, on whichever node is primary.
     pub size_bytes: u64,
@@ -562,7 +562,7 @@ pub struct VolumeStatus {
 
 /// Writes waiting to be sent or confirmed, in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueStatus {
+pub struct QueueView {
     pub bytes: u64,
     pub items: u64,
     /// High-water marks since the daemon started.
@@ -588,7 +588,7 @@ pub struct JournalStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PeerStatus {
+pub struct PeerStatusView {
     pub node: String,
     pub link: LinkState,
     /// How long the link has been so.
@@ -624,7 +624,7 @@ pub struct RecoveryPoint {
     pub time: String,
 }
 
-/// An image of the group at one place of the write order, kept in the undo store.
+/// An image of the group at one position of the write order, kept in the undo store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkStatus {
     pub name: String,
@@ -641,17 +641,17 @@ pub struct MarkStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SyncStatus {
+pub struct SyncView {
     /// Everything, rather than what was dirty.
     pub full: bool,
     pub done_bytes: u64,
     pub total_bytes: u64,
     /// Lately.
     pub rate_bytes_per_s: f64,
-    /// Which cut of this catch-up travels; `None`: regions travel in the stream of writes.
+    /// Which snapshot of this catch-up travels; `None`: regions travel in the stream of writes.
     #[serde(default)]
-    pub cut: Option<u64>,
-    /// During the cut before: regions that writers dirtied, each counted once.
+    pub snapshot: Option<u64>,
+    /// During the snapshot before: regions that writers dirtied, each counted once.
     #[serde(default)]
     pub dirtied_bytes_per_s: Option<u64>,
     /// How much of that is more than reached the peer; 0: the catch-up ends by itself.
@@ -667,7 +667,7 @@ pub struct SettingStatus {
 
 /// Sums since the daemon started, by dotted name such as `group.db.writes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
+pub struct DaemonCounters {
     /// [`COUNTERS_SCHEMA`].
     pub schema: String,
     pub node: String,
@@ -678,7 +678,7 @@ pub struct Counters {
 mod tests {
     use super::*;
 
-    fn line(request: &Request) -> String {
+    fn line(request: &ApiRequest) -> String {
         serde_json::to_string(request).expect("serialises")
     }
 
@@ -686,34 +686,37 @@ mod tests {
     fn requests_have_their_documented_form() {
         let group = || "db".to_owned();
         for (request, text) in [
-            (Request::Status { group: None }, r#"{"request":"status"}"#),
-            (Request::Status { group: Some(group()) }, r#"{"request":"status","group":"db"}"#),
-            (Request::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
+            (ApiRequest::Status { group: None }, r#"{"request":"status"}"#),
+            (ApiRequest::Status { group: Some(group()) }, r#"{"request":"status","group":"db"}"#),
+            (ApiRequest::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
             (
-                Request::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
+                ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
-            (Request::Promote { group: group(), force: false }, r#"{"request":"promote","group":"db","force":false}"#),
-            (Request::Demote { group: group(), close_clients: false }, r#"{"request":"demote","group":"db"}"#),
             (
-                Request::Demote { group: group(), close_clients: true },
+                ApiRequest::Promote { group: group(), force: false },
+                r#"{"request":"promote","group":"db","force":false}"#,
+            ),
+            (ApiRequest::Demote { group: group(), close_clients: false }, r#"{"request":"demote","group":"db"}"#),
+            (
+                ApiRequest::Demote { group: group(), close_clients: true },
                 r#"{"request":"demote","group":"db","close_clients":true}"#,
             ),
-            (Request::Counters, r#"{"request":"counters"}"#),
+            (ApiRequest::Counters, r#"{"request":"counters"}"#),
             (
-                Request::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
+                ApiRequest::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
                 r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,
             ),
             (
-                Request::LinkHistory { peer: Some("beta".into()), since_unix_ms: 5 },
+                ApiRequest::LinkHistory { peer: Some("beta".into()), since_unix_ms: 5 },
                 r#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#,
             ),
         ] {
             assert_eq!(line(&request), text);
-            assert_eq!(serde_json::from_str::<Request>(text).expect(text), request);
+            assert_eq!(serde_json::from_str::<ApiRequest>(text).expect(text), request);
         }
-        assert!(serde_json::from_str::<Request>(r#"{"request":"status","grp":"db"}"#).is_err());
-        assert!(serde_json::from_str::<Request>(r#"{"request":"format","group":"db"}"#).is_err());
+        assert!(serde_json::from_str::<ApiRequest>(r#"{"request":"status","grp":"db"}"#).is_err());
+        assert!(serde_json::from_str::<ApiRequest>(r#"{"request":"format","group":"db"}"#).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The command line as typed: words and paths, nothing looked up yet. What they mean is settled in [`crate::cmd`].
+//! The command line as typed: words and paths, nothing looked up yet. What they mean is decided in [`crate::cmd`].
 
 pub mod checks;
 pub mod line;
@@ -17,11 +17,11 @@ use reach::{DEFAULT_CONFIG, Reach, default_config};
 #[command(after_help = "Exit codes: 0 done, 1 done with a warning, 2 failed, 3 wrong usage.")]
 pub struct Args {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run this node's daemon
     #[command(after_help = "Example:\n  farshore serve --config /etc/farshore/farshore.toml --node alpha")]
     Serve(ServeArgs),
@@ -30,7 +30,7 @@ pub enum Command {
         after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n\nExits with 1 when a group needs attention."
     )]
     Status(StatusArgs),
-    /// Stop sending: only mark what changes, until the next sync
+    /// Stop sending: only track what changes, until the next sync
     #[command(after_help = "Example:\n  farshore logging db")]
     Logging(GroupArgs),
     /// Bring the secondary up to date
@@ -139,7 +139,7 @@ pub struct StatusArgs {
 pub struct SyncArgs {
     /// The group
     pub group: String,
-    /// Compare and send everything, not only what is marked dirty
+    /// Compare and send everything, not only what is dirty
     #[arg(long)]
     pub full: bool,
     /// Wait until the group replicates, with a progress bar
@@ -272,12 +272,12 @@ pub enum LinkCommand {
     #[command(
         after_help = "Examples:\n  farshore link serve\n  farshore link serve --listen 10.0.0.2:7338 --max-time 48h --disk-file /var/lib/farshore/trial"
     )]
-    Serve(line::ServeArgs),
+    Serve(line::LinkServeArgs),
     /// Test the line to a node with a mirror's own traffic: rates, waits, buffers, and what limits them
     #[command(
         after_help = "Examples:\n  farshore link test beta                          (beta runs 'farshore link serve')\n  farshore link test beta --mode sync --flush-size 16KiB --disk 200MB/s,1ms --remote-disk 200MB/s,1ms\n  farshore link test 10.0.0.2:7338 --mode async --sndbuf 512KiB --rcvbuf 512KiB --time 60s --omit 2s --json > link.json\n  farshore link test beta --mode sync --depth 16 --interval 1s\n  farshore link test beta --time 1h --json-stream | jq -c 'select(.event == \"interval\").data'\n\nExits with 1 when a kernel refused or capped something, with 2 when the connection was lost."
     )]
-    Test(Box<line::TestArgs>),
+    Test(Box<line::LinkTestArgs>),
     /// Which socket buffers the line wants: double them until that brings nothing, and say what to set
     #[command(
         after_help = "Examples:\n  farshore link sweep beta\n  farshore link sweep beta --congestion cubic --plots plots --json > sweep.json\n  farshore link sweep beta --congestion bbr,cubic --repeat 3          (which does better, on a line that others use too)\n\nbeta runs 'farshore link serve'. Exits with 1 when a kernel refused or capped something, or it was interrupted."
@@ -292,7 +292,7 @@ pub enum LinkCommand {
     #[command(
         after_help = "Example:\n  farshore link soak beta --rate 20Mbit --time 48h --out beta.soak\n\nbeta runs 'farshore link serve'. Exits with 1 when there was an outage or an outlier."
     )]
-    Soak(Box<line::SoakArgs>),
+    Soak(Box<line::LinkSoakArgs>),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -422,7 +422,7 @@ pub enum CertCommand {
 
 /// Which cluster's certificates.
 #[derive(Debug, ClapArgs)]
-pub struct CertPlace {
+pub struct CertDirectoryArgs {
     /// Configuration file, if not the one that FARSHORE_CONFIG names; its [tls] names the directory
     #[arg(long, value_name = "FILE", default_value_os_t = default_config())]
     pub config: PathBuf,
@@ -431,7 +431,7 @@ pub struct CertPlace {
 #[derive(Debug, ClapArgs)]
 pub struct CertInitArgs {
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
     /// For how long it is valid
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36500))]
     pub days: u32,
@@ -448,7 +448,7 @@ pub struct CertNodeArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 397, value_parser = clap::value_parser!(u32).range(1..=36500))]
     pub days: u32,
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -459,7 +459,7 @@ pub struct CertClientArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 397, value_parser = clap::value_parser!(u32).range(1..=36500))]
     pub days: u32,
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -468,7 +468,7 @@ pub struct CertShowArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -486,7 +486,7 @@ pub struct CertRotateArgs {
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
     pub days: Option<u32>,
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -501,7 +501,7 @@ pub struct CertRevokeArgs {
     #[arg(long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
     #[command(flatten)]
-    pub place: CertPlace,
+    pub cert_dir: CertDirectoryArgs,
 }
 
 #[derive(Debug, ClapArgs)]

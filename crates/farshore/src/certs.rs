@@ -1,4 +1,4 @@
-//! Makes the papers of a cluster: a private authority, and the certificates it signs.
+//! Makes the certificates of a cluster: a private authority, and the certificates it signs.
 //!
 //! ```text
 //! DIRECTORY/ca.crt            the authority, for everybody (0644); two of them while it is being replaced
@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use host::tls::{Facts, Identity, Party, Paths, Revoked, facts};
+use host::tls::{CertificateFacts, MemberIdentity, Party, Paths, Revoked, facts};
 use host::trusted_file::{self, FileContent, FileRefusal};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -52,8 +52,8 @@ impl Validity {
 
 /// Whom a certificate is for, and by what names clients reach it.
 #[derive(Clone, Debug)]
-pub struct Holder {
-    pub identity: Identity,
+pub struct CertificateHolder {
+    pub identity: MemberIdentity,
     pub hosts: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Registry {
     }
 
     /// Where a holder's certificate and key lie.
-    pub fn paths(&self, identity: &Identity) -> Paths {
+    pub fn paths(&self, identity: &MemberIdentity) -> Paths {
         match identity.party {
             Party::Node => Paths::of_node(&self.directory, &identity.name),
             Party::Client => {
@@ -142,7 +142,7 @@ impl Registry {
     ///
     /// # Errors
     /// A sentence: there is one already (or none to renew), no authority here, or a file cannot be written.
-    pub fn issue(&self, holder: &Holder, validity: Validity, renew: bool) -> Result<(), String> {
+    pub fn issue(&self, holder: &CertificateHolder, validity: Validity, renew: bool) -> Result<(), String> {
         let paths = self.paths(&holder.identity);
         match (paths.certificate.exists(), renew) {
             (true, false) => {
@@ -187,9 +187,9 @@ impl Registry {
             ));
         }
         if newest.not_after <= facts::now() {
-            let (place, end) = (certificate.display(), facts::day(newest.not_after));
+            let (scratch, end) = (certificate.display(), facts::day(newest.not_after));
             return Err(format!(
-                "the authority in {place} expired on {end}; make a new one first: 'farshore cert rotate --ca'"
+                "the authority in {scratch} expired on {end}; make a new one first: 'farshore cert rotate --ca'"
             ));
         }
         let issuer = Issuer::from_ca_cert_pem(&certificates, signing)
@@ -199,7 +199,7 @@ impl Registry {
     }
 
     /// The names an existing certificate has besides its holder's.
-    pub fn hosts_of(&self, identity: &Identity) -> Vec<String> {
+    pub fn hosts_of(&self, identity: &MemberIdentity) -> Vec<String> {
         let facts = certificates_of(&self.paths(identity).certificate).ok();
         facts.and_then(|list| list.into_iter().next()).map(|facts| facts.hosts).unwrap_or_default()
     }
@@ -258,8 +258,8 @@ impl Registry {
 ///
 /// # Errors
 /// A sentence: it cannot be read, or holds something else.
-pub fn certificates_of(path: &Path) -> Result<Vec<Facts>, String> {
-    Facts::of_pem(read(path)?.as_bytes()).map_err(|error| format!("{} is damaged: {error}", path.display()))
+pub fn certificates_of(path: &Path) -> Result<Vec<CertificateFacts>, String> {
+    CertificateFacts::of_pem(read(path)?.as_bytes()).map_err(|error| format!("{} is damaged: {error}", path.display()))
 }
 
 fn cannot_make(error: rcgen::Error) -> String {
@@ -277,7 +277,7 @@ fn new_authority(cluster: &str, validity: Validity) -> Result<(String, KeyPair),
     Ok((certificate.pem(), key))
 }
 
-fn params_of(holder: &Holder, validity: Validity) -> Result<CertificateParams, String> {
+fn params_of(holder: &CertificateHolder, validity: Validity) -> Result<CertificateParams, String> {
     let identity = &holder.identity;
     let mut params = CertificateParams::default();
     validity.apply(&mut params);
@@ -370,8 +370,11 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str) -> Holder {
-        Holder { identity: Identity::node("harbour", name), hosts: vec!["10.0.0.1".into(), "east.example".into()] }
+    fn node(name: &str) -> CertificateHolder {
+        CertificateHolder {
+            identity: MemberIdentity::node("harbour", name),
+            hosts: vec!["10.0.0.1".into(), "east.example".into()],
+        }
     }
 
     fn mode(path: &Path) -> u32 {
@@ -379,18 +382,18 @@ mod tests {
     }
 
     fn load(registry: &Registry, name: &str) -> Result<Credentials, Vec<String>> {
-        let identity = Identity::node("harbour", name);
+        let identity = MemberIdentity::node("harbour", name);
         Credentials::load(&registry.paths(&identity), &identity, &["west".into()], &Clients::Certified)
     }
 
     #[test]
     fn what_is_made_can_be_loaded_and_says_whose_it_is() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(&place.path().join("tls"));
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(&scratch.path().join("tls"));
         registry.make_authority("harbour", Validity::days(3650)).expect("made");
         registry.issue(&node("east"), Validity::days(397), false).expect("made");
         let loaded = load(&registry, "east").expect("sound");
-        assert_eq!(loaded.own.identity, Some(Identity::node("harbour", "east")));
+        assert_eq!(loaded.own.identity, Some(MemberIdentity::node("harbour", "east")));
         assert_eq!(loaded.own.hosts, ["10.0.0.1", "east.example"]);
         assert!(loaded.warnings(host::tls::facts::now()).is_empty());
         assert!(loaded.authorities[0].is_authority && !loaded.own.is_authority);
@@ -408,8 +411,8 @@ mod tests {
 
     #[test]
     fn a_new_authority_stands_beside_the_old_one() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         registry.issue(&node("east"), Validity::days(50), false).expect("made");
         registry.renew_authority("harbour", Validity::days(200)).expect("made");
@@ -421,8 +424,8 @@ mod tests {
 
     #[test]
     fn no_certificate_outlives_its_authority() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         registry.issue(&node("east"), Validity::days(397), false).expect("made");
         let loaded = load(&registry, "east").expect("sound");
@@ -435,8 +438,8 @@ mod tests {
 
     #[test]
     fn nothing_is_signed_with_a_key_of_another_authority() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         let key = fs::read(registry.authority_key()).expect("read");
         registry.renew_authority("harbour", Validity::days(200)).expect("made");
@@ -451,8 +454,8 @@ mod tests {
 
     #[test]
     fn a_key_that_stands_alone_is_left_as_it_is() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         registry.issue(&node("east"), Validity::days(50), false).expect("made");
         let paths = registry.paths(&node("east").identity);
@@ -466,41 +469,41 @@ mod tests {
     }
 
     #[test]
-    fn files_that_do_not_belong_together_are_told_apart() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+    fn files_that_do_not_belong_together_are_distinguished() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         assert_eq!(load(&registry, "east").unwrap_err().len(), 3);
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         for name in ["east", "west"] {
             registry.issue(&node(name), Validity::days(50), false).expect("made");
         }
-        let [east, west] = ["east", "west"].map(|name| registry.paths(&Identity::node("harbour", name)));
-        let told = |words: &str| {
+        let [east, west] = ["east", "west"].map(|name| registry.paths(&MemberIdentity::node("harbour", name)));
+        let failure = |words: &str| {
             let wrong = load(&registry, "east").unwrap_err().join("; ");
             assert!(wrong.contains(words), "{wrong}");
         };
         let (certificate, key) = (fs::read(&east.certificate).expect("read"), fs::read(&east.key).expect("read"));
         fs::copy(&west.key, &east.key).expect("copied");
-        told("is not the key of");
+        failure("is not the key of");
         fs::copy(&west.certificate, &east.certificate).expect("copied");
-        told("is the certificate of node \"west\"");
+        failure("is the certificate of node \"west\"");
         fs::write(&east.key, &key).expect("written");
         fs::write(&east.certificate, &certificate[..certificate.len() / 2]).expect("written");
-        told("nodes/east.crt");
+        failure("nodes/east.crt");
         fs::write(&east.certificate, &certificate).expect("written");
         fs::set_permissions(&east.key, PermissionsExt::from_mode(0o640)).expect("chmod");
-        told("chmod 0600");
+        failure("chmod 0600");
         fs::set_permissions(&east.key, PermissionsExt::from_mode(0o600)).expect("chmod");
-        let other = Registry::new(&place.path().join("other"));
+        let other = Registry::new(&scratch.path().join("other"));
         other.make_authority("harbour", Validity::days(100)).expect("made");
         fs::copy(other.authority_certificate(), registry.authority_certificate()).expect("copied");
-        told("is not of the authority in");
+        failure("is not of the authority in");
     }
 
     #[test]
-    fn what_is_revoked_is_listed_once_and_its_holder_is_told() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+    fn what_is_revoked_is_listed_once_and_its_holder_is_named() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         let east = node("east");
         registry.issue(&east, Validity::days(50), false).expect("made");
@@ -520,8 +523,8 @@ mod tests {
 
     #[test]
     fn ends_are_warned_of_a_month_ahead() {
-        let place = tempfile::tempdir().expect("a directory");
-        let registry = Registry::new(place.path());
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(scratch.path());
         registry.make_authority("harbour", Validity::days(100)).expect("made");
         registry.issue(&node("east"), Validity::days(50), false).expect("made");
         let loaded = load(&registry, "east").expect("sound");

@@ -33,8 +33,8 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::checks::DiskCommand;
-use crate::args::{Args, CertCommand, Command, ConfigCommand, LinkCommand, MarkCommand};
-use crate::outcome::{Exit, Outcome};
+use crate::args::{Args, CertCommand, CliCommand, ConfigCommand, LinkCommand, MarkCommand};
+use crate::outcome::{CommandOutcome, Exit};
 
 /// Reads the command line, runs one command, reports its failure.
 pub fn main() -> ExitCode {
@@ -43,8 +43,8 @@ pub fn main() -> ExitCode {
         Err(error) => {
             match below_zero(&error) {
                 Some(text) => {
-                    let told = format!("farshore: {text:?} is below zero, and nothing here can be");
-                    let _ = writeln!(std::io::stderr(), "{told}");
+                    let text = format!("farshore: {text:?} is below zero, and nothing here can be");
+                    let _ = writeln!(std::io::stderr(), "{text}");
                 }
                 None => drop(error.print()),
             }
@@ -69,42 +69,42 @@ fn below_zero(error: &clap::Error) -> Option<String> {
     typed.filter(|_| is_number && error.kind() == ErrorKind::UnknownArgument)
 }
 
-fn run(command: Command) -> Outcome {
+fn run(command: CliCommand) -> CommandOutcome {
     match command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Logging(args) => logging::run(&args),
-        Command::Sync(args) => sync::run(&args),
-        Command::Wait(args) => wait::run(&args),
-        Command::Set(args) => set::run(&args),
-        Command::Demote(args) => demote::run(&args),
-        Command::Promote(args) => promote::run(&args),
-        Command::AcceptDevice(args) => accept_device::run(&args),
-        Command::Mark(MarkCommand::List(args)) => mark::list(&args),
-        Command::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
-        Command::Link(LinkCommand::Show(args)) => link::show(&args),
-        Command::Link(LinkCommand::Set(args)) => link::set(&args),
-        Command::Link(LinkCommand::History(args)) => link::history(&args),
-        Command::Link(LinkCommand::Serve(args)) => line::serve(&args),
-        Command::Link(LinkCommand::Test(args)) => line::test(&args),
-        Command::Link(LinkCommand::Sweep(args)) => line::sweep(&args),
-        Command::Link(LinkCommand::Probe(args)) => line::probe(&args),
-        Command::Link(LinkCommand::Soak(args)) => line::soak(&args),
-        Command::Config(ConfigCommand::Check(args)) => config::check(&args),
-        Command::Config(ConfigCommand::Example) => config::example(),
-        Command::Init(args) => init::run(&args),
-        Command::Cert(CertCommand::Init(args)) => cert::init(&args),
-        Command::Cert(CertCommand::Node(args)) => cert::node(&args),
-        Command::Cert(CertCommand::Client(args)) => cert::client(&args),
-        Command::Cert(CertCommand::Show(args)) => cert::show(&args),
-        Command::Cert(CertCommand::Rotate(args)) => cert::rotate(&args),
-        Command::Cert(CertCommand::Revoke(args)) => cert::revoke(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Calc(args) => calc::run(&args),
-        Command::Record(args) => record::run(&args),
-        Command::Scan(args) => scan::run(&args),
-        Command::Plan(args) => plan::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Disk(DiskCommand::Test(args)) => disk::test(&args),
+        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Status(args) => status::run(&args),
+        CliCommand::Logging(args) => logging::run(&args),
+        CliCommand::Sync(args) => sync::run(&args),
+        CliCommand::Wait(args) => wait::run(&args),
+        CliCommand::Set(args) => set::run(&args),
+        CliCommand::Demote(args) => demote::run(&args),
+        CliCommand::Promote(args) => promote::run(&args),
+        CliCommand::AcceptDevice(args) => accept_device::run(&args),
+        CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
+        CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
+        CliCommand::Link(LinkCommand::Show(args)) => link::show(&args),
+        CliCommand::Link(LinkCommand::Set(args)) => link::set(&args),
+        CliCommand::Link(LinkCommand::History(args)) => link::history(&args),
+        CliCommand::Link(LinkCommand::Serve(args)) => line::serve(&args),
+        CliCommand::Link(LinkCommand::Test(args)) => line::test(&args),
+        CliCommand::Link(LinkCommand::Sweep(args)) => line::sweep(&args),
+        CliCommand::Link(LinkCommand::Probe(args)) => line::probe(&args),
+        CliCommand::Link(LinkCommand::Soak(args)) => line::soak(&args),
+        CliCommand::Config(ConfigCommand::Check(args)) => config::check(&args),
+        CliCommand::Config(ConfigCommand::Example) => config::example(),
+        CliCommand::Init(args) => init::run(&args),
+        CliCommand::Cert(CertCommand::Init(args)) => cert::init(&args),
+        CliCommand::Cert(CertCommand::Node(args)) => cert::node(&args),
+        CliCommand::Cert(CertCommand::Client(args)) => cert::client(&args),
+        CliCommand::Cert(CertCommand::Show(args)) => cert::show(&args),
+        CliCommand::Cert(CertCommand::Rotate(args)) => cert::rotate(&args),
+        CliCommand::Cert(CertCommand::Revoke(args)) => cert::revoke(&args),
+        CliCommand::Inspect(args) => inspect::run(&args),
+        CliCommand::Calc(args) => calc::run(&args),
+        CliCommand::Record(args) => record::run(&args),
+        CliCommand::Scan(args) => scan::run(&args),
+        CliCommand::Plan(args) => plan::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Disk(DiskCommand::Test(args)) => disk::test(&args),
     }
 }

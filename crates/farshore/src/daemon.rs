@@ -1,7 +1,7 @@
 //! Wires configuration, data path and control socket together and runs until told to stop.
 //!
 //! The data path has its own thread; this one serves the control socket and waits for signals. They meet in
-//! [`host::driver::Control`] alone.
+//! [`host::driver::DriverControl`] alone.
 
 mod answer;
 mod attached;
@@ -32,9 +32,9 @@ use std::time::Duration;
 use answer::Desk;
 use anyhow::Context;
 use host::disk::meta::StateDirectory;
-use host::driver::{self, Control, DriverEnd};
-use host::tls::{Paths, Store};
-use recorder::Recorder;
+use host::driver::{self, DriverControl, DriverEnd};
+use host::tls::{CredentialStore, Paths};
+use recorder::MinuteRecorder;
 use renewal::Renewal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
@@ -54,7 +54,7 @@ const DESCRIPTORS_MAX: u64 = 1 << 20;
 const LAST_RECORD: Duration = Duration::from_secs(1);
 
 /// How the daemon comes to its end.
-enum Stop {
+enum DaemonStop {
     Ended(DriverEnd),
     /// The data thread was waited for long enough.
     GivenUp,
@@ -102,7 +102,7 @@ pub fn run(
             config.top.cluster,
             control_socket.display()
         );
-        let recorder = Rc::new(Recorder::open(&config, &node, control.clone()));
+        let recorder = Rc::new(MinuteRecorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
         let settings = (overrides, link_overrides);
         let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
@@ -120,7 +120,7 @@ pub fn run(
     });
     // Of a disk that hangs, whoever asked it for a file of ours would be waited for.
     runtime.shutdown_background();
-    let Stop::Ended(end) = end? else { give_up() };
+    let DaemonStop::Ended(end) = end? else { give_up() };
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
     match end {
@@ -178,7 +178,7 @@ fn end_at_a_breakdown() {
 fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::NodeProof, Option<Renewal>) {
     match (proof, &config.tls) {
         (Proof::Certificates(credentials), Some(tls)) => {
-            let store = Store::new(*credentials);
+            let store = CredentialStore::new(*credentials);
             let paths = Paths::of_node(&tls.directory, node.as_str());
             (driver::NodeProof::Certificates(store.clone()), Some(Renewal::new(store, paths)))
         }
@@ -189,10 +189,10 @@ fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::NodeProof, 
 
 /// Waits for a signal, then for the data thread's end.
 async fn supervise(
-    control: Control,
+    control: DriverControl,
     thread: std::thread::JoinHandle<DriverEnd>,
-    recorder: &Recorder,
-) -> anyhow::Result<Stop> {
+    recorder: &MinuteRecorder,
+) -> anyhow::Result<DaemonStop> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
     let (ended, mut wait) = tokio::sync::oneshot::channel();
@@ -224,12 +224,12 @@ async fn supervise(
             };
             match tokio::time::timeout(driver::STOP_PATIENCE, stop).await {
                 Ok(result) => result,
-                Err(_) => return Ok(Stop::GivenUp),
+                Err(_) => return Ok(DaemonStop::GivenUp),
             }
         }
     };
     match result {
-        Ok(Ok(end)) => Ok(Stop::Ended(end)),
+        Ok(Ok(end)) => Ok(DaemonStop::Ended(end)),
         _ => anyhow::bail!(BROKE_DOWN),
     }
 }

@@ -69,17 +69,17 @@ pub fn finish() {
 
 /// The end at which lines come in; clones share it.
 #[derive(Clone)]
-struct Log(Arc<Shared>);
+struct Log(Arc<LogShared>);
 
-struct Shared {
+struct LogShared {
     waiting_bytes_max: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
     /// Something waits, was taken, or was written.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingLines {
     text: Vec<u8>,
     /// Lines that came after `text` and found no room.
     lost: u64,
@@ -91,7 +91,7 @@ struct Waiting {
 
 impl Log {
     fn new(waiting_bytes_max: usize) -> Log {
-        Log(Arc::new(Shared { waiting_bytes_max, waiting: Mutex::default(), changed: Condvar::new() }))
+        Log(Arc::new(LogShared { waiting_bytes_max, waiting: Mutex::default(), changed: Condvar::new() }))
     }
 
     fn lost_lines(&self) -> u64 {
@@ -105,7 +105,7 @@ impl Log {
 
     /// Whether everything that had come is written by then.
     fn flush_within(&self, limit: Duration) -> bool {
-        let is_busy = |waiting: &mut Waiting| waiting.writing || waiting.has_something();
+        let is_busy = |waiting: &mut WaitingLines| waiting.writing || waiting.has_something();
         let waited = self.0.changed.wait_timeout_while(self.0.lock(), limit, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -131,26 +131,26 @@ impl Write for Log {
     }
 }
 
-impl Waiting {
+impl WaitingLines {
     fn has_something(&self) -> bool {
         !self.text.is_empty() || self.lost > 0
     }
 }
 
-impl Shared {
+impl LogShared {
     /// Nothing in here is left half done by a panic, and a log has to go on through one.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingLines> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_for_ever(&self, out: impl Write) {
-        let mut page = Page { out, missing: 0, why: None, is_mid_line: false };
+        let mut page = LogPage { out, missing: 0, why: None, is_mid_line: false };
         loop {
             let (text, lost) = self.take();
             let unwritten = page.lines(&text);
             if lost > 0 {
                 page.miss(lost, "they came faster than it was read");
-                page.tell_missing();
+                page.write_missing();
             }
             let mut waiting = self.lock();
             waiting.lost_in_all += unwritten;
@@ -161,7 +161,7 @@ impl Shared {
     }
 
     fn take(&self) -> (Vec<u8>, u64) {
-        let idle = |waiting: &mut Waiting| !waiting.has_something();
+        let idle = |waiting: &mut WaitingLines| !waiting.has_something();
         let mut waiting = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         waiting.writing = true;
         self.changed.notify_all();
@@ -170,7 +170,7 @@ impl Shared {
 }
 
 /// Where the lines go, and what is missing there.
-struct Page<W> {
+struct LogPage<W> {
     out: W,
     missing: u64,
     why: Option<String>,
@@ -178,10 +178,10 @@ struct Page<W> {
     is_mid_line: bool,
 }
 
-impl<W: Write> Page<W> {
+impl<W: Write> LogPage<W> {
     /// Writes them; returns how many could not be written.
     fn lines(&mut self, text: &[u8]) -> u64 {
-        if !self.tell_missing() {
+        if !self.write_missing() {
             let unwritten = count_lines(text);
             self.missing += unwritten;
             return unwritten;
@@ -198,17 +198,17 @@ impl<W: Write> Page<W> {
     }
 
     /// Whether nothing is missing without being told.
-    fn tell_missing(&mut self) -> bool {
+    fn write_missing(&mut self) -> bool {
         let Some(why) = self.why.as_deref().filter(|_| self.missing > 0) else { return true };
         let (now, missing) = (Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), self.missing);
         let newline = if self.is_mid_line { "\n" } else { "" };
         let text = format!("{newline}{now}  WARN farshore::log: {missing} lines of this log are missing here: {why}\n");
         // Part of it may be out: the next attempt says it all again, on a line of its own.
-        let told = self.put(text.as_bytes()).is_ok();
-        if told {
+        let is_written = self.put(text.as_bytes()).is_ok();
+        if is_written {
             (self.missing, self.why) = (0, None);
         }
-        told
+        is_written
     }
 
     /// What was written of it before the error that ended it.
@@ -244,9 +244,9 @@ mod tests {
 
     /// Takes `room` bytes, then fails until there is more.
     #[derive(Clone, Default)]
-    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+    struct FullDisk(Arc<Mutex<(Vec<u8>, usize)>>);
 
-    impl Disk {
+    impl FullDisk {
         fn make_room(&self, bytes: usize) {
             self.0.lock().unwrap().1 += bytes;
         }
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    impl Write for Disk {
+    impl Write for FullDisk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let (text, room) = &mut *self.0.lock().unwrap();
             let count = bytes.len().min(*room);
@@ -279,8 +279,8 @@ mod tests {
 
     /// A disk filled up in the middle of a line, stood so for a while, and was emptied.
     #[test]
-    fn what_could_not_be_written_is_told_where_it_is_missing() {
-        let (log, disk) = (Log::new(WAITING_BYTES_MAX), Disk::default());
+    fn what_could_not_be_written_is_reported_where_it_is_missing() {
+        let (log, disk) = (Log::new(WAITING_BYTES_MAX), FullDisk::default());
         log.spawn(disk.clone()).unwrap();
         disk.make_room("first\nsec".len());
         for line in ["first", "second", "third"] {
@@ -299,9 +299,9 @@ mod tests {
     }
 
     /// Each write waits until the test takes it.
-    struct Pipe(SyncSender<String>);
+    struct SlowPipe(SyncSender<String>);
 
-    impl Write for Pipe {
+    impl Write for SlowPipe {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.send(String::from_utf8_lossy(bytes).into_owned()).map_err(|_| ErrorKind::BrokenPipe)?;
             Ok(bytes.len())
@@ -321,7 +321,7 @@ mod tests {
     fn a_log_that_nobody_reads_holds_nobody_up() {
         let (sender, pipe) = mpsc::sync_channel(0);
         let log = Log::new(16);
-        log.spawn(Pipe(sender)).unwrap();
+        log.spawn(SlowPipe(sender)).unwrap();
         say(&log, "first");
         // The thread has taken it, and waits for its reader.
         log.0.changed.wait_while(log.0.lock(), |waiting| waiting.has_something()).map(drop).unwrap();

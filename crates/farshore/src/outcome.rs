@@ -19,25 +19,25 @@ pub enum Exit {
 
 /// Why a command did not do its work: a sentence, and how it ends.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     pub exit: Exit,
     pub message: String,
 }
 
-impl Failure {
+impl CommandFailure {
     pub fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, message: message.into() }
     }
 }
 
-/// Whatever tells its own story in a sentence is a failed command.
-impl<E: Display> From<E> for Failure {
+/// Whatever reports itself in a sentence is a failed command.
+impl<E: Display> From<E> for CommandFailure {
     fn from(error: E) -> Self {
         Self { exit: Exit::Failed, message: format!("{error:#}") }
     }
 }
 
-pub type Outcome = Result<ExitCode, Failure>;
+pub type CommandOutcome = Result<ExitCode, CommandFailure>;
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -46,7 +46,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
-pub fn print(text: &str) -> Result<bool, Failure> {
+pub fn print(text: &str) -> Result<bool, CommandFailure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
@@ -56,7 +56,7 @@ pub fn print(text: &str) -> Result<bool, Failure> {
 }
 
 /// A line of a stream: what happens, as it happens; whether somebody still reads it.
-pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, Failure> {
+pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, CommandFailure> {
     print(&format!("{}\n", json!({ "schema": schema, "event": name, "data": data })))
 }
 

@@ -11,19 +11,19 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use crate::api::{
-    ClientsStatus, GroupState, GroupStatus, LinkState, MarkStatus, PeerStatus, Protection, Role, SharedStatus, Status,
-    SyncStatus,
+    ClientsStatus, GroupState, GroupView, LinkState, MarkStatus, NodeView, PeerStatusView, Protection, Role,
+    SharedView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
-pub fn needs_attention(group: &GroupStatus) -> bool {
+pub fn needs_attention(group: &GroupView) -> bool {
     matches!(group.state, GroupState::Failed | GroupState::Paused)
         || group.queue.held_up_ms.is_some()
         || group.volumes.iter().any(|volume| volume.error.is_some())
 }
 
 /// The whole answer of `status`.
-pub fn status(status: &Status, paint: &Paint) -> String {
+pub fn status(status: &NodeView, paint: &Paint) -> String {
     let head = format!("{}  farshore {}, up {}", status.node, status.version, show_seconds(status.uptime_s));
     let mut text = paint.with(Colour::Head, &head) + "\n";
     for warning in &status.warnings {
@@ -52,7 +52,7 @@ pub fn status(status: &Status, paint: &Paint) -> String {
 }
 
 /// What the groups share: memory, and turns where any waits for one.
-fn shared_line(shared: &SharedStatus) -> String {
+fn shared_line(shared: &SharedView) -> String {
     let (held, limit) = (show_size(shared.memory_bytes), show_size(shared.memory_limit_bytes));
     let mut text = format!("memory {held} of {limit}");
     for (doing, now, waiting) in
@@ -69,7 +69,7 @@ fn shared_line(shared: &SharedStatus) -> String {
 fn clients_line(clients: &ClientsStatus) -> String {
     let ClientsStatus { connected, refused, stalled, violations } = *clients;
     let troubles = [
-        (refused, "turned away as there was no place"),
+        (refused, "turned away as there was no free slot"),
         (stalled, "cut off as they stood still"),
         (violations, "cut off as they did not speak NBD"),
     ];
@@ -82,7 +82,7 @@ fn clients_line(clients: &ClientsStatus) -> String {
 }
 
 /// One line per group, then what needs an eye.
-fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
+fn overview(groups: &[GroupView], paint: &Paint) -> String {
     let mut table = Table::new(["GROUP", "ROLE", "MODE", "STATE", "PROTECTION", "LINK", "LAG", "DIRTY"]);
     for group in groups {
         let peer = group.peers.first();
@@ -108,7 +108,7 @@ fn overview(groups: &[GroupStatus], paint: &Paint) -> String {
     text + "\nOne group in full: farshore status GROUP\n"
 }
 
-fn notes(group: &GroupStatus) -> Vec<String> {
+fn notes(group: &GroupView) -> Vec<String> {
     let reason = group.reason.iter().map(|reason| format!("{}: {reason}", group.state));
     let broken = group
         .volumes
@@ -122,7 +122,7 @@ fn notes(group: &GroupStatus) -> Vec<String> {
 }
 
 /// Everything about one group.
-fn page(group: &GroupStatus, paint: &Paint) -> String {
+fn page(group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
     let mut text = format!("{name}  {}, mode {}, {state}\n", clean(group.role.as_str()), clean(&group.mode));
@@ -169,9 +169,9 @@ fn page(group: &GroupStatus, paint: &Paint) -> String {
     text + &volumes(group, paint)
 }
 
-fn state_words(group: &GroupStatus) -> &'static str {
+fn state_words(group: &GroupView) -> &'static str {
     match (&group.state, &group.role) {
-        (GroupState::Logging, Role::Primary) => "writes are marked only; the copy falls behind until the next sync",
+        (GroupState::Logging, Role::Primary) => "writes are tracked only; the copy falls behind until the next sync",
         (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
         (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",
         (GroupState::Syncing, Role::Primary) => {
@@ -189,7 +189,7 @@ fn state_words(group: &GroupStatus) -> &'static str {
     }
 }
 
-fn protection_words(group: &GroupStatus) -> String {
+fn protection_words(group: &GroupView) -> String {
     let words = match &group.protection {
         Protection::BothDurable => "an acknowledged write is durable on both nodes",
         Protection::BothReceived => "an acknowledged write is complete here and in the peer's memory",
@@ -206,7 +206,7 @@ fn protection_words(group: &GroupStatus) -> String {
     words.to_owned()
 }
 
-fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str, &str)) {
+fn peer_lines(group: &GroupView, peer: &PeerStatusView, line: &mut impl FnMut(&str, &str)) {
     let mut link = format!("{}: {} for {}", peer.node, peer.link, show_seconds(peer.link_since_s));
     if let Some(reason) = &peer.link_reason {
         link += &format!(" ({reason})");
@@ -224,18 +224,18 @@ fn peer_lines(group: &GroupStatus, peer: &PeerStatus, line: &mut impl FnMut(&str
     line("Copy is at", &point);
 }
 
-/// Marks outlive what they stand for: they are taken away when nothing else is to do.
-fn behind(group: &GroupStatus, peer: &PeerStatus) -> String {
+/// Dirty bits outlive what they stand for: they are taken away when nothing else is to do.
+fn behind(group: &GroupView, peer: &PeerStatusView) -> String {
     let in_step = group.state == GroupState::Replicating && group.queue.items == 0 && peer.lag_bytes == Some(0);
     match show_size(peer.dirty_bytes) {
         _ if in_step && peer.dirty_bytes == 0 => "nothing".to_owned(),
-        marked if in_step => format!("nothing; {marked} still marked dirty from writes that the peer has"),
+        dirty_text if in_step => format!("nothing; {dirty_text} still dirty from writes that the peer has"),
         dirty => format!("{}; {dirty} dirty", lag(peer)),
     }
 }
 
 /// How far a copy is behind only its primary knows.
-fn copy_behind(peer: &PeerStatus) -> String {
+fn copy_behind(peer: &PeerStatusView) -> String {
     if peer.lag_bytes.is_some() {
         return match show_size(peer.dirty_bytes) {
             _ if peer.dirty_bytes == 0 => lag(peer),
@@ -255,7 +255,7 @@ fn copy_behind(peer: &PeerStatus) -> String {
     }
 }
 
-fn promotable_words(group: &GroupStatus) -> String {
+fn promotable_words(group: &GroupView) -> String {
     match &group.promotable {
         Some(point) => format!("the image at {} (primary's clock), sequence {}", point.time, point.sequence),
         None => "no consistent image now".to_owned(),
@@ -281,7 +281,7 @@ pub fn marks(marks: &[MarkStatus]) -> String {
     marks.iter().map(|mark| clean(&mark_line(mark)) + "\n").collect()
 }
 
-fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
+fn queue_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {
     let queue = &group.queue;
     let percent = |part: u64, whole: u64| {
         if whole == 0 { 0 } else { (part as f64 / whole as f64 * 100.0).round() as u64 }
@@ -309,7 +309,7 @@ fn queue_lines(group: &GroupStatus, line: &mut impl FnMut(&str, &str)) {
     line("Peak", &format!("{} ({share}), {} writes; {waited}", show_size(queue.bytes_hwm), queue.items_hwm));
 }
 
-fn volumes(group: &GroupStatus, paint: &Paint) -> String {
+fn volumes(group: &GroupView, paint: &Paint) -> String {
     let mut table = Table::new(["VOLUME", "SIZE", "DIRTY", "CLIENTS", "DEVICE"]);
     for volume in &group.volumes {
         let mut device = volume.device.clone();
@@ -336,7 +336,7 @@ fn volumes(group: &GroupStatus, paint: &Paint) -> String {
 }
 
 /// `45 %, 1.2 GiB of 3 GiB, 11.8 MiB/s, 2 min 3 s left`.
-pub fn sync_line(sync: &SyncStatus) -> String {
+pub fn sync_line(sync: &SyncView) -> String {
     let left_bytes = sync.total_bytes.saturating_sub(sync.done_bytes);
     let percent = if sync.total_bytes == 0 { 100.0 } else { sync.done_bytes as f64 / sync.total_bytes as f64 * 100.0 };
     let left = if left_bytes == 0 {
@@ -348,8 +348,8 @@ pub fn sync_line(sync: &SyncStatus) -> String {
     };
     format!(
         "{}{:.0} %, {} of {}, {}/s, {left}",
-        match sync.cut {
-            Some(cut) => format!("cut {cut}, "),
+        match sync.snapshot {
+            Some(snapshot) => format!("snapshot {snapshot}, "),
             None => if sync.full { "full, " } else { "" }.to_owned(),
         },
         // Never 100 before the end.
@@ -360,7 +360,7 @@ pub fn sync_line(sync: &SyncStatus) -> String {
     )
 }
 
-fn lag(peer: &PeerStatus) -> String {
+fn lag(peer: &PeerStatusView) -> String {
     lag_text(peer.lag_bytes, peer.lag_seconds)
 }
 
@@ -373,7 +373,7 @@ fn lag_text(bytes: Option<u64>, seconds: Option<f64>) -> String {
     }
 }
 
-fn links(peers: &[PeerStatus]) -> String {
+fn links(peers: &[PeerStatusView]) -> String {
     match peers {
         [] => "-".to_owned(),
         [peer] => peer.link.to_string(),
@@ -385,7 +385,7 @@ fn links(peers: &[PeerStatus]) -> String {
     }
 }
 
-fn colour(group: &GroupStatus) -> Colour {
+fn colour(group: &GroupView) -> Colour {
     match group.state {
         GroupState::Replicating => Colour::Good,
         GroupState::Failed | GroupState::Paused => Colour::Bad,

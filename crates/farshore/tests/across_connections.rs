@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::common::eight::run;
-use crate::common::{GROUP, Node, Pair, Plan, Random, SERVES_ALONE, must_skip_stores};
-use host::nbd::{Address, Ask, Client};
+use crate::common::{GROUP, Pair, PairPlan, SERVES_ALONE, Side, TestRandom, must_skip_stores};
+use host::nbd::{Address, Ask, NbdClient};
 
 const PAGE: u64 = 4096;
 const WRITERS: u64 = 6;
 const ROUNDS: u8 = 6;
 
-async fn connect(pair: &Pair) -> Client {
+async fn connect(pair: &Pair) -> NbdClient {
     let address = Address::Unix(pair.path("near/state/nbd.sock"));
-    Client::connect(&address, &format!("{GROUP}/data")).await.expect("an export")
+    NbdClient::connect(&address, &format!("{GROUP}/data")).await.expect("an export")
 }
 
-async fn write(client: &mut Client, page: u64, byte: u8) {
+async fn write(client: &mut NbdClient, page: u64, byte: u8) {
     let ask = Ask::Write { offset: page * PAGE, data: &[byte; PAGE as usize], fua: false };
     client.call(ask).await.expect("served").expect("written");
 }
 
 /// Each writer on a connection of its own, some pages answered; then a flush on yet another one, while they write on. What has to be
 /// there after the power was lost, by page.
-async fn round(pair: &Pair, byte: u8, random: &mut Random) -> BTreeMap<u64, Vec<u8>> {
+async fn round(pair: &Pair, byte: u8, random: &mut TestRandom) -> BTreeMap<u64, Vec<u8>> {
     let mut promised = BTreeMap::new();
     let mut writers = Vec::new();
     for number in 0..WRITERS {
@@ -62,7 +62,7 @@ async fn round(pair: &Pair, byte: u8, random: &mut Random) -> BTreeMap<u64, Vec<
 }
 
 fn assert_kept(pair: &Pair, promised: &BTreeMap<u64, Vec<u8>>, case: &str) {
-    let content = pair.content(Node::Near, "data");
+    let content = pair.content(Side::Near, "data");
     for (page, may) in promised {
         let found = &content[(page * PAGE) as usize..][..PAGE as usize];
         let is_kept = found.chunks(512).all(|sector| may.iter().any(|byte| sector == [*byte; 512]));
@@ -78,26 +78,26 @@ fn a_flush_covers_what_was_answered_on_other_connections() {
     }
     for engine in ["uring", "pool"] {
         let node = format!("engine = \"{engine}\"");
-        let plan = Plan {
+        let plan = PairPlan {
             volumes: &["data"],
             volume_bytes: 2 << 20,
             group: SERVES_ALONE,
             node: &node,
             forgets: true,
-            ..Plan::default()
+            ..PairPlan::default()
         };
         let mut pair = Pair::new(&plan);
-        let mut random = Random::new(3);
+        let mut random = TestRandom::new(3);
         let mut forgotten_bytes = 0;
         for byte in 1..=ROUNDS {
-            pair.serve(Node::Near);
+            pair.serve(Side::Near);
             let mut promised = BTreeMap::new();
             run(async { promised = round(&pair, byte, &mut random).await });
             let case = format!("{engine}, round {byte}");
             if byte % 3 == 0 {
-                pair.kill(Node::Near);
+                pair.kill(Side::Near);
             } else {
-                forgotten_bytes += pair.lose_power(&[Node::Near], u64::from(byte))[0].forgotten_bytes;
+                forgotten_bytes += pair.lose_power(&[Side::Near], u64::from(byte))[0].forgotten_bytes;
             }
             assert_kept(&pair, &promised, &case);
         }

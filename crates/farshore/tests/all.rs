@@ -10,7 +10,7 @@ mod bad_requests;
 mod bad_state;
 mod bad_volumes;
 mod beside;
-mod both_nodes_tell;
+mod both_nodes_report;
 mod clock_set_back;
 mod commands;
 mod common;

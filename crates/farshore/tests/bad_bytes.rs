@@ -9,21 +9,21 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::{DEADLINE, GROUP, Node, Pair, Plan, address};
+use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
-use host::link::{Attempt, Ourselves, Secret, Versions};
-use host::nbd::proto::{self, Command, REQUEST_BYTES, Request, option};
+use host::link::{Attempt, ClusterSecret, Ourselves, Versions};
+use host::nbd::proto::{self, NbdCommand, NbdRequest, REQUEST_BYTES, option};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT };
+const SMALL: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 2 << 20, ..PairPlan::DEFAULT };
 /// Inputs for each socket.
 const INPUTS: u64 = 600;
 /// Longest wait for a daemon that need not answer at all.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The only source of chance (SplitMix64).
-struct Chance(u64);
+struct ByteRandom(u64);
 
-impl Chance {
+impl ByteRandom {
     fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -63,34 +63,34 @@ impl Chance {
     }
 }
 
-trait Wire: Read + Write {}
-impl<T: Read + Write> Wire for T {}
+trait RawWire: Read + Write {}
+impl<T: Read + Write> RawWire for T {}
 
 /// The sockets of the daemon under attack.
-struct Sockets {
+struct DaemonSockets {
     replication: String,
     nbd_tcp: String,
     nbd_unix: PathBuf,
     control: PathBuf,
 }
 
-fn tcp(place: &str) -> Box<dyn Wire> {
-    let stream = TcpStream::connect(place).expect("the daemon listens");
+fn tcp(location: &str) -> Box<dyn RawWire> {
+    let stream = TcpStream::connect(location).expect("the daemon listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     Box::new(stream)
 }
 
-fn unix(place: &PathBuf) -> Box<dyn Wire> {
-    let stream = UnixStream::connect(place).expect("the daemon listens");
+fn unix(location: &PathBuf) -> Box<dyn RawWire> {
+    let stream = UnixStream::connect(location).expect("the daemon listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     Box::new(stream)
 }
 
 /// Throws inputs at a socket; a few connections stay open half-way for as long as the others come and go.
-fn throw(seed: u64, connect: impl Fn() -> Box<dyn Wire>, mut input: impl FnMut(&mut Chance) -> Vec<u8>) {
-    let mut chance = Chance(seed);
+fn throw(seed: u64, connect: impl Fn() -> Box<dyn RawWire>, mut input: impl FnMut(&mut ByteRandom) -> Vec<u8>) {
+    let mut chance = ByteRandom(seed);
     let mut lingering = Vec::new();
     for number in 0..INPUTS {
         let mut stream = connect();
@@ -105,17 +105,17 @@ fn throw(seed: u64, connect: impl Fn() -> Box<dyn Wire>, mut input: impl FnMut(&
     }
 }
 
-fn attacked() -> (Pair, Sockets) {
+fn attacked() -> (Pair, DaemonSockets) {
     let mut pair = Pair::new(&SMALL);
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
     let state = pair.path("near").join("state");
     let line = format!("state = \"{}\"", state.display());
     pair.edit_config(&line, &format!("{line}\nnbd = [\"unix:{}/nbd.sock\", \"tcp:{free}\"]", state.display()));
-    fs::write(pair.device(Node::Near, "data"), vec![6; 2 << 20]).expect("written");
-    pair.done(Node::Near, &["accept-device", "g", "data", "--content-is-good"]);
-    pair.serve(Node::Near);
-    let sockets = Sockets {
-        replication: address(&pair, Node::Near),
+    fs::write(pair.device(Side::Near, "data"), vec![6; 2 << 20]).expect("written");
+    pair.done(Side::Near, &["accept-device", "g", "data", "--content-is-good"]);
+    pair.serve(Side::Near);
+    let sockets = DaemonSockets {
+        replication: address(&pair, Side::Near),
         nbd_tcp: free.to_string(),
         nbd_unix: state.join("nbd.sock"),
         control: state.join("control.sock"),
@@ -125,13 +125,13 @@ fn attacked() -> (Pair, Sockets) {
 
 /// Still alive, still serving, nothing changed; and the true peer comes in and is synced.
 fn is_well(mut pair: Pair) {
-    pair.qemu_io(Node::Near, "data", &["read -P 6 0 2M"]);
-    pair.serve(Node::Far);
-    pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
-    assert!(!pair.log(Node::Near).contains("panicked"), "{}", pair.log(Node::Near));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 2M"]);
+    pair.serve(Side::Far);
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
+    assert!(!pair.log(Side::Near).contains("panicked"), "{}", pair.log(Side::Near));
     pair.stop_both();
     pair.assert_equal(&["data"]);
-    assert!(pair.content(Node::Near, "data").iter().all(|byte| *byte == 6));
+    assert!(pair.content(Side::Near, "data").iter().all(|byte| *byte == 6));
 }
 
 fn ours(definitions: &str) -> Rc<Ourselves> {
@@ -139,7 +139,7 @@ fn ours(definitions: &str) -> Rc<Ourselves> {
         cluster: "test".into(),
         node: "far".into(),
         peers: vec!["near".into()],
-        secret: Secret::new(&[b's'; 48]),
+        secret: ClusterSecret::new(&[b's'; 48]),
         definitions: definitions.into(),
         versions: Versions::OURS,
     })
@@ -154,8 +154,8 @@ fn on_the_replication_port() {
 }
 
 /// A peer that holds the secret, and then sends what it likes.
-fn let_in(place: &str, definitions: &str, number: u64) -> TcpStream {
-    let mut stream = TcpStream::connect(place).expect("the daemon listens");
+fn let_in(location: &str, definitions: &str, number: u64) -> TcpStream {
+    let mut stream = TcpStream::connect(location).expect("the daemon listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let attempt = Attempt { run: 1, number };
     let (mut machine, hello) = Handshake::dial(ours(definitions), "near", [number as u8; 32], attempt);
@@ -178,16 +178,16 @@ fn let_in(place: &str, definitions: &str, number: u64) -> TcpStream {
 fn from_a_peer_that_holds_the_secret() {
     let (mut pair, sockets) = attacked();
     let config = settings::Config::load(&pair.config()).expect("the configuration is sound");
-    let definitions: String = config.groups.iter().map(settings::Group::definition).collect();
-    let mut chance = Chance(2);
+    let definitions: String = config.groups.iter().map(settings::ConfiguredGroup::definition).collect();
+    let mut chance = ByteRandom(2);
     for number in 1..120 {
         let mut stream = let_in(&sockets.replication, &definitions, number);
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         let mut bytes = chance.garbage(2000);
-        // Some of it is a frame by its mark, version and kind.
+        // Some of it is a frame by its magic number, version and kind.
         if number % 2 == 0 {
-            let header = engine::wire::Header::new(
-                engine::wire::Kind::GroupHello,
+            let header = engine::wire::FrameHeader::new(
+                engine::wire::FrameKind::GroupHello,
                 engine::SessionId(number),
                 engine::GroupId(chance.below(3) as u32),
             );
@@ -195,7 +195,7 @@ fn from_a_peer_that_holds_the_secret() {
         }
         let _ = stream.write_all(&bytes);
     }
-    pair.until("the log says what was wrong", |pair| pair.log(Node::Near).contains("far"));
+    pair.until("the log says what was wrong", |pair| pair.log(Side::Near).contains("far"));
     is_well(pair);
 }
 
@@ -207,12 +207,12 @@ fn nbd_talk() -> (Vec<u8>, Vec<u8>) {
     proto::put_option(&mut talk, option::LIST, b"");
     proto::put_option(&mut talk, option::STRUCTURED_REPLY, b"");
     proto::put_option(&mut talk, option::GO, &data);
-    let read = Request { flags: 0, command: Command::Read, handle: 5, offset: 4096, length: 8192 };
+    let read = NbdRequest { flags: 0, command: NbdCommand::Read, handle: 5, offset: 4096, length: 8192 };
     (talk, proto::encode_request(&read).to_vec())
 }
 
 /// Handshakes gone wrong, and good ones with bad requests behind them. None of them is a good write.
-fn nbd_input(chance: &mut Chance) -> Vec<u8> {
+fn nbd_input(chance: &mut ByteRandom) -> Vec<u8> {
     let (talk, request) = nbd_talk();
     if chance.below(2) == 0 {
         return chance.input(&talk);

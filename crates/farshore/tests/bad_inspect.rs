@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Pair, PairPlan, Side};
 use serde_json::Value;
 
-const SMALL: Plan = Plan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };
+const SMALL: PairPlan =
+    PairPlan { volumes: &["data", "log"], volume_bytes: 2 << 20, mode: "sync", ..PairPlan::DEFAULT };
 const NAMES: [&str; 5] = ["superblock", "bitmap", "journal", "fingerprints", "activity"];
 
-fn file(pair: &Pair, node: Node, name: &str) -> PathBuf {
+fn file(pair: &Pair, node: Side, name: &str) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP).join(name)
 }
 
@@ -32,14 +33,14 @@ fn inspect(files: &[PathBuf]) -> (i32, String, Value) {
 #[test]
 fn the_files_of_a_real_pair_are_explained() {
     let mut pair = Pair::replicating(&SMALL);
-    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
-    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
-    pair.done(Node::Near, &["set", GROUP, "mode=logging"]);
-    pair.qemu_io(Node::Near, "log", &["write -P 8 64k 96k", "flush"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Side::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.done(Side::Near, &["set", GROUP, "mode=logging"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 8 64k 96k", "flush"]);
     pair.stop_both();
 
     let files = |pair: &Pair, node| NAMES.map(|name| file(pair, node, name)).to_vec();
-    let mut near = files(&pair, Node::Near);
+    let mut near = files(&pair, Side::Near);
     near.push(pair.path("near").join("state/overrides.toml"));
     let (code, said, json) = inspect(&near);
     assert_eq!(code, 0, "{said}");
@@ -52,11 +53,11 @@ fn the_files_of_a_real_pair_are_explained() {
     assert_eq!(facts(&json, 1)["maps"][1]["first_ranges"], serde_json::json!([[2, 4]]), "{said}");
     assert_eq!(facts(&json, 3)["volumes"][0]["size_bytes"], 2 << 20);
 
-    let (code, said, _) = inspect(&files(&pair, Node::Far));
+    let (code, said, _) = inspect(&files(&pair, Side::Far));
     assert!(code == 0 && said.contains("role               secondary"), "{code}: {said}");
 
     // Damage has its place, and its exit code.
-    let journal = file(&pair, Node::Far, "superblock");
+    let journal = file(&pair, Side::Far, "superblock");
     let mut bytes = fs::read(&journal).expect("there");
     bytes[300] ^= 1;
     fs::write(&journal, &bytes).expect("written");
@@ -73,10 +74,10 @@ fn the_files_of_a_real_pair_are_explained() {
 fn the_journal_of_a_killed_secondary_is_walked() {
     let mut pair = Pair::replicating(&SMALL);
     for n in 0..8 {
-        pair.qemu_io(Node::Near, "data", &[&format!("write -P {} {n}00k 64k", n + 1), "flush"]);
+        pair.qemu_io(Side::Near, "data", &[&format!("write -P {} {n}00k 64k", n + 1), "flush"]);
     }
-    pair.kill(Node::Far);
-    let files = ["journal", "superblock"].map(|name| file(&pair, Node::Far, name)).to_vec();
+    pair.kill(Side::Far);
+    let files = ["journal", "superblock"].map(|name| file(&pair, Side::Far, name)).to_vec();
     let (code, said, json) = inspect(&files);
     let batches = json["files"][0]["facts"]["batches"].as_array().expect("a list").len();
     assert!(code < 2 && said.contains("ends"), "{code}: {said}");
@@ -87,8 +88,8 @@ fn the_journal_of_a_killed_secondary_is_walked() {
     let (code, said, json) = inspect(&[alone]);
     assert!(code < 2 && said.contains("checksums ok"), "{code}: {said}");
     assert!(json["files"][0]["facts"]["records"].as_u64().is_some_and(|records| records >= 8), "{said}");
-    pair.serve(Node::Far);
-    pair.wait_for(Node::Near, "replicating");
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
 }

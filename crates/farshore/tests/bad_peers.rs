@@ -6,48 +6,49 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 
-use crate::common::{DEADLINE, Node, Pair, Plan, SERVES_ALONE, address};
+use crate::common::{DEADLINE, Pair, PairPlan, SERVES_ALONE, Side, address};
 use host::link::auth::{Handshake, PREFIX_BYTES};
-use host::link::{Attempt, Ourselves, Secret, Versions};
+use host::link::{Attempt, ClusterSecret, Ourselves, Versions};
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..Plan::DEFAULT };
+const SMALL: PairPlan =
+    PairPlan { volumes: &["data"], volume_bytes: 2 << 20, group: SERVES_ALONE, ..PairPlan::DEFAULT };
 
 /// Two nodes, something of the file or the secret changed before the second starts; what the logs and status must say.
 #[track_caller]
-fn strangers(change: impl Fn(&Pair), accepting: &[&str], dialing: &[&str]) {
+fn foreign(change: impl Fn(&Pair), accepting: &[&str], dialing: &[&str]) {
     let mut pair = Pair::new(&SMALL);
-    fs::write(pair.device(Node::Far, "data"), vec![3; 2 << 20]).expect("written");
-    pair.serve(Node::Near);
+    fs::write(pair.device(Side::Far, "data"), vec![3; 2 << 20]).expect("written");
+    pair.serve(Side::Near);
     change(&pair);
-    pair.serve(Node::Far);
-    for (node, parts) in [(Node::Near, accepting), (Node::Far, dialing)] {
+    pair.serve(Side::Far);
+    for (node, parts) in [(Side::Near, accepting), (Side::Far, dialing)] {
         pair.until(&format!("{} says {parts:?}", node.name()), |pair| {
             let reason = pair.status(node)["peers"][0]["link_reason"].to_string();
-            parts.iter().all(|part| pair.log(node).contains(part) && (node == Node::Near || reason.contains(part)))
+            parts.iter().all(|part| pair.log(node).contains(part) && (node == Side::Near || reason.contains(part)))
         });
         assert_ne!(pair.status(node)["peers"][0]["link"], "connected");
     }
-    pair.qemu_io(Node::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
     pair.stop_both();
-    assert!(pair.content(Node::Far, "data").iter().all(|byte| *byte == 3), "nothing came in");
+    assert!(pair.content(Side::Far, "data").iter().all(|byte| *byte == 3), "nothing came in");
 }
 
 #[test]
 fn another_secret() {
     let other = |pair: &Pair| fs::write(pair.path("secret"), [b't'; 48]).expect("written");
-    strangers(other, &["compare the secret files of both nodes"], &["refused this node", "secret"]);
+    foreign(other, &["compare the secret files of both nodes"], &["refused this node", "secret"]);
 }
 
 #[test]
 fn another_cluster() {
     let other = |pair: &Pair| pair.edit_config("cluster = \"test\"", "cluster = \"prod\"");
-    strangers(other, &["prod", "test"], &["it belongs to cluster", "test", "prod"]);
+    foreign(other, &["prod", "test"], &["it belongs to cluster", "test", "prod"]);
 }
 
 #[test]
 fn other_definitions_are_shown_side_by_side() {
     let other = |pair: &Pair| pair.edit_config("volumes.data]", "volumes.datum]");
-    strangers(other, &["other definitions", "datum"], &["other definitions", "! volume.0", "datum"]);
+    foreign(other, &["other definitions", "datum"], &["other definitions", "! volume.0", "datum"]);
 }
 
 /// Dials `near` as `far` would, speaking these versions of the protocol; what came back.
@@ -56,13 +57,13 @@ fn dial(pair: &Pair, versions: Versions) -> Vec<u8> {
         cluster: "test".into(),
         node: "far".into(),
         peers: vec!["near".into()],
-        secret: Secret::new(&[b's'; 48]),
+        secret: ClusterSecret::new(&[b's'; 48]),
         definitions: String::new(),
         versions,
     };
     let attempt = Attempt { run: 1, number: 1 };
     let (_, hello) = Handshake::dial(Rc::new(ours), "near", [7; 32], attempt);
-    let mut stream = TcpStream::connect(address(pair, Node::Near)).expect("the daemon listens");
+    let mut stream = TcpStream::connect(address(pair, Side::Near)).expect("the daemon listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     stream.write_all(&hello).expect("the daemon reads");
     let mut said = Vec::new();
@@ -73,13 +74,13 @@ fn dial(pair: &Pair, versions: Versions) -> Vec<u8> {
 #[test]
 fn another_version() {
     let mut pair = Pair::new(&SMALL);
-    pair.serve(Node::Near);
+    pair.serve(Side::Near);
     let newer = Versions { min: Versions::OURS.max + 1, max: Versions::OURS.max + 2 };
     let said = dial(&pair, newer);
-    assert!(said.len() < 8 * PREFIX_BYTES + 256, "a stranger is told little");
+    assert!(said.len() < 8 * PREFIX_BYTES + 256, "an unauthenticated peer learns little");
     pair.until("the log names both versions", |pair| {
-        let log = pair.log(Node::Near);
+        let log = pair.log(Side::Near);
         log.contains(&format!("protocol version {newer}")) && log.contains("upgrade the older one")
     });
-    assert!(pair.stop(Node::Near).success());
+    assert!(pair.stop(Side::Near).success());
 }

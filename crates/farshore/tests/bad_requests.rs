@@ -4,20 +4,22 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::common::{DEADLINE, GROUP, Node, Pair, Plan};
-use host::nbd::proto::{self, Command, Errno, OPTION_REPLY_BYTES, Request, SIMPLE_REPLY_BYTES, flag, option, reply};
+use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side};
+use host::nbd::proto::{
+    self, Errno, NbdCommand, NbdRequest, OPTION_REPLY_BYTES, SIMPLE_REPLY_BYTES, flag, option, reply,
+};
 
 const SIZE: u64 = 2 << 20;
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: SIZE, ..Plan::DEFAULT };
+const SMALL: PairPlan = PairPlan { volumes: &["data"], volume_bytes: SIZE, ..PairPlan::DEFAULT };
 
 /// A client without manners of its own: simple replies, one request at a time.
-struct Client(UnixStream);
+struct RawClient(UnixStream);
 
-impl Client {
-    fn connect(pair: &Pair) -> Client {
+impl RawClient {
+    fn connect(pair: &Pair) -> RawClient {
         let stream = UnixStream::connect(pair.path("near").join("state/nbd.sock")).expect("the daemon listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-        let mut client = Client(stream);
+        let mut client = RawClient(stream);
         client.take(18);
         let name = format!("{GROUP}/data");
         let data = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0, 0]].concat();
@@ -42,14 +44,14 @@ impl Client {
         taken
     }
 
-    fn ask(&mut self, command: Command, flags: u16, offset: u64, length: u64, payload: usize) -> Option<Errno> {
-        let request = Request { flags, command, handle: 77, offset, length: u32::try_from(length).expect("fits") };
+    fn ask(&mut self, command: NbdCommand, flags: u16, offset: u64, length: u64, payload: usize) -> Option<Errno> {
+        let request = NbdRequest { flags, command, handle: 77, offset, length: u32::try_from(length).expect("fits") };
         self.0.write_all(&proto::encode_request(&request)).expect("the daemon reads");
         self.0.write_all(&vec![0xaa; payload]).expect("the daemon reads");
         let header: [u8; SIMPLE_REPLY_BYTES] = self.take(SIMPLE_REPLY_BYTES).try_into().expect("as asked");
         let (handle, error) = proto::parse_simple_reply(&header).expect("a reply");
         assert_eq!(handle, 77);
-        if error.is_none() && command == Command::Read {
+        if error.is_none() && command == NbdCommand::Read {
             self.take(length as usize);
         }
         error
@@ -58,15 +60,15 @@ impl Client {
 
 #[test]
 fn each_is_answered_with_its_error() {
-    use Command::*;
+    use NbdCommand::*;
     const INVALID: Option<Errno> = Some(Errno::Invalid);
     const NO_SPACE: Option<Errno> = Some(Errno::NoSpace);
     const MIB_32: u64 = 32 << 20;
     let mut pair = Pair::new(&SMALL);
-    std::fs::write(pair.device(Node::Near, "data"), vec![4; SIZE as usize]).expect("written");
-    pair.done(Node::Near, &["accept-device", "g", "data", "--content-is-good"]);
-    pair.serve(Node::Near);
-    let mut client = Client::connect(&pair);
+    std::fs::write(pair.device(Side::Near, "data"), vec![4; SIZE as usize]).expect("written");
+    pair.done(Side::Near, &["accept-device", "g", "data", "--content-is-good"]);
+    pair.serve(Side::Near);
+    let mut client = RawClient::connect(&pair);
     for (command, flags, offset, length, payload, expected) in [
         // Past the end: wholly, by one block, by the largest numbers there are.
         (Read, 0, SIZE, 512, 0, INVALID),
@@ -101,11 +103,11 @@ fn each_is_answered_with_its_error() {
         // The last block of the volume, and nothing wrong with it.
         (Read, 0, SIZE - 512, 512, 0, None),
     ] {
-        let told = client.ask(command, flags, offset, length, payload);
-        assert_eq!(told, expected, "{} {flags} {offset} {length}", command.name());
+        let reported = client.ask(command, flags, offset, length, payload);
+        assert_eq!(reported, expected, "{} {flags} {offset} {length}", command.name());
     }
     drop(client);
-    pair.qemu_io(Node::Near, "data", &["read -P 4 0 2M"]);
-    assert!(pair.stop(Node::Near).success());
-    assert!(pair.content(Node::Near, "data").iter().all(|byte| *byte == 4));
+    pair.qemu_io(Side::Near, "data", &["read -P 4 0 2M"]);
+    assert!(pair.stop(Side::Near).success());
+    assert!(pair.content(Side::Near, "data").iter().all(|byte| *byte == 4));
 }

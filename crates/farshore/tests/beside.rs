@@ -18,58 +18,58 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::common::eight::{HANGS, PAGE, VOLUME_BYTES, ask_what_hangs, client, eight_groups, others_work, run};
-use crate::common::{DEADLINE, Node, Pair, must_skip_stores};
+use crate::common::{DEADLINE, Pair, Side, must_skip_stores};
 use engine::identity::{Identity, Role};
-use engine::wire::{GroupHello, Header, Kind};
+use engine::wire::{FrameHeader, FrameKind, GroupHello};
 use engine::{Generation, GroupId, Incarnation, SessionId};
-use forgetful::Store;
+use forgetful::ForgetfulStore;
 use host::link::auth::{Handshake, PREFIX_BYTES};
-use host::link::{Attempt, Ourselves, Secret, Versions};
-use host::nbd::proto::{self, Command, Request};
-use host::nbd::{Ask, Client};
+use host::link::{Attempt, ClusterSecret, Ourselves, Versions};
+use host::nbd::proto::{self, NbdCommand, NbdRequest};
+use host::nbd::{Ask, NbdClient};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use settings::{Config, Group};
+use settings::{Config, ConfiguredGroup};
 
 /// What nobody may have to wait for, on a machine that does something else too.
 const LONGEST: Duration = Duration::from_secs(5);
 /// So many times as long as before the 99th percentile of the others may be, where rounds are asked for.
 const RATIO_MAX: f64 = 2.0;
 const MIB: u32 = 1 << 20;
-const LIAR: &str = "liar";
-/// The number of the group of the liar: they go by their names.
-const LIED: &str = "z";
+const HOSTILE: &str = "hostile";
+/// The number of the group of the hostile peer: they go by their names.
+const HOSTILE_GROUP: &str = "z";
 
 fn setting(name: &str, default: u32) -> u32 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// A node that no daemon runs for, and a group it shares with `near`.
-fn liar(pair: &Pair) -> String {
-    let address = pair.address(Node::Far);
+fn hostile_node(pair: &Pair) -> String {
+    let address = pair.address(Side::Far);
     let volume = pair.path("lied");
     fs::File::create(&volume).and_then(|file| file.set_len(VOLUME_BYTES)).expect("a volume");
     format!(
-        "[nodes.{LIAR}]\naddress = \"{}:1\"\nstate = {:?}\n[groups.{LIED}]\nprimary = \"near\"\nsecondary = \"{LIAR}\"\n\
-         journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{LIED}.volumes.data]\nnear = {volume:?}\n{LIAR} = {:?}\n",
+        "[nodes.{HOSTILE}]\naddress = \"{}:1\"\nstate = {:?}\n[groups.{HOSTILE_GROUP}]\nprimary = \"near\"\nsecondary = \"{HOSTILE}\"\n\
+         journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{HOSTILE_GROUP}.volumes.data]\nnear = {volume:?}\n{HOSTILE} = {:?}\n",
         address.ip(),
-        pair.path("liar-state"),
-        pair.path("liar-volume"),
+        pair.path("hostile-state"),
+        pair.path("hostile-volume"),
     )
 }
 
 /// What happens beside the others' work.
-trait Trouble {
+trait Disturbance {
     fn name(&self) -> &'static str;
     async fn begin(&mut self, pair: &Pair);
     async fn end(&mut self);
 }
 
 struct Hanging {
-    store: Store,
-    stuck: Option<(Client, u64)>,
+    store: ForgetfulStore,
+    stuck: Option<(NbdClient, u64)>,
 }
 
-impl Trouble for Hanging {
+impl Disturbance for Hanging {
     fn name(&self) -> &'static str {
         "one hanging device among eight groups"
     }
@@ -120,20 +120,20 @@ fn enter(pair: &Pair) -> UnixStream {
     }
 }
 
-impl Trouble for Stalled {
+impl Disturbance for Stalled {
     fn name(&self) -> &'static str {
         "forty stalled NBD clients"
     }
 
     async fn begin(&mut self, pair: &Pair) {
         let request = |command, handle, length| {
-            proto::encode_request(&Request { flags: 0, command, handle, offset: 0, length }).to_vec()
+            proto::encode_request(&NbdRequest { flags: 0, command, handle, offset: 0, length }).to_vec()
         };
         for _ in 0..20 {
             let mut writer = enter(pair);
-            writer.write_all(&[request(Command::Write, 1, 4 * MIB), vec![7; 1000]].concat()).expect("it reads");
+            writer.write_all(&[request(NbdCommand::Write, 1, 4 * MIB), vec![7; 1000]].concat()).expect("it reads");
             let mut reader = enter(pair);
-            let asks: Vec<u8> = (0..16).flat_map(|handle| request(Command::Read, handle, MIB)).collect();
+            let asks: Vec<u8> = (0..16).flat_map(|handle| request(NbdCommand::Read, handle, MIB)).collect();
             reader.write_all(&asks).expect("it reads");
             self.0.extend([writer, reader]);
         }
@@ -145,13 +145,13 @@ impl Trouble for Stalled {
 }
 
 /// Something done over and over on a thread of its own.
-struct Again {
+struct RepeatedTask {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
-impl Again {
-    fn start(mut work: impl FnMut() + Send + 'static) -> Again {
+impl RepeatedTask {
+    fn start(mut work: impl FnMut() + Send + 'static) -> RepeatedTask {
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = is_over.clone();
         let thread = std::thread::spawn(move || {
@@ -162,7 +162,7 @@ impl Again {
             }
             times
         });
-        Again { is_over, thread }
+        RepeatedTask { is_over, thread }
     }
 
     fn end(self) -> u64 {
@@ -172,9 +172,9 @@ impl Again {
 }
 
 #[derive(Default)]
-struct Connects(Option<Again>);
+struct Connects(Option<RepeatedTask>);
 
-impl Trouble for Connects {
+impl Disturbance for Connects {
     fn name(&self) -> &'static str {
         "a thousand connects at once, each second"
     }
@@ -183,7 +183,7 @@ impl Trouble for Connects {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
         let socket = nbd_socket(pair);
-        self.0 = Some(Again::start(move || {
+        self.0 = Some(RepeatedTask::start(move || {
             let taken: Vec<_> = (0..1000).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
             assert_eq!(taken.len(), 1000, "the rest was turned away");
             std::thread::sleep(Duration::from_millis(500));
@@ -198,11 +198,11 @@ impl Trouble for Connects {
 }
 
 #[derive(Default)]
-struct Lies(Option<Again>, Cell<u64>);
+struct HostilePeerLoad(Option<RepeatedTask>, Cell<u64>);
 
-impl Lies {
+impl HostilePeerLoad {
     /// A dialer by hand that holds the secret, until it is parted with.
-    fn tell(ours: Rc<Ourselves>, near: std::net::SocketAddr, number: u64, group: GroupId) -> std::io::Result<()> {
+    fn send_frame(ours: Rc<Ourselves>, near: std::net::SocketAddr, number: u64, group: GroupId) -> std::io::Result<()> {
         let mut stream = TcpStream::connect(near)?;
         stream.set_write_timeout(Some(Duration::from_millis(500)))?;
         let (mut handshake, hello) = Handshake::dial(ours, "near", [3; 32], Attempt { run: 1, number });
@@ -219,7 +219,10 @@ impl Lies {
             }
         };
         // Answers that nobody takes: until it is shown the door.
-        let many = [hello_of(session, group), frame(Header::new(Kind::Heartbeat, session, group), &[1; 8]).repeat(200)];
+        let many = [
+            hello_of(session, group),
+            frame(FrameHeader::new(FrameKind::Heartbeat, session, group), &[1; 8]).repeat(200),
+        ];
         let many = many.concat();
         loop {
             stream.write_all(&many)?;
@@ -227,7 +230,7 @@ impl Lies {
     }
 }
 
-fn frame(header: Header, payload: &[u8]) -> Vec<u8> {
+fn frame(header: FrameHeader, payload: &[u8]) -> Vec<u8> {
     [&header.sealed(payload).encode()[..], payload].concat()
 }
 
@@ -239,33 +242,33 @@ fn hello_of(session: SessionId, group: GroupId) -> Vec<u8> {
         ..Identity::default()
     };
     let says = GroupHello { identity, volume_bytes: vec![VOLUME_BYTES], ..GroupHello::default() };
-    frame(Header::new(Kind::GroupHello, session, group), &says.encode())
+    frame(FrameHeader::new(FrameKind::GroupHello, session, group), &says.encode())
 }
 
-impl Trouble for Lies {
+impl Disturbance for HostilePeerLoad {
     fn name(&self) -> &'static str {
         "an authenticated peer that lies"
     }
 
     async fn begin(&mut self, pair: &Pair) {
         let config = Config::load(&pair.config()).expect("a configuration");
-        let definitions: String = config.groups.iter().map(Group::definition).collect();
-        let group = config.groups.iter().position(|group| group.name.as_str() == LIED).expect("it is there");
-        let (near, group) = (pair.address(Node::Near), GroupId(u32::try_from(group).expect("few")));
+        let definitions: String = config.groups.iter().map(ConfiguredGroup::definition).collect();
+        let group = config.groups.iter().position(|group| group.name.as_str() == HOSTILE_GROUP).expect("it is there");
+        let (near, group) = (pair.address(Side::Near), GroupId(u32::try_from(group).expect("few")));
         let mut number = self.1.get();
         self.1.set(number + (1 << 20));
-        self.0 = Some(Again::start(move || {
+        self.0 = Some(RepeatedTask::start(move || {
             number += 1;
             let ours = Ourselves {
                 cluster: "test".into(),
-                node: LIAR.into(),
+                node: HOSTILE.into(),
                 peers: vec!["near".into()],
-                secret: Secret::new(&[b's'; 48]),
+                secret: ClusterSecret::new(&[b's'; 48]),
                 definitions: definitions.clone(),
                 versions: Versions::OURS,
             };
             // Refused after a while, or timed out: begun anew.
-            let _ = Lies::tell(Rc::new(ours), near, number, group);
+            let _ = HostilePeerLoad::send_frame(Rc::new(ours), near, number, group);
         }));
     }
 
@@ -276,7 +279,7 @@ impl Trouble for Lies {
 
 /// The daemon's memory in MiB, as the kernel counts it; the most since this was asked last.
 fn resident_mib(pair: &Pair) -> u64 {
-    let process = PathBuf::from(format!("/proc/{}", pair.pid(Node::Near)));
+    let process = PathBuf::from(format!("/proc/{}", pair.pid(Side::Near)));
     let status = fs::read_to_string(process.join("status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("the kernel counts it");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("a number");
@@ -286,7 +289,7 @@ fn resident_mib(pair: &Pair) -> u64 {
 }
 
 fn descriptors(pair: &Pair) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", pair.pid(Node::Near))).expect("it runs").count()
+    fs::read_dir(format!("/proc/{}/fd", pair.pid(Side::Near))).expect("it runs").count()
 }
 
 /// What the trouble held is free again; else the next turn's time alone would have its memory, and its end, in it.
@@ -305,7 +308,7 @@ fn median<T: Copy>(mut values: Vec<T>, order: impl Fn(&T, &T) -> std::cmp::Order
 
 /// Before and meanwhile, by turns. With `FARSHORE_ONLY` only what has this in its name.
 /// How many times as long the others waited.
-async fn measure(pair: &Pair, trouble: &mut impl Trouble) -> f64 {
+async fn measure(pair: &Pair, trouble: &mut impl Disturbance) -> f64 {
     if std::env::var("FARSHORE_ONLY").is_ok_and(|only| !trouble.name().contains(&only)) {
         return 1.0;
     }
@@ -329,7 +332,7 @@ async fn measure(pair: &Pair, trouble: &mut impl Trouble) -> f64 {
     let ratios = before.iter().zip(&beside).map(|(before, beside)| beside.as_secs_f64() / before.as_secs_f64());
     let ratio = median(ratios.collect(), f64::total_cmp);
     let (before, beside) = (median(before, Ord::cmp), median(beside, Ord::cmp));
-    let status = pair.run(Node::Near, &["status", "--json"]).stdout;
+    let status = pair.run(Side::Near, &["status", "--json"]).stdout;
     let status: serde_json::Value = serde_json::from_slice(&status).expect("status is JSON");
     let limit_mib = status["shared"]["memory_limit_bytes"].as_u64().expect("it is told") >> 20;
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
@@ -352,18 +355,18 @@ fn nobody_disturbs_the_clients_of_other_groups() {
     if must_skip_stores("nobody_disturbs_the_clients_of_other_groups") {
         return;
     }
-    let (store, pair) = eight_groups(Node::Near, liar);
+    let (store, pair) = eight_groups(Side::Near, hostile_node);
     let ratios = run(async {
         [
             measure(&pair, &mut Hanging { store, stuck: None }).await,
             measure(&pair, &mut Stalled::default()).await,
             measure(&pair, &mut Connects::default()).await,
-            measure(&pair, &mut Lies::default()).await,
+            measure(&pair, &mut HostilePeerLoad::default()).await,
         ]
     });
     println!(
         "{}",
-        pair.log(Node::Near).lines().filter(|line| line.contains(LIAR)).take(3).collect::<Vec<_>>().join("\n")
+        pair.log(Side::Near).lines().filter(|line| line.contains(HOSTILE)).take(3).collect::<Vec<_>>().join("\n")
     );
     let is_measured = std::env::var_os("FARSHORE_ROUNDS").is_some();
     assert!(!is_measured || ratios.iter().all(|ratio| *ratio <= RATIO_MAX), "{RATIO_MAX} is the most: {ratios:.2?}");

@@ -18,7 +18,7 @@ fn farshore(arguments: &[&str]) -> Output {
         .expect("the command runs")
 }
 
-fn told(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -28,7 +28,7 @@ fn said(output: &Output) -> String {
 
 #[track_caller]
 fn expect(output: &Output, code: i32, part: &str) {
-    let all = format!("{}{}", said(output), told(output));
+    let all = format!("{}{}", said(output), stderr_of(output));
     assert_eq!(output.status.code(), Some(code), "{all}");
     assert!(all.contains(part), "no {part:?} in: {all}");
     assert!(!all.contains("panicked"), "{all}");
@@ -37,14 +37,14 @@ fn expect(output: &Output, code: i32, part: &str) {
 /// Answers each request by the next reply of its script, the last one for ever; keeps what was asked.
 struct Puppet {
     dir: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<Request>>>,
+    asked: Arc<Mutex<Vec<ApiRequest>>>,
 }
 
 impl Puppet {
     fn start(script: Vec<Reply>) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let socket = dir.path().join("control.sock");
-        let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<ApiRequest>>> = Arc::default();
         let heard = asked.clone();
         let (ready, wait) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -75,13 +75,13 @@ impl Puppet {
         farshore(&[arguments, &["--socket", socket.to_str().expect("text")]].concat())
     }
 
-    fn asked(&self) -> Vec<Request> {
+    fn asked(&self) -> Vec<ApiRequest> {
         self.asked.lock().expect("no panic").clone()
     }
 }
 
-fn group(state: GroupState) -> GroupStatus {
-    GroupStatus {
+fn group(state: GroupState) -> GroupView {
+    GroupView {
         name: "db".into(),
         role: Role::Primary,
         mode: "async".into(),
@@ -89,7 +89,7 @@ fn group(state: GroupState) -> GroupStatus {
         protection: Protection::Queued,
         reason: None,
         volumes: vec![],
-        queue: QueueStatus::default(),
+        queue: QueueView::default(),
         memory_bytes: 0,
         journal: None,
         peers: vec![],
@@ -97,14 +97,14 @@ fn group(state: GroupState) -> GroupStatus {
         marks: Vec::new(),
         sync: None,
         sync_ordered: false,
-        sync_place: None,
+        sync_position: None,
         settings: Default::default(),
         warnings: vec![],
     }
 }
 
-fn status(group: GroupStatus) -> Reply {
-    Reply::Status(Box::new(Status {
+fn status(group: GroupView) -> Reply {
+    Reply::Status(Box::new(NodeView {
         schema: STATUS_SCHEMA.into(),
         node: "alpha".into(),
         version: "0.1.0".into(),
@@ -154,7 +154,7 @@ fn an_absent_daemon_is_a_failure_that_says_how_to_start_it() {
     {
         let output = farshore(&[command, &["--socket", socket.to_str().expect("text")]].concat());
         expect(&output, 2, "start it with: farshore serve");
-        assert!(told(&output).contains(socket.to_str().expect("text")));
+        assert!(stderr_of(&output).contains(socket.to_str().expect("text")));
     }
     expect(&farshore(&["status", "--config", "/no/such/farshore.toml"]), 2, "farshore config example");
 }
@@ -186,7 +186,7 @@ fn the_socket_is_found_through_the_configuration() {
     }
     expect(&farshore(&["status", "--config", file, "--node", "alhpa"]), 2, "did you mean \"alpha\"?");
     expect(&farshore(&["status", "--config", file]), 2, "choose one of \"alpha\" and \"beta\" with --node");
-    assert_eq!(puppet.asked()[1], Request::Status { group: Some("db".into()) });
+    assert_eq!(puppet.asked()[1], ApiRequest::Status { group: Some("db".into()) });
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_warning_that_is_the_answer_is_shown_once() {
     let puppet = Puppet::start(vec![Reply::Ok { message: format!("db: {text}"), warnings: vec![text.into()] }]);
     let output = puppet.run(&["promote", "db", "--force"]);
     expect(&output, 1, text);
-    assert_eq!((said(&output), told(&output)), (format!("db: {text}\n"), String::new()));
+    assert_eq!((said(&output), stderr_of(&output)), (format!("db: {text}\n"), String::new()));
 }
 
 /// A variable is no word that was typed: nothing about it is required.
@@ -218,7 +218,7 @@ fn a_variable_is_not_shown_as_required() {
     };
     let wrong = run(&["sync"], "/no/such/file");
     expect(&wrong, 3, "Usage: farshore sync");
-    assert!(!told(&wrong).contains("--config"), "{}", told(&wrong));
+    assert!(!stderr_of(&wrong).contains("--config"), "{}", stderr_of(&wrong));
     // And it is what is read.
     expect(&run(&["status"], "/no/such/file"), 2, "/no/such/file");
     expect(&run(&["status", "--config", "/typed/file"], "/no/such/file"), 2, "/typed/file");
@@ -247,15 +247,15 @@ fn commands_report_success_warning_and_refusal() {
     expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
     let settings = [("mode".to_owned(), "sync".to_owned()), ("queue.memory".to_owned(), "8MiB".to_owned())];
     let asked = puppet.asked();
-    assert_eq!(asked[2], Request::Promote { group: "db".into(), force: true });
-    assert_eq!(asked[3], Request::Demote { group: "db".into(), close_clients: true });
-    assert_eq!(asked[4], Request::Set { group: "db".into(), settings: settings.into() });
-    assert_eq!(asked[6], Request::Sync { group: "db".into(), full: true });
+    assert_eq!(asked[2], ApiRequest::Promote { group: "db".into(), force: true });
+    assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true });
+    assert_eq!(asked[4], ApiRequest::Set { group: "db".into(), settings: settings.into() });
+    assert_eq!(asked[6], ApiRequest::Sync { group: "db".into(), full: true });
 }
 
 #[test]
 fn wait_ends_at_the_state_at_the_deadline_or_at_a_failure() {
-    let queuing = GroupStatus { reason: Some("beta is unreachable".into()), ..group(GroupState::Queuing) };
+    let queuing = GroupView { reason: Some("beta is unreachable".into()), ..group(GroupState::Queuing) };
     let reached = Puppet::start(vec![status(queuing.clone()), status(group(GroupState::Replicating))]);
     expect(&reached.run(&["wait", "db", "--for", "replicating", "--timeout", "60s"]), 0, "db is replicating");
     assert_eq!(reached.asked().len(), 2);
@@ -301,13 +301,13 @@ fn a_file_in_place_of_the_socket_is_named() {
 
 #[test]
 fn sync_wait_follows_the_sync_to_its_end() {
-    let syncing = GroupStatus {
-        sync: Some(SyncStatus {
+    let syncing = GroupView {
+        sync: Some(SyncView {
             full: false,
             done_bytes: 1,
             total_bytes: 2,
             rate_bytes_per_s: 1.0,
-            ..SyncStatus::default()
+            ..SyncView::default()
         }),
         ..group(GroupState::Syncing)
     };
@@ -331,9 +331,9 @@ fn sync_wait_follows_the_sync_to_its_end() {
 }
 
 /// A sync that waits behind those of other groups, at each of these places in turn, then goes and ends.
-fn waits_in_line(places: &[u64]) -> Puppet {
-    let place = |sync_place| status(GroupStatus { sync_place, ..group(GroupState::Logging) });
-    let waits = places.iter().map(|number| place(Some(*number)));
+fn waits_in_line(locations: &[u64]) -> Puppet {
+    let location = |sync_position| status(GroupView { sync_position, ..group(GroupState::Logging) });
+    let waits = locations.iter().map(|number| location(Some(*number)));
     let ends = [GroupState::Syncing, GroupState::Replicating].map(|state| status(group(state)));
     Puppet::start([Reply::ok("db: waiting for its turn")].into_iter().chain(waits).chain(ends).collect())
 }
@@ -342,9 +342,10 @@ fn waits_in_line(places: &[u64]) -> Puppet {
 fn sync_wait_says_where_it_stands_in_line() {
     let output = waits_in_line(&[3, 3, 1]).run(&["sync", "db", "--wait"]);
     expect(&output, 0, "db: the copy is up to date");
-    let line =
-        |place| format!("db waits for its turn: other groups of this node are syncing; it is number {place} in line\n");
-    assert_eq!(told(&output), line(3) + &line(1), "whenever that changes");
+    let line = |location| {
+        format!("db waits for its turn: other groups of this node are syncing; it is number {location} in line\n")
+    };
+    assert_eq!(stderr_of(&output), line(3) + &line(1), "whenever that changes");
 }
 
 /// It broke down at the first word that nobody took, with an exit code that no page names.
@@ -367,7 +368,7 @@ fn a_reader_that_goes_away_is_no_mistake() {
         .expect("runs");
     drop(writing.stdout.take());
     let output = writing.wait_with_output().expect("ends");
-    assert_eq!(told(&output), "");
+    assert_eq!(stderr_of(&output), "");
     assert_eq!(output.status.code(), Some(0));
 }
 
@@ -461,7 +462,7 @@ fn serve_refuses_before_it_touches_anything() {
     let serve = |node: &str| farshore(&["serve", "--config", file.to_str().expect("text"), "--node", node]);
     let output = serve("alpha");
     expect(&output, 2, "secret does not exist");
-    assert!(told(&output).contains("disk does not exist"), "both problems at once: {}", told(&output));
+    assert!(stderr_of(&output).contains("disk does not exist"), "both problems at once: {}", stderr_of(&output));
     assert!(!dir.path().join("state").exists());
     std::fs::write(dir.path().join("disk"), [0; 512]).expect("write");
     settings::create_secret(&dir.path().join("secret")).expect("secret");

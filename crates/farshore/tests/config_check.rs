@@ -53,18 +53,18 @@ fn check(case: &Path) -> (Output, String) {
         None => drop(command.args(["--node", "alpha"])),
     }
     let output = command.output().expect("the command runs");
-    let told = String::from_utf8_lossy(&output.stderr).replace(&dir.path().display().to_string(), "DIR");
-    (output, told)
+    let reported = String::from_utf8_lossy(&output.stderr).replace(&dir.path().display().to_string(), "DIR");
+    (output, reported)
 }
 
 #[test]
 fn valid_files_load() {
     for case in cases("valid_configs") {
-        let (output, told) = check(&case);
+        let (output, reported) = check(&case);
         let warned = std::fs::read_to_string(case.with_extension("txt")).unwrap_or_default();
-        assert_eq!(told, warned, "{}", case.display());
+        assert_eq!(reported, warned, "{}", case.display());
         let expected = if warned.is_empty() { 0 } else { 1 };
-        assert_eq!(output.status.code(), Some(expected), "{}: {told}", case.display());
+        assert_eq!(output.status.code(), Some(expected), "{}: {reported}", case.display());
     }
 }
 
@@ -72,14 +72,14 @@ fn valid_files_load() {
 fn invalid_files_fail_with_every_problem_at_once() {
     let (mut wrong, mut have_several) = (Vec::new(), 0);
     for case in cases("invalid_configs") {
-        let (output, told) = check(&case);
-        have_several += usize::from(told.contains("problems in the configuration\n"));
-        assert_eq!(output.status.code(), Some(2), "{}: {told}", case.display());
+        let (output, reported) = check(&case);
+        have_several += usize::from(reported.contains("problems in the configuration\n"));
+        assert_eq!(output.status.code(), Some(2), "{}: {reported}", case.display());
         let expected_file = case.with_extension("txt");
         if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&expected_file, &told).expect("bless");
-        } else if std::fs::read_to_string(&expected_file).unwrap_or_default() != told {
-            wrong.push(format!("--- {} says now:\n{told}", case.display()));
+            std::fs::write(&expected_file, &reported).expect("bless");
+        } else if std::fs::read_to_string(&expected_file).unwrap_or_default() != reported {
+            wrong.push(format!("--- {} says now:\n{reported}", case.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.concat());
@@ -106,15 +106,15 @@ fn a_file_that_is_no_configuration_is_explained() {
 
 /// Apart from the listed cases because the system's own words differ between root and others.
 #[test]
-fn a_state_directory_that_cannot_be_written_is_told() {
+fn a_state_directory_that_cannot_be_written_is_reported() {
     let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings/tests/valid_configs/minimal.toml");
     let text = std::fs::read_to_string(case).expect("case");
     let dir = tempfile::tempdir().expect("dir");
     let read_only = dir.path().join("read-only.toml");
     std::fs::write(&read_only, text.replace("\"alpha-state\"", "\"/proc/self\"")).expect("write");
-    let (output, told) = check(&read_only);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("state: /proc/self cannot be written"), "{told}");
+    let (output, reported) = check(&read_only);
+    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("state: /proc/self cannot be written"), "{reported}");
 }
 
 /// The table of clients says nothing of who comes in the clear, and over loopback that is anybody on the machine.
@@ -132,12 +132,12 @@ fn plain_nbd_on_loopback_beside_certified_clients_is_noted() {
         {
             let file = dir.path().join(format!("{number}.toml"));
             std::fs::write(&file, text.replace("tcp:10.0.0.1:10809", listen)).expect("write");
-            let (output, told) = check(&file);
+            let (output, reported) = check(&file);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(output.status.code(), Some(0), "{listen}: {said}{told}");
-            let place = format!("NBD on {} (alpha)", listen.strip_prefix("tcp:").expect("an address"));
+            assert_eq!(output.status.code(), Some(0), "{listen}: {said}{reported}");
+            let location = format!("NBD on {} (alpha)", listen.strip_prefix("tcp:").expect("an address"));
             let note = "  note: 'clients' does not bind who comes in the clear";
-            assert_eq!(said.contains(note) && said.contains(&place), is_noted, "{listen}: {said}");
+            assert_eq!(said.contains(note) && said.contains(&location), is_noted, "{listen}: {said}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores};
-use forgetful::{Fate, Store};
+use forgetful::{Fate, ForgetfulStore};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn disk_test(words: &[&str]) -> Command {
@@ -42,9 +42,9 @@ fn a_plan_reads_what_was_measured_and_the_file_is_gone() {
     let directory = tempfile::tempdir().expect("a directory");
     let scratch = directory.path().join("scratch");
     fs::create_dir(&scratch).expect("a directory");
-    let place = scratch.to_str().expect("UTF-8");
+    let location = scratch.to_str().expect("UTF-8");
     let small = ["--time", "600ms", "--file-size", "8MiB", "--sizes", "1MiB,4KiB,64KiB"];
-    let measured = disk_test(&[&[place, "--json"], &small[..]].concat()).output().expect("the command runs");
+    let measured = disk_test(&[&[location, "--json"], &small[..]].concat()).output().expect("the command runs");
     // A machine of tests may be too uneven for a straight line.
     assert!(matches!(measured.status.code(), Some(0 | 1)), "{measured:?}");
     assert_eq!(entries(&scratch), Vec::<PathBuf>::new());
@@ -66,7 +66,7 @@ fn a_plan_reads_what_was_measured_and_the_file_is_gone() {
     plan.args(["plan", "db.iolog", "--link", "100Mbit,50ms", "--disk", "disk.json"]).current_dir(directory.path());
     expect(&plan.output().expect("the command runs"), 0, &["disks     local "]);
 
-    let text = disk_test(&[&[place, "--buffered"], &small[..]].concat()).output().expect("the command runs");
+    let text = disk_test(&[&[location, "--buffered"], &small[..]].concat()).output().expect("the command runs");
     assert!(matches!(text.status.code(), Some(0 | 1)), "{text:?}");
     let says = |part: &str| String::from_utf8_lossy(&text.stdout).contains(part);
     assert!(says("through the page cache") && says("p99.9"), "{text:?}");
@@ -80,8 +80,8 @@ fn a_plan_reads_what_was_measured_and_the_file_is_gone() {
 fn a_signal_ends_it_and_the_file_is_gone() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = directory.path().to_str().expect("UTF-8");
-        let mut child = disk_test(&[place, "--time", "10m"]).spawn().expect("the command runs");
+        let location = directory.path().to_str().expect("UTF-8");
+        let mut child = disk_test(&[location, "--time", "10m"]).spawn().expect("the command runs");
         wait_for_file(directory.path(), &mut child);
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let output = child.wait_with_output().expect("it ends");
@@ -95,18 +95,22 @@ fn a_signal_ends_it_and_the_file_is_gone() {
 #[test]
 fn what_cannot_be_tested_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().expect("a directory");
-    let place = directory.path().to_str().expect("UTF-8");
+    let location = directory.path().to_str().expect("UTF-8");
     let file = directory.path().join("volume");
     fs::write(&file, "precious").expect("written");
-    refused(&[&format!("{place}/nowhere")], 2, &["nowhere does not exist"]);
-    refused(&[file.to_str().expect("UTF-8")], 2, &["volume is not a directory", "never overwritten", place]);
-    refused(&[place, "--file-size", "1TiB", "--sizes", "4KiB,8KiB"], 2, &["free, and the test writes a file of 1 TiB"]);
-    refused(&[place, "--overwrite-device"], 3, &["is no block device"]);
-    refused(&[place, "--sizes", "4KiB"], 3, &["two sizes"]);
-    refused(&[place, "--sizes", "4KiB,1000B"], 3, &["1000 bytes are no multiple of 4KiB"]);
-    refused(&[place, "--sizes", "4KiB,1GiB"], 3, &["does not fit --file-size"]);
-    refused(&[place, "--sizes", "4K"], 3, &["4KiB"]);
-    refused(&[place, "--time", "0s"], 3, &["100ms to 24h"]);
+    refused(&[&format!("{location}/nowhere")], 2, &["nowhere does not exist"]);
+    refused(&[file.to_str().expect("UTF-8")], 2, &["volume is not a directory", "never overwritten", location]);
+    refused(
+        &[location, "--file-size", "1TiB", "--sizes", "4KiB,8KiB"],
+        2,
+        &["free, and the test writes a file of 1 TiB"],
+    );
+    refused(&[location, "--overwrite-device"], 3, &["is no block device"]);
+    refused(&[location, "--sizes", "4KiB"], 3, &["two sizes"]);
+    refused(&[location, "--sizes", "4KiB,1000B"], 3, &["1000 bytes are no multiple of 4KiB"]);
+    refused(&[location, "--sizes", "4KiB,1GiB"], 3, &["does not fit --file-size"]);
+    refused(&[location, "--sizes", "4K"], 3, &["4KiB"]);
+    refused(&[location, "--time", "0s"], 3, &["100ms to 24h"]);
     refused(&[], 3, &["<PATH>"]);
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "precious");
     assert_eq!(entries(directory.path()), [file]);
@@ -121,34 +125,35 @@ fn neither_permission_nor_a_writable_file_system() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let binary = env!("CARGO_BIN_EXE_farshore");
-    let place = directory.path().display();
+    let location = directory.path().display();
     let run = |line: &str| Command::new("unshare").args(["--mount", "sh", "-c", line]).output().expect("unshare runs");
-    let nobody = run(&format!("exec setpriv --reuid 65534 --clear-groups {binary} disk test {place}"));
+    let nobody = run(&format!("exec setpriv --reuid 65534 --clear-groups {binary} disk test {location}"));
     expect(&nobody, 2, &["may not be written by this user"]);
-    let read_only = run(&format!("mount -t tmpfs -o ro,size=100m none {place} && exec {binary} disk test {place}"));
+    let read_only =
+        run(&format!("mount -t tmpfs -o ro,size=100m none {location} && exec {binary} disk test {location}"));
     expect(&read_only, 2, &["lies on a read-only file system"]);
     let memory = format!(
-        "mount -t tmpfs -o size=100m none {place} && \
-         {binary} disk test {place} --time 200ms --sizes 4KiB,64KiB --file-size 1MiB; code=$?; ls -A {place}; exit $code"
+        "mount -t tmpfs -o size=100m none {location} && \
+         {binary} disk test {location} --time 200ms --sizes 4KiB,64KiB --file-size 1MiB; code=$?; ls -A {location}; exit $code"
     );
     expect(&run(&memory), 1, &["is in memory (tmpfs)"]);
-    let full = format!("mount -t tmpfs -o size=4m none {place} && exec {binary} disk test {place}");
+    let full = format!("mount -t tmpfs -o size=4m none {location} && exec {binary} disk test {location}");
     expect(&run(&full), 2, &["has 4 MiB free", "--file-size"]);
 }
 
 /// A file as a disk of its own, until it goes.
-struct LoopDevice(String);
+struct LoopFile(String);
 
-impl LoopDevice {
-    fn new(backing: &Path) -> LoopDevice {
+impl LoopFile {
+    fn new(backing: &Path) -> LoopFile {
         // Another test may take the free device between the search and the attachment.
         let attach = || Command::new("losetup").args(["--find", "--show"]).arg(backing).output().expect("losetup runs");
         let output = (0..20).map(|_| attach()).find(|output| output.status.success()).expect("a loop device");
-        LoopDevice(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        LoopFile(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }
 
-impl Drop for LoopDevice {
+impl Drop for LoopFile {
     fn drop(&mut self) {
         let detached = Command::new("losetup").args(["--detach", &self.0]).status();
         assert!(detached.is_ok_and(|status| status.success()), "{} stays", self.0);
@@ -156,8 +161,8 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-fn a_device_is_written_only_when_told_and_never_while_it_is_used() {
-    let test = "a_device_is_written_only_when_told_and_never_while_it_is_used";
+fn a_device_is_written_only_when_ordered_and_never_while_it_is_used() {
+    let test = "a_device_is_written_only_when_ordered_and_never_while_it_is_used";
     let loops = Path::new("/dev/loop-control").exists() && is_installed("losetup");
     if must_skip(test, &[("root", is_root()), ("loop devices", loops)]) {
         return;
@@ -165,7 +170,7 @@ fn a_device_is_written_only_when_told_and_never_while_it_is_used() {
     let directory = tempfile::tempdir().expect("a directory");
     let backing = directory.path().join("disk");
     fs::write(&backing, vec![7u8; 4 << 20]).expect("written");
-    let device = LoopDevice::new(&backing);
+    let device = LoopFile::new(&backing);
     refused(&[&device.0], 3, &["is a block device", "--overwrite-device"]);
     let held = fs::File::open(&device.0).expect("it opens");
     let exclusive =
@@ -174,7 +179,7 @@ fn a_device_is_written_only_when_told_and_never_while_it_is_used() {
     refused(&[&device.0, "--overwrite-device"], 2, &["is in use by another program"]);
     drop(held);
     // Nobody holds it exclusively below another device, or open without asking for that.
-    let above = LoopDevice::new(Path::new(&device.0));
+    let above = LoopFile::new(Path::new(&device.0));
     refused(&[&device.0, "--overwrite-device"], 2, &[&above.0]);
     drop(above);
     let held = fs::File::open(&device.0).expect("it opens");
@@ -193,14 +198,14 @@ fn a_device_is_written_only_when_told_and_never_while_it_is_used() {
 
 /// It hangs as a disk does whose power fails.
 #[test]
-fn a_disk_that_hangs_is_told_in_time() {
-    if must_skip_stores("a_disk_that_hangs_is_told_in_time") {
+fn a_disk_that_hangs_is_reported_in_time() {
+    if must_skip_stores("a_disk_that_hangs_is_reported_in_time") {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let store = Store::mount(directory.path()).expect("FUSE and root");
-    let place = directory.path().to_str().expect("UTF-8");
-    let words = [place, "--time", "10m", "--timeout", "300ms", "--file-size", "1MiB", "--sizes", "4KiB,64KiB"];
+    let store = ForgetfulStore::mount(directory.path()).expect("FUSE and root");
+    let location = directory.path().to_str().expect("UTF-8");
+    let words = [location, "--time", "10m", "--timeout", "300ms", "--file-size", "1MiB", "--sizes", "4KiB,64KiB"];
     let mut child = disk_test(&words).spawn().expect("the command runs");
     wait_for_file(directory.path(), &mut child);
     store.cut_power(Fate::AllLost);

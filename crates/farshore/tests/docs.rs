@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use farshore::api::{
-    ErrorCode, GroupState, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkLimit, LinkRecord, LinkState, Protection,
-    STATUS_SCHEMA, Status, TcpStatus,
+    ErrorCode, GroupState, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkLimit, LinkRecord, LinkState, NodeView, Protection,
+    STATUS_SCHEMA, TcpStatus,
 };
 use farshore::args::Args;
-use host::link::history::{self, RECORD_BYTES, Record};
-use settings::{Key, LinkKey};
+use host::link::history::{self, MinuteRecord, RECORD_BYTES};
+use settings::{GroupKey, LinkKey};
 
 fn manual(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -17,7 +17,7 @@ fn manual(name: &str) -> String {
 }
 
 #[track_caller]
-fn tells_of<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
+fn mentions<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
     let text = manual(manual_name);
     let missing: Vec<&str> = words
         .into_iter()
@@ -30,9 +30,9 @@ fn tells_of<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
 
 #[test]
 fn every_key_that_can_be_set_is_described() {
-    tells_of("cli.md", Key::all().map(Key::as_str));
+    mentions("cli.md", GroupKey::all().map(GroupKey::as_str));
     for manual in ["cli.md", "link.md"] {
-        tells_of(manual, LinkKey::all().map(LinkKey::as_str));
+        mentions(manual, LinkKey::all().map(LinkKey::as_str));
     }
 }
 
@@ -58,7 +58,7 @@ fn a_links_history_is_as_documented() {
         });
         assert_eq!(end, bytes);
     }
-    let record = Record {
+    let record = MinuteRecord {
         number: 1,
         unix_ms: 2,
         covered_ms: 3,
@@ -89,14 +89,14 @@ fn every_command_and_every_option_is_described() {
     let root = Args::command();
     let text = manual("cli.md");
     for command in root.get_subcommands().filter(|command| command.get_name() != "config") {
-        tells_of("cli.md", [command.get_name()]);
+        mentions("cli.md", [command.get_name()]);
         let row = text.lines().find(|line| line.starts_with(&format!("| `{}", command.get_name()))).expect("a row");
         for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
             let common = ["config", "node", "socket", "help"].contains(&option);
             assert!(common || row.contains(&format!("--{option}")), "{}: --{option}", command.get_name());
         }
     }
-    tells_of("cli.md", ["config check", "config example"]);
+    mentions("cli.md", ["config check", "config example"]);
     let cert = root.find_subcommand("cert").expect("cert");
     for command in cert.get_subcommands() {
         let name = format!("`cert {}", command.get_name());
@@ -107,9 +107,9 @@ fn every_command_and_every_option_is_described() {
     }
     let calc = root.find_subcommand("calc").expect("calc");
     let formulas: Vec<String> = calc.get_subcommands().map(|formula| format!("calc {}", formula.get_name())).collect();
-    tells_of("cli.md", formulas.iter().map(String::as_str));
-    tells_of("cli.md", GroupState::WORDS.iter().copied());
-    tells_of("cli.md", ErrorCode::WORDS.iter().copied());
+    mentions("cli.md", formulas.iter().map(String::as_str));
+    mentions("cli.md", GroupState::WORDS.iter().copied());
+    mentions("cli.md", ErrorCode::WORDS.iter().copied());
 }
 
 #[test]
@@ -124,17 +124,17 @@ fn every_key_of_the_status_is_described() {
         "journal":{"bytes":0,"limit_bytes":0},
         "peers":[{"node":"b","link":"connected","link_since_s":1,"lag_bytes":0,"lag_seconds":0,"dirty_bytes":0,"recovery_point":{"sequence":1,"time":"t"}}],
         "sync":{"full":true,"done_bytes":0,"total_bytes":0,"rate_bytes_per_s":0},"settings":{"k":{"value":"v","origin":"set"}}}]}"#;
-    let status: Status = serde_json::from_str(text).expect("optional keys may be left out");
+    let status: NodeView = serde_json::from_str(text).expect("optional keys may be left out");
     let mut keys = Vec::new();
     collect(&serde_json::to_value(status).expect("a value"), &mut keys);
     collect(&serde_json::to_value(TcpStatus::default()).expect("a value"), &mut keys);
     collect(&serde_json::to_value(LinkRecord::default()).expect("a value"), &mut keys);
     keys.retain(|key| key != "k");
-    tells_of("status-json.md", keys.iter().map(String::as_str));
-    tells_of("status-json.md", [STATUS_SCHEMA, LINKS_SCHEMA, LINK_HISTORY_SCHEMA]);
+    mentions("status-json.md", keys.iter().map(String::as_str));
+    mentions("status-json.md", [STATUS_SCHEMA, LINKS_SCHEMA, LINK_HISTORY_SCHEMA]);
     let words = [GroupState::WORDS, Protection::WORDS, LinkState::WORDS, LinkLimit::WORDS].concat();
-    tells_of("status-json.md", words);
-    tells_of("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());
+    mentions("status-json.md", words);
+    mentions("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());
 }
 
 fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::wan::Wan;
-use crate::common::{Node, Pair, Plan, expect};
+use crate::common::wan::WanGuard;
+use crate::common::{Pair, PairPlan, Side, expect};
 use serde_json::Value;
 
 const FARSHORE: &str = env!("CARGO_BIN_EXE_farshore");
@@ -72,7 +72,7 @@ fn bad_input_is_one_sentence() {
 
 /// What must not change, from one end's view. Which congestion control is allowed is the host's, and another test's line may
 /// be starting.
-fn settings(wan: &Wan, node: Node) -> String {
+fn settings(wan: &WanGuard, node: Side) -> String {
     let mut command = wan.at(node, "sh");
     command.args([
         "-c",
@@ -81,12 +81,12 @@ fn settings(wan: &Wan, node: Node) -> String {
     String::from_utf8_lossy(&command.output().expect("sh runs").stdout).into_owned()
 }
 
-fn tell(wan: &Wan, node: Node, words: &[&str]) {
+fn send_frame(wan: &WanGuard, node: Side, words: &[&str]) {
     let output = wan.at(node, words[0]).args(&words[1..]).output().expect("ip runs");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn examined(wan: &Wan, node: Node, words: &[&str]) -> Output {
+fn examined(wan: &WanGuard, node: Side, words: &[&str]) -> Output {
     let mut command = wan.at(node, FARSHORE);
     command.arg("doctor").args(words);
     command.output().expect("the command runs")
@@ -94,30 +94,30 @@ fn examined(wan: &Wan, node: Node, words: &[&str]) -> Output {
 
 #[test]
 fn an_unequal_pair_of_machines_is_seen_from_either_end() {
-    let Some(wan) = Wan::start("an_unequal_pair_of_machines_is_seen_from_either_end", &["--rtt", "20ms"]) else {
+    let Some(wan) = WanGuard::start("an_unequal_pair_of_machines_is_seen_from_either_end", &["--rtt", "20ms"]) else {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
-    for node in Node::BOTH {
+    for node in Side::BOTH {
         for setting in ["tcp_mtu_probing=1", "tcp_slow_start_after_idle=0", "tcp_wmem=4096 16384 33554432"] {
-            tell(&wan, node, &["sysctl", "-w", &format!("net.ipv4.{setting}")]);
+            send_frame(&wan, node, &["sysctl", "-w", &format!("net.ipv4.{setting}")]);
         }
     }
-    tell(&wan, Node::Near, &["sysctl", "-w", "net.ipv4.tcp_rmem=4096 8192 16384"]);
-    tell(&wan, Node::Far, &["ip", "link", "set", "wan0", "mtu", "1400"]);
-    let before = Node::BOTH.map(|node| settings(&wan, node));
+    send_frame(&wan, Side::Near, &["sysctl", "-w", "net.ipv4.tcp_rmem=4096 8192 16384"]);
+    send_frame(&wan, Side::Far, &["ip", "link", "set", "wan0", "mtu", "1400"]);
+    let before = Side::BOTH.map(|node| settings(&wan, node));
 
     // Nobody listens: the peer is a problem, and everything else is still examined.
     let way = ["--bw", "100Mbit", "--timeout", "2s", "--json"];
-    let far = examined(&wan, Node::Far, &[&[wan.address(Node::Near)], &way[..]].concat());
-    let told = report(&far);
-    is(&told, "peer", "problem", "the connection was refused", "");
-    is(&told, "tcp-rmem", "ok", "most ", "");
+    let far = examined(&wan, Side::Far, &[&[wan.address(Side::Near)], &way[..]].concat());
+    let reported = report(&far);
+    is(&reported, "peer", "problem", "the connection was refused", "");
+    is(&reported, "tcp-rmem", "ok", "most ", "");
     let sheet = directory.path().join("far.json");
     fs::write(&sheet, &far.stdout).expect("written");
 
-    let beside = [wan.address(Node::Far), "--beside", sheet.to_str().expect("UTF-8")];
-    let near = report(&examined(&wan, Node::Near, &[&beside[..], &way[..]].concat()));
+    let beside = [wan.address(Side::Far), "--beside", sheet.to_str().expect("UTF-8")];
+    let near = report(&examined(&wan, Side::Near, &[&beside[..], &way[..]].concat()));
     for id in ["speed", "duplex", "autonegotiation", "modes"] {
         is(&near, id, "info", "unknown", "");
         assert!(line(&near, id)["why"].as_str().is_some_and(|why| why.contains("wan0 is a virtual interface")));
@@ -141,50 +141,50 @@ fn an_unequal_pair_of_machines_is_seen_from_either_end() {
     assert_eq!(row("tcp_rmem most")["here"], "16384");
     assert_eq!(row("timestamps")["alike"], true);
 
-    let text = examined(&wan, Node::Near, &[&beside[..], &way[..4]].concat());
+    let text = examined(&wan, Side::Near, &[&beside[..], &way[..4]].concat());
     expect(&text, 2, &["both ends", "differ", "$ sysctl -w net.ipv4.tcp_rmem=", "nothing was changed"]);
-    assert_eq!(Node::BOTH.map(|node| settings(&wan, node)), before, "it changes nothing");
+    assert_eq!(Side::BOTH.map(|node| settings(&wan, node)), before, "it changes nothing");
 }
 
 #[test]
 fn a_path_that_swallows_large_packets_is_found() {
     let test = "a_path_that_swallows_large_packets_is_found";
-    let Some(wan) = Wan::start(test, &["--rtt", "10ms", "--drop-above", "1400"]) else { return };
-    let told = report(&examined(&wan, Node::Near, &[wan.address(Node::Far), "--json"]));
-    is(&told, "path-mtu", "problem", "1400, and larger packets vanish", "ip link set wan0 mtu 1400");
-    assert_eq!(told["facts"]["peer"]["path_mtu"], 1400);
+    let Some(wan) = WanGuard::start(test, &["--rtt", "10ms", "--drop-above", "1400"]) else { return };
+    let reported = report(&examined(&wan, Side::Near, &[wan.address(Side::Far), "--json"]));
+    is(&reported, "path-mtu", "problem", "1400, and larger packets vanish", "ip link set wan0 mtu 1400");
+    assert_eq!(reported["facts"]["peer"]["path_mtu"], 1400);
 }
 
 /// A third machine behind the far one, on a line of its own that carries less.
-struct Beyond {
+struct ThirdMachine {
     name: String,
 }
 
-impl Beyond {
+impl ThirdMachine {
     const ADDRESS: &'static str = "10.231.7.2";
 
-    fn start(wan: &Wan) -> Beyond {
-        let beyond = Beyond { name: format!("beyond-{}", std::process::id()) };
+    fn start(wan: &WanGuard) -> ThirdMachine {
+        let beyond = ThirdMachine { name: format!("beyond-{}", std::process::id()) };
         let name = beyond.name.as_str();
         let run = |mut command: Command, words: &str| {
             let output = command.args(words.split(' ')).output().expect("ip runs");
             assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
         };
-        let (here, near, far) = (|| Command::new("ip"), || wan.at(Node::Near, "ip"), || wan.at(Node::Far, "ip"));
+        let (here, near, far) = (|| Command::new("ip"), || wan.at(Side::Near, "ip"), || wan.at(Side::Far, "ip"));
         run(here(), &format!("netns add {name}"));
         run(far(), &format!("link add out mtu 1400 type veth peer name in mtu 1400 netns {name}"));
         run(far(), "addr add 10.231.7.1/24 dev out");
         run(far(), "link set out up");
-        run(here(), &format!("-n {name} addr add {}/24 dev in", Beyond::ADDRESS));
+        run(here(), &format!("-n {name} addr add {}/24 dev in", ThirdMachine::ADDRESS));
         run(here(), &format!("-n {name} link set in up"));
         run(here(), &format!("-n {name} route add default via 10.231.7.1"));
-        run(near(), &format!("route add 10.231.7.0/24 via {}", wan.address(Node::Far)));
-        run(wan.at(Node::Far, "sysctl"), "-q -w net.ipv4.ip_forward=1");
+        run(near(), &format!("route add 10.231.7.0/24 via {}", wan.address(Side::Far)));
+        run(wan.at(Side::Far, "sysctl"), "-q -w net.ipv4.ip_forward=1");
         beyond
     }
 }
 
-impl Drop for Beyond {
+impl Drop for ThirdMachine {
     fn drop(&mut self) {
         // What is left of it goes with the WAN.
         let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
@@ -192,39 +192,41 @@ impl Drop for Beyond {
 }
 
 #[test]
-fn a_router_that_tells_of_a_narrower_path_is_heard() {
-    let Some(wan) = Wan::start("a_router_that_tells_of_a_narrower_path_is_heard", &["--rtt", "10ms"]) else { return };
-    let _beyond = Beyond::start(&wan);
+fn a_router_that_reports_a_narrower_path_is_heard() {
+    let Some(wan) = WanGuard::start("a_router_that_reports_a_narrower_path_is_heard", &["--rtt", "10ms"]) else {
+        return;
+    };
+    let _beyond = ThirdMachine::start(&wan);
     // Nobody listens there, which is not what is asked.
-    let output = examined(&wan, Node::Near, &[Beyond::ADDRESS, "--json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    is(&told, "path-mtu", "info", "1400; wan0 has 1500", "");
-    assert_eq!(told["facts"]["peer"]["path_mtu"], 1400);
+    let output = examined(&wan, Side::Near, &[ThirdMachine::ADDRESS, "--json"]);
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    is(&reported, "path-mtu", "info", "1400; wan0 has 1500", "");
+    assert_eq!(reported["facts"]["peer"]["path_mtu"], 1400);
 }
 
 /// With a daemon it knows more, and says what it measured.
 #[test]
 fn with_daemons_the_link_is_examined() {
-    let Some(wan) = Wan::start("with_daemons_the_link_is_examined", &["--rtt", "20ms"]) else { return };
-    let mut pair = wan.pair(&Plan { volumes: &["data"], volume_bytes: 2 << 20, ..Plan::DEFAULT });
+    let Some(wan) = WanGuard::start("with_daemons_the_link_is_examined", &["--rtt", "20ms"]) else { return };
+    let mut pair = wan.pair(&PairPlan { volumes: &["data"], volume_bytes: 2 << 20, ..PairPlan::DEFAULT });
     wan.serve(&mut pair);
-    pair.sync_fully(Node::Near);
+    pair.sync_fully(Side::Near);
     pair.until("the link was looked at", |pair| {
-        let output = pair.run(Node::Near, &["link", "show", "--json"]);
+        let output = pair.run(Side::Near, &["link", "show", "--json"]);
         let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         !shown["links"][0]["tcp"].is_null()
     });
     let config = pair.config();
-    let words = |node: Node| {
+    let words = |node: Side| {
         let name = node.name();
         ["--config".to_owned(), config.display().to_string(), "--node".to_owned(), name.to_owned(), "--json".to_owned()]
     };
-    let examine = |node: Node, more: &[&str]| {
+    let examine = |node: Side, more: &[&str]| {
         let words = words(node);
         let words: Vec<&str> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
         report(&examined(&wan, node, &words))
     };
-    let near = examine(Node::Near, &["--bw", "100Mbit"]);
+    let near = examine(Side::Near, &["--bw", "100Mbit"]);
     is(&near, "peer", "ok", "linked", "");
     is(&near, "link", "ok", "connected", "");
     // The sync may still have filled the queue before the line.
@@ -248,15 +250,15 @@ fn with_daemons_the_link_is_examined() {
     assert!(hidden_files(&pair.path("near/state")).is_empty(), "what was flushed is gone");
     // With its socket alone it knows its links, and not the volumes' journals.
     let socket = pair.path("near/state/control.sock");
-    let alone = report(&examined(&wan, Node::Near, &["--socket", socket.to_str().expect("UTF-8"), "--json"]));
+    let alone = report(&examined(&wan, Side::Near, &["--socket", socket.to_str().expect("UTF-8"), "--json"]));
     is(&alone, "peer", "ok", "linked", "");
 
-    assert!(pair.stop(Node::Far).success());
-    pair.until("the link is down", |pair| pair.told(Node::Near, &["link", "show"]).1.contains("disconnected"));
-    let near = examine(Node::Near, &["--timeout", "2s"]);
+    assert!(pair.stop(Side::Far).success());
+    pair.until("the link is down", |pair| pair.output_of(Side::Near, &["link", "show"]).1.contains("disconnected"));
+    let near = examine(Side::Near, &["--timeout", "2s"]);
     is(&near, "link", "problem", "disconnected", "farshore link show");
     is(&near, "peer", "problem", "refused", "");
-    let far = examine(Node::Far, &["--timeout", "2s"]);
+    let far = examine(Side::Far, &["--timeout", "2s"]);
     is(&far, "daemon", "info", "unknown", "");
     is(&far, "memory", "ok", "(0 B now)", "");
     let lines = far["checks"].as_array().expect("a list");
@@ -271,8 +273,8 @@ fn hidden_files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn several_peers_must_be_told_apart() {
-    let pair = Pair::new(&Plan::DEFAULT);
+fn several_peers_must_be_distinguished() {
+    let pair = Pair::new(&PairPlan::DEFAULT);
     let text = fs::read_to_string(pair.config()).expect("the configuration is there");
     let third = "[nodes.third]\naddress = \"127.0.0.9:7001\"\nstate = \"third\"\n[groups.h]\nprimary = \"near\"\nsecondary = \
                  \"third\"\nmode = \"async\"\n[groups.h.volumes.v]\nnear = \"v\"\nthird = \"v\"\n";
@@ -283,14 +285,14 @@ fn several_peers_must_be_told_apart() {
 }
 
 #[test]
-fn without_the_disk_the_space_is_still_told() {
-    let pair = Pair::new(&Plan::DEFAULT);
+fn without_the_disk_the_space_is_still_reported() {
+    let pair = Pair::new(&PairPlan::DEFAULT);
     let (config, state) = (pair.config(), pair.path("near").join("state"));
     fs::create_dir_all(&state).expect("a directory");
     let words = ["--config", config.to_str().expect("UTF-8"), "--node", "near", "--skip-disk", "--json"];
-    let told = report(&doctor(&words));
-    is(&told, "space", "ok", &format!("in {}", state.display()), "");
-    is(&told, "disk-flush", "info", "unknown", "");
+    let reported = report(&doctor(&words));
+    is(&reported, "space", "ok", &format!("in {}", state.display()), "");
+    is(&reported, "disk-flush", "info", "unknown", "");
     // The same, line by line.
     let stream = [&words[..5], &["--json-stream"]].concat();
     let output = doctor(&stream);

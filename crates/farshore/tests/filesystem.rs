@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{Background, Node, Pair, Plan, is_root, must_skip};
+use crate::common::{Background, Pair, PairPlan, Side, is_root, must_skip};
 
 const ROWS_MAX: u64 = 100_000;
 
@@ -27,7 +27,7 @@ const EXAMINE: &str = r#"mount -o loop "$0/fuse/nbd" "$0/mnt"; umount "$0/mnt"; 
     sqlite3 "$0/mnt/db" "PRAGMA integrity_check; SELECT count(*) FROM t; SELECT coalesce(max(id), 0) FROM t"
     umount "$0/mnt"; e2fsck -fn "$0/fuse/nbd" >&2"#;
 
-fn in_namespaces(pair: &Pair, node: Node, script: &str) -> Command {
+fn in_namespaces(pair: &Pair, node: Side, script: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ATTACH]);
     command.arg(pair.path("attached")).arg(pair.uri(node, "data")).arg(script);
@@ -45,7 +45,7 @@ struct Database {
 
 impl Database {
     fn start(pair: &Pair) -> Database {
-        let mut command = in_namespaces(pair, Node::Near, CREATE);
+        let mut command = in_namespaces(pair, Side::Near, CREATE);
         let log = std::fs::File::create(pair.path("database.log")).expect("a log");
         let mut program =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().expect("setpriv and unshare run");
@@ -103,19 +103,20 @@ fn may_run(test: &str) -> bool {
 
 /// Rows committed on the lost node, and rows there are on its heir.
 fn fail_over(mode: &str) -> (u64, u64) {
-    let mut pair = Pair::replicating(&Plan { volumes: &["data"], volume_bytes: 24 << 20, mode, ..Plan::default() });
+    let mut pair =
+        Pair::replicating(&PairPlan { volumes: &["data"], volume_bytes: 24 << 20, mode, ..PairPlan::default() });
     let database = Database::start(&pair);
     pair.until("rows are committed", |pair| {
         let log = std::fs::read_to_string(pair.path("database.log")).unwrap_or_default();
         assert!(log.is_empty(), "{log}");
         database.committed() >= 150
     });
-    assert_eq!(pair.status(Node::Near)["state"], "replicating");
-    pair.kill(Node::Near);
+    assert_eq!(pair.status(Side::Near)["state"], "replicating");
+    pair.kill(Side::Near);
     let committed = database.end(&mut pair);
-    pair.promote_by_force(Node::Far);
-    let (is_done, said) = Background::start(in_namespaces(&pair, Node::Far, EXAMINE)).finish(&mut pair);
-    assert!(is_done, "{said}\n{}", pair.log(Node::Far));
+    pair.promote_by_force(Side::Far);
+    let (is_done, said) = Background::start(in_namespaces(&pair, Side::Far, EXAMINE)).finish(&mut pair);
+    assert!(is_done, "{said}\n{}", pair.log(Side::Far));
     let mut lines = said.lines();
     assert_eq!(lines.next(), Some("ok"), "the database is whole: {said}");
     let mut number = || lines.next().and_then(|line| line.parse::<u64>().ok()).expect("a number");

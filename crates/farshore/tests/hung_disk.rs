@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::eight::{
     HANGS, MODES, PAGE, VOLUME_BYTES, ask_what_hangs, client, eight_groups, others_work, run, status_of, volume,
 };
-use crate::common::{Node, Pair, must_skip_stores};
+use crate::common::{Pair, Side, must_skip_stores};
 use host::nbd::Ask;
 
 /// Longer than a link without a sign of life lasts, and than it takes until a silence is told.
@@ -15,18 +15,18 @@ const HANGING: Duration = Duration::from_secs(20);
 
 /// How many connections between the nodes have ended so far.
 fn links_lost(pair: &Pair) -> usize {
-    Node::BOTH.iter().map(|node| pair.log(*node).matches("a connection ended").count()).sum()
+    Side::BOTH.iter().map(|node| pair.log(*node).matches("a connection ended").count()).sum()
 }
 
 /// Every group but the one is as it should be, on both nodes, and no link was lost since.
 #[track_caller]
 fn others_are_in_step(pair: &Pair, lost_before: usize) {
-    for node in Node::BOTH {
+    for node in Side::BOTH {
         for group in status_of(pair, node).iter().filter(|group| group["name"] != HANGS) {
             assert_eq!(group["state"], "replicating", "{}: {group}\n{}", node.name(), pair.log(node));
         }
     }
-    assert_eq!(links_lost(pair), lost_before, "{}\n{}", pair.log(Node::Near), pair.log(Node::Far));
+    assert_eq!(links_lost(pair), lost_before, "{}\n{}", pair.log(Side::Near), pair.log(Side::Far));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_disk_of_the_primary_that_hangs_stands_still_alone() {
     if must_skip_stores(test) {
         return;
     }
-    let (store, mut pair) = eight_groups(Node::Near, |_| String::new());
+    let (store, mut pair) = eight_groups(Side::Near, |_| String::new());
     run(async {
         others_work(&pair, Duration::from_secs(3)).await.print("before");
         let mut stuck = client(&pair, HANGS).await;
@@ -48,19 +48,19 @@ fn a_disk_of_the_primary_that_hangs_stands_still_alone() {
         let asked = ask_what_hangs(&mut stuck, true).await;
         others_work(&pair, HANGING).await.print("beside a disk that hangs");
         others_are_in_step(&pair, lost_before);
-        let (_, text) = pair.told(Node::Near, &["status", HANGS]);
+        let (_, text) = pair.output_of(Side::Near, &["status", HANGS]);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains("has answered nothing for"), "{text}");
-        assert!(pair.log(Node::Near).contains("near-hangs has answered nothing for"), "{}", pair.log(Node::Near));
+        assert!(pair.log(Side::Near).contains("near-hangs has answered nothing for"), "{}", pair.log(Side::Near));
         store.answer_again();
         for _ in 0..asked {
             stuck.next().await.expect("a connection").result.expect("an answer, late");
         }
         stuck.disconnect().await.expect("a connection");
     });
-    pair.done(Node::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
-    pair.until("its end is told", |pair| pair.log(Node::Near).contains("near-hangs answers again"));
-    ends_equal(pair, Node::Near);
+    pair.done(Side::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
+    pair.until("its end is told", |pair| pair.log(Side::Near).contains("near-hangs answers again"));
+    ends_equal(pair, Side::Near);
 }
 
 /// The daemon opened one device after the other, so a restart beside a disk that answers nothing kept the whole node down.
@@ -70,22 +70,22 @@ fn a_start_beside_a_disk_that_hangs_serves_the_other_groups() {
     if must_skip_stores(test) {
         return;
     }
-    let (store, mut pair) = eight_groups(Node::Near, |_| String::new());
-    assert!(pair.stop(Node::Near).success());
+    let (store, mut pair) = eight_groups(Side::Near, |_| String::new());
+    assert!(pair.stop(Side::Near).success());
     store.hang();
-    pair.serve(Node::Near);
+    pair.serve(Side::Near);
     run(async { others_work(&pair, Duration::from_millis(200)).await.print("after a start beside a disk that hangs") });
-    let status = status_of(&pair, Node::Near);
+    let status = status_of(&pair, Side::Near);
     let stuck = status.iter().find(|group| group["name"] == HANGS).expect("it is told");
     let reason = stuck["reason"].to_string();
     assert!(stuck["state"] == "failed" && reason.contains("near-hangs has answered nothing for 10 s"), "{stuck}");
-    let (code, said) = pair.told(Node::Near, &["config", "check"]);
+    let (code, said) = pair.output_of(Side::Near, &["config", "check"]);
     assert!(code != 0 && said.contains("near-hangs has answered nothing for 10 s"), "{code}: {said}");
     store.answer_again();
-    assert!(pair.stop(Node::Near).success());
-    pair.serve(Node::Near);
-    pair.done(Node::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
-    ends_equal(pair, Node::Near);
+    assert!(pair.stop(Side::Near).success());
+    pair.serve(Side::Near);
+    pair.done(Side::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
+    ends_equal(pair, Side::Near);
 }
 
 /// What the kernel has of a process's memory cannot be taken back, so a stop waited for the disk, for ever and without a word.
@@ -95,28 +95,28 @@ fn a_stop_beside_a_disk_that_hangs_gives_up_and_says_for_whom_it_waited() {
     if must_skip_stores(test) {
         return;
     }
-    let (store, mut pair) = eight_groups(Node::Near, |_| String::new());
+    let (store, mut pair) = eight_groups(Side::Near, |_| String::new());
     run(async {
         let mut stuck = client(&pair, HANGS).await;
         store.hang();
         ask_what_hangs(&mut stuck, true).await;
-        let process = rustix::process::Pid::from_raw(pair.pid(Node::Near).cast_signed()).expect("a process");
+        let process = rustix::process::Pid::from_raw(pair.pid(Side::Near).cast_signed()).expect("a process");
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("our own child takes a signal");
-        pair.until("the stop gives up", |pair| pair.log(Node::Near).contains("the stop gives up"));
+        pair.until("the stop gives up", |pair| pair.log(Side::Near).contains("the stop gives up"));
     });
-    let log = pair.log(Node::Near);
+    let log = pair.log(Side::Near);
     for part in ["did not come to rest within 15s; the disk under ", "near-hangs owes ", "nothing acknowledged is lost"]
     {
         assert!(log.contains(part), "no {part:?} in: {log}");
     }
     // Until here the kernel may keep what is left of the process.
     store.answer_again();
-    assert_eq!(pair.stop(Node::Near).code(), Some(1), "{log}");
-    pair.serve(Node::Near);
+    assert_eq!(pair.stop(Side::Near).code(), Some(1), "{log}");
+    pair.serve(Side::Near);
     for (group, _) in MODES {
-        pair.done(Node::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+        pair.done(Side::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
     }
-    ends_equal(pair, Node::Near);
+    ends_equal(pair, Side::Near);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_disk_of_the_secondary_that_hangs_stands_still_alone() {
     if must_skip_stores(test) {
         return;
     }
-    let (store, pair) = eight_groups(Node::Far, |_| String::new());
+    let (store, pair) = eight_groups(Side::Far, |_| String::new());
     run(async {
         others_work(&pair, Duration::from_secs(3)).await.print("before");
         let lost_before = links_lost(&pair);
@@ -138,22 +138,22 @@ fn a_disk_of_the_secondary_that_hangs_stands_still_alone() {
         }
         others_work(&pair, HANGING).await.print("beside a disk that hangs");
         others_are_in_step(&pair, lost_before);
-        assert!(pair.log(Node::Far).contains("far-hangs has answered nothing for"), "{}", pair.log(Node::Far));
+        assert!(pair.log(Side::Far).contains("far-hangs has answered nothing for"), "{}", pair.log(Side::Far));
         store.answer_again();
         stuck.disconnect().await.expect("a connection");
     });
-    pair.done(Node::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
-    ends_equal(pair, Node::Far);
+    pair.done(Side::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
+    ends_equal(pair, Side::Far);
 }
 
 /// What hung holds what its peer holds, once all is told.
-fn ends_equal(mut pair: Pair, hung_on: Node) {
+fn ends_equal(mut pair: Pair, hung_on: Side) {
     pair.until("nothing waits", |pair| {
-        status_of(pair, Node::Near).iter().all(|group| group["state"] == "replicating" && group["queue"]["items"] == 0)
+        status_of(pair, Side::Near).iter().all(|group| group["state"] == "replicating" && group["queue"]["items"] == 0)
     });
     pair.stop_both();
     for (group, _) in MODES {
-        let content = Node::BOTH.map(|node| fs::read(volume(&pair, node, group, hung_on)).expect("a volume"));
+        let content = Side::BOTH.map(|node| fs::read(volume(&pair, node, group, hung_on)).expect("a volume"));
         assert!(content[0] == content[1], "{group} differs");
     }
 }

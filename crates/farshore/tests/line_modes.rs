@@ -1,15 +1,15 @@
 //! The line tests against their formulas, over an emulated WAN with modelled disks: what a flush takes in each mode, table B-1
 //! of the AVS paper, and the sweep of the HADR paper's link. Measurements, not tests: they take minutes, print the tables of
-//! docs/toolkit.md and judge nothing.
+//! docs/toolkit.md and check nothing.
 //!
 //! ```text
 //! cargo build -p xtask && cargo test -p farshore --test all line_modes:: -- --ignored --nocapture --test-threads 1
 //! ```
 
-use crate::common::wan::{LineServer, Wan};
-use crate::common::{Pair, Plan};
+use crate::common::wan::{LineServer, WanGuard};
+use crate::common::{Pair, PairPlan};
 use plan::formulas::{SEGMENT_BYTES, printed_as_b1, table_b1};
-use plan::model::{Disk, Link, Setup};
+use plan::model::{LinkModel, ModelSetup, PlannedDisk};
 use serde_json::Value;
 use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_time};
 
@@ -30,14 +30,14 @@ const PAPER_KBIT: f64 = 38_640.0;
 struct Site {
     _server: LineServer,
     pair: Pair,
-    wan: Wan,
+    wan: WanGuard,
 }
 
 impl Site {
     fn new(test: &str, rtt: &str, rate: &str) -> Option<Site> {
         let name = format!("line-{}", std::process::id());
-        let wan = Wan::start(test, &["--rtt", rtt, "--rate", rate, "--name", &name])?;
-        let pair = wan.pair(&Plan { volumes: &["data"], volume_bytes: 1 << 20, ..Plan::DEFAULT });
+        let wan = WanGuard::start(test, &["--rtt", rtt, "--rate", rate, "--name", &name])?;
+        let pair = wan.pair(&PairPlan { volumes: &["data"], volume_bytes: 1 << 20, ..PairPlan::DEFAULT });
         Some(Site { _server: wan.serve_tests(&pair), pair, wan })
     }
 
@@ -80,8 +80,8 @@ fn formula(mode: &str, legacy: bool, [local, send, far, rtt]: [f64; 4]) -> (&'st
 #[ignore = "a measurement of minutes; docs/toolkit.md shows its result"]
 fn what_a_flush_takes_in_each_mode() {
     let Some(site) = Site::new("what_a_flush_takes_in_each_mode", "20ms", "100mbit") else { return };
-    let disk = |(mb, ms): (f64, f64)| Disk { rate: Some(Rate::from_mb(mb)), overhead: Seconds::from_ms(ms) };
-    let setup = Setup::new(Link::of_line(goodput(Rate::from_mbit(100.0)), Seconds(0.0)));
+    let disk = |(mb, ms): (f64, f64)| PlannedDisk { rate: Some(Rate::from_mb(mb)), overhead: Seconds::from_ms(ms) };
+    let setup = ModelSetup::new(LinkModel::of_line(goodput(Rate::from_mbit(100.0)), Seconds(0.0)));
     let send = setup.wire_bytes(FLUSH_BYTES) / goodput(Rate::from_mbit(100.0)).bytes_per_s();
     println!("| Mode | `--disk` | Formula | by it | p50 | off | mean | off |\n|---|---|---|---|---|---|---|---|");
     let cases = [

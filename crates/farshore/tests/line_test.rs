@@ -9,24 +9,24 @@ use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::line::{PLAN, Server, farshore, interrupt, send as send_signal, stream, streaming};
-use crate::common::{DEADLINE, Node, Pair, Plan, is_root, must_skip, must_skip_stores};
-use engine::wire::{Header, Kind, flags};
+use crate::common::line::{LinkServer, PLAN, farshore, interrupt, send as send_signal, stream, streaming};
+use crate::common::{DEADLINE, Pair, PairPlan, Side, is_root, must_skip, must_skip_stores};
+use engine::wire::{FrameHeader, FrameKind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
-use forgetful::{Fate, Store};
+use forgetful::{Fate, ForgetfulStore};
 use host::buffers::Pool;
 use host::link::single::{self, DialRequest, LineCredentials, SingleConnection};
-use host::link::{Flow, LinkEvents, LinkSender, PeerInfo, Secret, SocketOptions};
+use host::link::{ClusterSecret, FrameOptions, LinkEvents, LinkSender, PeerInfo, SocketOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 
 fn test(pair: &Pair, address: &str, words: &[&str]) -> Output {
     let words = [&["link", "test", address], words].concat();
-    farshore(pair, &words, Node::Near).output().expect("the binary runs")
+    farshore(pair, &words, Side::Near).output().expect("the binary runs")
 }
 
 #[track_caller]
-fn measured(pair: &Pair, server: &Server, words: &[&str]) -> Value {
+fn measured(pair: &Pair, server: &LinkServer, words: &[&str]) -> Value {
     let output = test(pair, &server.address.to_string(), &[words, &["--json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
@@ -45,7 +45,7 @@ fn refused(pair: &Pair, address: &str, words: &[&str], code: i32, hint: &str) {
 #[test]
 fn every_mode_carries_what_was_asked_for() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     for mode in ["sync", "nearsync", "async", "catchup"] {
         let words = ["--mode", mode, "--count", "50", "--flush-size", "16KiB", "--time", "60s"];
         let json = measured(&pair, &server, &words);
@@ -62,19 +62,19 @@ fn every_mode_carries_what_was_asked_for() {
     let output = test(&pair, &server.address.to_string(), &["--mode", "catchup", "--count", "50", "--json"]);
     let link = plan::inputs::link(&String::from_utf8_lossy(&output.stdout)).expect("a link");
     assert!(link.goodput().bytes_per_s() > 0.0 && link.rtt.0 > 0.0, "{link:?}");
-    // Its writer is its disk's: it never waits for the line, and what finds the queue full is marked.
+    // Its writer is its disk's: it never waits for the line, and what finds the queue full is tracked.
     let words =
         ["--mode", "superasync", "--disk", "100MB/s,0s", "--count", "64", "--flush-size", "1MiB", "--queue", "1MiB"];
     let json = measured(&pair, &server, &words);
-    let (sent, marked) = (&json["end"]["sent"]["flushes"], &json["end"]["sent"]["marked_flushes"]);
-    assert_eq!(sent.as_u64().unwrap_or(0) + marked.as_u64().unwrap_or(0), 64, "{json}");
+    let (sent, tracked) = (&json["end"]["sent"]["flushes"], &json["end"]["sent"]["tracked_flushes"]);
+    assert_eq!(sent.as_u64().unwrap_or(0) + tracked.as_u64().unwrap_or(0), 64, "{json}");
     assert_eq!(json["end"]["received"]["flushes"], *sent);
 }
 
 #[test]
 fn every_mode_is_measured_beside_the_others() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let words = ["--mode", "all", "--disk", "100MB/s,1ms", "--count", "5"];
     let json = measured(&pair, &server, &words);
     assert_eq!(json["schema"], "farshore-link-modes/1");
@@ -88,9 +88,9 @@ fn every_mode_is_measured_beside_the_others() {
     assert_eq!(rows.count(), 5, "{page}");
     refused(&pair, "127.0.0.1:1", &["--mode", "all"], 3, "never waits for the link");
     // What there was until somebody asked it to stop.
-    let mut server = Server::start(&pair, &[]);
+    let mut server = LinkServer::start(&pair, &[]);
     let words = ["link", "test", &server.address.to_string(), "--mode", "all", "--target-rate", "1MB/s", "--json"];
-    let mut client = farshore(&pair, &[&words[..], &["--time", "1s"]].concat(), Node::Near);
+    let mut client = farshore(&pair, &[&words[..], &["--time", "1s"]].concat(), Side::Near);
     let client = client.stdout(Stdio::piped()).spawn().expect("the binary runs");
     server.until("nearsync, flushes");
     interrupt(&client);
@@ -103,7 +103,7 @@ fn every_mode_is_measured_beside_the_others() {
 #[test]
 fn directions_connections_sizes_and_packing_are_as_asked() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let sizes = pair.path("sizes");
     fs::write(&sizes, "4KiB 3\n1537KiB 1 # three parts\n").expect("written");
     let sizes = sizes.to_str().expect("text");
@@ -122,8 +122,8 @@ fn directions_connections_sizes_and_packing_are_as_asked() {
     let [plain, wire] = ["plain_bytes", "wire_bytes"].map(|key| json["end"]["sent"][key].as_u64().expect("a number"));
     assert!(wire * 3 < plain, "{wire} of {plain}");
     // What is not said is the configuration's.
-    let packing = Pair::new(&Plan { head: "[link]\ncompression = \"lz4\"\n", ..PLAN });
-    let server = Server::start(&packing, &[]);
+    let packing = Pair::new(&PairPlan { head: "[link]\ncompression = \"lz4\"\n", ..PLAN });
+    let server = LinkServer::start(&packing, &[]);
     let words = ["--count", "8", "--flush-size", "1MiB", "--compressible", "75%"];
     let json = measured(&packing, &server, &words);
     assert_eq!(json["start"]["terms"]["compression"], "lz4");
@@ -136,16 +136,16 @@ fn directions_connections_sizes_and_packing_are_as_asked() {
 #[test]
 fn a_begin_that_is_omitted_is_in_no_figure() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let words = ["--target-rate", "10MB/s", "--omit", "1s", "--time", "1s"];
     for direction in [&[][..], &["--reverse"]] {
         let json = measured(&pair, &server, &[&words[..], direction].concat());
         assert_eq!(json["start"]["terms"]["omit_s"], 1.0);
         // As much was written before, which neither end tells.
         for end in ["sent", "received"] {
-            let told = &json["end"][end];
-            let bytes = told["bytes"].as_f64().expect("a number");
-            assert!((1e5..15e6).contains(&bytes) && told["seconds"].as_f64() < Some(1.6), "{end}: {told}");
+            let reported = &json["end"][end];
+            let bytes = reported["bytes"].as_f64().expect("a number");
+            assert!((1e5..15e6).contains(&bytes) && reported["seconds"].as_f64() < Some(1.6), "{end}: {reported}");
         }
         let flushes = &json["end"]["sent"]["flushes"];
         for counted in ["response_s", "flush_bytes"] {
@@ -175,7 +175,7 @@ fn both_ends_agree(end: &Value) {
 #[test]
 fn several_writers_share_a_connection() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     // One after the other they would take 800 ms at least.
     let words = ["--mode", "sync", "--remote-disk", "1GB/s,20ms", "--count", "40", "--depth", "8", "--time", "60s"];
     let json = measured(&pair, &server, &words);
@@ -192,9 +192,9 @@ fn several_writers_share_a_connection() {
 }
 
 #[test]
-fn writers_pause_and_their_pauses_are_told() {
+fn writers_pause_and_their_pauses_are_reported() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     // Also of a mode that waits for nothing else.
     let words = ["--mode", "superasync", "--count", "5", "--gap", "50ms", "--time", "60s"];
     let json = measured(&pair, &server, &words);
@@ -211,7 +211,7 @@ fn writers_pause_and_their_pauses_are_told() {
     let json = measured(&pair, &server, &["--target-rate", "131072B/s", "--time", "1.2s"]);
     assert!(json["end"]["received"]["bytes_per_s"].as_f64() < Some(1.1 * 131_072.0), "{json}");
     // Nobody waits for a pause when somebody wants it to end.
-    let server = Server::start(&pair, &["--once"]);
+    let server = LinkServer::start(&pair, &["--once"]);
     let address = server.address.to_string();
     let words = ["link", "test", &address, "--gap", "1m", "--time", "1h", "--timeout", "10m"];
     let (mut client, mut events) = streaming(&pair, &words);
@@ -226,7 +226,7 @@ fn writers_pause_and_their_pauses_are_told() {
 #[test]
 fn nobody_waits_for_modelled_disks_and_queues_after_an_interrupt() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     // Each of the flushes on their way takes almost ten seconds there, or here; or 64 MiB of them take minutes.
     let slow =
@@ -255,7 +255,7 @@ fn nobody_waits_for_modelled_disks_and_queues_after_an_interrupt() {
 #[test]
 fn intervals_and_probes_are_as_long_as_asked() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let words = ["--target-rate", "10MB/s", "--time", "2s", "--interval", "200ms", "--probe-interval", "5ms"];
     let json = measured(&pair, &server, &words);
     assert!(json["intervals"].as_array().is_some_and(|list| (4..=11).contains(&list.len())), "{json}");
@@ -265,14 +265,14 @@ fn intervals_and_probes_are_as_long_as_asked() {
     let page = String::from_utf8_lossy(&output.stdout);
     let mut lines = page.lines();
     assert!(lines.next().is_some_and(|head| head.contains("to far end") && head.contains("round trip")), "{page}");
-    let told: Vec<_> = lines.take_while(|line| line.matches(" MB/s").count() == 2).collect();
-    assert!(told.len() >= 4, "{page}");
+    let reported: Vec<_> = lines.take_while(|line| line.matches(" MB/s").count() == 2).collect();
+    assert!(reported.len() >= 4, "{page}");
 }
 
 #[test]
 fn what_the_kernel_holds_and_how_soon_it_repeats_are_as_asked() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let words = ["--count", "5", "--unsent", "96KiB", "--min-rto", "40ms", "--time", "60s"];
     let output = test(&pair, &server.address.to_string(), &[&words[..], &["--json"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
@@ -294,9 +294,9 @@ fn what_the_kernel_holds_and_how_soon_it_repeats_are_as_asked() {
 }
 
 #[test]
-fn a_stream_tells_as_it_goes() {
+fn a_stream_reports_as_it_goes() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     for (direction, moved) in [("--bidir", "acked_bytes"), ("--reverse", "received_bytes")] {
         let lines = stream(&pair, &address, "test", &[direction, "--target-rate", "10MB/s", "--time", "3s"]);
@@ -319,7 +319,7 @@ fn a_stream_tells_as_it_goes() {
 const NOBODY: u32 = 65534;
 
 #[test]
-fn what_the_kernel_does_not_allow_is_told_in_a_sentence() {
+fn what_the_kernel_does_not_allow_is_reported_in_a_sentence() {
     let binary = env!("CARGO_BIN_EXE_farshore");
     let as_nobody = |program: &str, words: &[&str]| {
         let mut command = Command::new("setpriv");
@@ -329,17 +329,17 @@ fn what_the_kernel_does_not_allow_is_told_in_a_sentence() {
     };
     let is_reached = || as_nobody(binary, &["--version"]).status.success();
     let needed = [("root", is_root()), ("a binary that everybody may run", is_root() && is_reached())];
-    if must_skip("what_the_kernel_does_not_allow_is_told_in_a_sentence", &needed) {
+    if must_skip("what_the_kernel_does_not_allow_is_reported_in_a_sentence", &needed) {
         return;
     }
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let (address, config) = (server.address.to_string(), pair.config());
     fs::set_permissions(pair.path("."), fs::Permissions::from_mode(0o755)).expect("chmod");
     for name in [pair.path("secret"), config.clone()] {
         std::os::unix::fs::chown(name, Some(NOBODY), Some(NOBODY)).expect("chown");
     }
-    let told = |command: &str, words: &[&str], code: i32, hint: &str| {
+    let reported = |command: &str, words: &[&str], code: i32, hint: &str| {
         let node = if command == "serve" { "far" } else { "near" };
         let config = config.to_str().expect("text");
         let output = as_nobody(binary, &[&["link", command], words, &["--node", node, "--config", config]].concat());
@@ -348,7 +348,7 @@ fn what_the_kernel_does_not_allow_is_told_in_a_sentence() {
         assert!(said.contains(hint) && said.lines().count() == 1, "{words:?}: {hint:?} is not all of: {said}");
     };
     let test = |words: &[&str], code, hint: &str| {
-        told("test", &[&[&address, "--time", "1s", "--count", "3"], words].concat(), code, hint);
+        reported("test", &[&[&address, "--time", "1s", "--count", "3"], words].concat(), code, hint);
     };
     let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).expect("a setting");
     test(&["--congestion", "no-such"], 2, "net.ipv4.tcp_available_congestion_control lists what there is");
@@ -367,14 +367,14 @@ fn what_the_kernel_does_not_allow_is_told_in_a_sentence() {
     test(&["--disk-file", trial.to_str().expect("text")], 2, "may not be written by this user");
     let first: u16 = setting("ipv4/ip_unprivileged_port_start").trim().parse().expect("a number");
     if first > 1 {
-        told("serve", &["--listen", "127.0.0.1:1"], 2, "net.ipv4.ip_unprivileged_port_start");
+        reported("serve", &["--listen", "127.0.0.1:1"], 2, "net.ipv4.ip_unprivileged_port_start");
     }
 }
 
 #[test]
-fn sockets_are_told_at_each_moment() {
+fn sockets_are_reported_at_each_moment() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let words = ["--count", "5", "--sndbuf", "64KiB", "--rcvbuf", "96KiB", "--nagle", "--congestion", "cubic"];
     let json = measured(&pair, &server, &words);
     for end in ["near", "far"] {
@@ -392,7 +392,7 @@ fn sockets_are_told_at_each_moment() {
 fn a_real_disk_is_written_and_left_as_it_was() {
     let mut pair = Pair::new(&PLAN);
     let (near, far) = (pair.path("near-trial"), pair.path("far-trial"));
-    let server = Server::start(&pair, &["--disk-file", far.to_str().expect("text")]);
+    let server = LinkServer::start(&pair, &["--disk-file", far.to_str().expect("text")]);
     let near_text = near.to_str().expect("text");
     let words = ["--mode", "sync", "--count", "5", "--disk-file", near_text, "--remote-disk", "file"];
     let output = test(&pair, &server.address.to_string(), &words);
@@ -404,7 +404,7 @@ fn a_real_disk_is_written_and_left_as_it_was() {
     fs::write(&near, "somebody's").expect("written");
     refused(&pair, &server.address.to_string(), &words, 3, "exists already");
     assert_eq!(fs::read_to_string(&near).expect("still there"), "somebody's");
-    let serve = farshore(&pair, &["link", "serve", "--disk-file", near_text], Node::Far).output();
+    let serve = farshore(&pair, &["link", "serve", "--disk-file", near_text], Side::Far).output();
     let serve = serve.expect("the binary runs");
     let said = String::from_utf8_lossy(&serve.stderr);
     assert!(serve.status.code() == Some(3) && said.contains("exists already"), "{said}");
@@ -417,22 +417,22 @@ fn a_disk_that_hangs_ends_the_test() {
         return;
     }
     let pair = Pair::new(&PLAN);
-    for (node, place) in [(Node::Near, ": "), (Node::Far, ": at the far end ")] {
+    for (node, location) in [(Side::Near, ": "), (Side::Far, ": at the far end ")] {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = Store::mount(directory.path()).expect("FUSE and root");
+        let store = ForgetfulStore::mount(directory.path()).expect("FUSE and root");
         let file = directory.path().join("trial").display().to_string();
         let (near, far) = (["--disk-file", &file], ["--remote-disk", "file"]);
-        let [near, far]: [&[&str]; 2] = if node == Node::Near { [&near, &[]] } else { [&far, &near] };
-        let mut server = Server::start(&pair, far);
+        let [near, far]: [&[&str]; 2] = if node == Side::Near { [&near, &[]] } else { [&far, &near] };
+        let mut server = LinkServer::start(&pair, far);
         let address = server.address.to_string();
         let words = [&["link", "test", &address, "--mode", "sync", "--time", "1h", "--timeout", "2s"], near].concat();
-        let client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let client = farshore(&pair, &words, Side::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut client = client.expect("the binary runs");
         server.until("test from");
         store.cut_power(Fate::AllLost);
         let mut errors = BufReader::new(client.stderr.as_mut().expect("piped")).lines().map(|line| line.expect("text"));
         let said = errors.find(|line| !line.contains("warning")).expect("a sentence");
-        let hung = format!("did not come to its end{place}{file} has not answered for 2s: see the kernel log");
+        let hung = format!("did not come to its end{location}{file} has not answered for 2s: see the kernel log");
         // The processes cannot end before the requests do.
         store.fail_requests();
         assert!(said.contains(&hung), "{said}");
@@ -441,7 +441,7 @@ fn a_disk_that_hangs_ends_the_test() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anything_is_dialed() {
+fn wrong_usage_is_reported_before_anything_is_dialed() {
     let pair = Pair::new(&PLAN);
     for (words, hint) in [
         (&["--flush-size", "0"][..], "out of bounds; use 512 B to 64 MiB"),
@@ -479,7 +479,7 @@ fn wrong_usage_is_told_before_anything_is_dialed() {
 }
 
 #[test]
-fn whoever_is_not_there_or_not_ours_is_told() {
+fn whoever_is_not_there_or_not_ours_is_reported() {
     let mut pair = Pair::new(&PLAN);
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     refused(&pair, &nobody.to_string(), &[], 2, "is 'farshore link serve' running there");
@@ -497,11 +497,11 @@ fn whoever_is_not_there_or_not_ours_is_told() {
     });
     refused(&pair, &address, &[], 2, "not Farshore's");
     answer.join().expect("it answered");
-    pair.serve(Node::Far);
-    let daemon = pair.address(Node::Far).to_string();
+    pair.serve(Side::Far);
+    let daemon = pair.address(Side::Far).to_string();
     refused(&pair, &daemon, &[], 2, "answers there with its daemon");
     // Another secret.
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let other = Pair::new(&PLAN);
     fs::write(other.path("secret"), [b'x'; 48]).expect("written");
     refused(&other, &server.address.to_string(), &[], 2, "secret");
@@ -510,16 +510,16 @@ fn whoever_is_not_there_or_not_ours_is_told() {
 #[test]
 fn the_serving_end_keeps_its_own_bounds() {
     let mut pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &["--max-time", "5s"]);
+    let mut server = LinkServer::start(&pair, &["--max-time", "5s"]);
     let address = server.address.to_string();
     refused(&pair, &address, &["--time", "6s"], 3, "serves tests of 5 s at most");
     refused(&pair, &address, &["--time", "1s", "--remote-disk", "file"], 3, "given no file");
-    // Strangers and rubbish do not keep it from the next test.
-    let mut stranger = TcpStream::connect(server.address).expect("it listens");
-    stranger.write_all(&[0xff; 4096]).expect("written");
+    // Unauthenticated peers and rubbish do not keep it from the next test.
+    let mut unauthenticated = TcpStream::connect(server.address).expect("it listens");
+    unauthenticated.write_all(&[0xff; 4096]).expect("written");
     let _silent = TcpStream::connect(server.address).expect("it listens");
     let long = [&["link", "test", &address][..], &["--time", "4s", "--target-rate", "1MB/s"]].concat();
-    let mut first = farshore(&pair, &long, Node::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
+    let mut first = farshore(&pair, &long, Side::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
     assert!(server.line().starts_with("test from"));
     pair.until("the second is turned away", |pair| {
         let said = test(pair, &address, &["--count", "1", "--time", "1s"]).stderr;
@@ -530,19 +530,19 @@ fn the_serving_end_keeps_its_own_bounds() {
 }
 
 #[test]
-fn whoever_is_turned_away_again_and_again_is_told_of_once() {
+fn whoever_is_turned_away_again_and_again_is_reported_once() {
     let mut pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     for _ in 0..5 {
-        let mut stranger = TcpStream::connect(server.address).expect("it listens");
-        stranger.write_all(b"GET / HTTP/1.1\r\nHost: far\r\n\r\n").expect("written");
+        let mut unauthenticated = TcpStream::connect(server.address).expect("it listens");
+        unauthenticated.write_all(b"GET / HTTP/1.1\r\nHost: far\r\n\r\n").expect("written");
         // Until it has had enough.
-        let _ = stranger.read_to_end(&mut Vec::new());
+        let _ = unauthenticated.read_to_end(&mut Vec::new());
     }
     let other = Pair::new(&PLAN);
     fs::write(other.path("secret"), [b'x'; 48]).expect("written");
     refused(&other, &server.address.to_string(), &[], 2, "secret");
-    // The other one is another story, and is told after all of the first one's.
+    // The other one is another matter, and is told after all of the first one's.
     pair.until("both are told", |_| server.complaints("refused 127.0.0.1") == 2);
     assert_eq!(server.complaints("not Farshore's"), 1);
 }
@@ -551,7 +551,7 @@ fn whoever_is_turned_away_again_and_again_is_told_of_once() {
 fn interrupts_end_a_test_with_both_reports() {
     let pair = Pair::new(&PLAN);
     for at_far_end in [false, true] {
-        let mut server = Server::start(&pair, &["--once"]);
+        let mut server = LinkServer::start(&pair, &["--once"]);
         let address = server.address.to_string();
         let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s"];
         let (mut client, mut events) = streaming(&pair, &words);
@@ -573,12 +573,12 @@ fn interrupts_end_a_test_with_both_reports() {
 }
 
 #[test]
-fn a_peer_that_dies_is_told_with_what_there_was() {
+fn a_peer_that_dies_is_reported_with_what_there_was() {
     let pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &[]);
+    let mut server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     let words = ["link", "test", &address, "--time", "1h", "--target-rate", "10MB/s", "--json-stream"];
-    let client = farshore(&pair, &words, Node::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let client = farshore(&pair, &words, Side::Near).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut client = client.expect("the binary runs");
     assert!(server.line().starts_with("test from"));
     // Both ends have begun.
@@ -599,10 +599,10 @@ fn a_peer_that_dies_is_told_with_what_there_was() {
 #[test]
 fn the_timeout_of_whoever_asks_holds_for_both_ends() {
     let mut pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &["--timeout", "10m"]);
+    let mut server = LinkServer::start(&pair, &["--timeout", "10m"]);
     let address = server.address.to_string();
     let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--timeout", "1s"];
-    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut client = farshore(&pair, &words, Side::Near).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let client = client.as_mut().expect("the binary runs");
     server.until("test from");
     send_signal(client, Signal::STOP);
@@ -612,25 +612,25 @@ fn the_timeout_of_whoever_asks_holds_for_both_ends() {
 }
 
 #[test]
-fn certificates_tell_who_may_test() {
-    let plan = Plan { head: "[tls]\ndirectory = \"tls\"\n", ..PLAN };
+fn certificates_decide_who_may_test() {
+    let plan = PairPlan { head: "[tls]\ndirectory = \"tls\"\n", ..PLAN };
     let mut pair = Pair::new(&plan);
     pair.certify();
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let json = measured(&pair, &server, &["--mode", "sync", "--count", "5"]);
     assert_eq!((&json["start"]["peer"], &json["start"]["encrypted"]), (&"far".into(), &true.into()), "{json}");
-    let stranger = Pair::new(&plan);
-    stranger.certify();
-    refused(&stranger, &server.address.to_string(), &[], 2, "ca.crt");
+    let unauthenticated = Pair::new(&plan);
+    unauthenticated.certify();
+    refused(&unauthenticated, &server.address.to_string(), &[], 2, "ca.crt");
     // A secret is of no use there, nor is a certificate where a secret is asked for.
     refused(&Pair::new(&PLAN), &server.address.to_string(), &[], 2, "TLS");
     let plain = Pair::new(&PLAN);
-    let unencrypted = Server::start(&plain, &[]);
+    let unencrypted = LinkServer::start(&plain, &[]);
     refused(&pair, &unencrypted.address.to_string(), &[], 2, "TLS");
     assert_eq!(measured(&pair, &server, &["--count", "1"])["lost"], Value::Null, "the next one is served");
     // Another authority in the same place is taken up as it comes.
     fs::rename(pair.path("tls"), pair.path("old")).expect("moved");
-    fs::rename(stranger.path("tls"), pair.path("tls")).expect("moved");
+    fs::rename(unauthenticated.path("tls"), pair.path("tls")).expect("moved");
     pair.until("the new certificates are taken up", |pair| {
         test(pair, &server.address.to_string(), &["--count", "1"]).status.success()
     });
@@ -642,7 +642,7 @@ struct Deaf;
 impl LinkEvents for Deaf {
     fn up(&self, _: NodeId, _: LinkId, _: SessionId, _: Rc<LinkSender>, _: PeerInfo) {}
     fn down(&self, _: LinkId, _: String) {}
-    fn frame(&self, _: LinkId, _: Header, _: FramePayload) {}
+    fn frame(&self, _: LinkId, _: FrameHeader, _: FramePayload) {}
     fn heard(&self, _: LinkId) {}
     fn sent(&self, _: LinkId, _: u64) {}
     fn turn_done(&self) {}
@@ -652,22 +652,28 @@ impl LinkEvents for Deaf {
 
 /// One who has the nodes' own secret, and may be hostile all the same.
 struct Insider {
-    papers: LineCredentials,
+    credentials: LineCredentials,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Insider {
     fn new() -> Insider {
-        let papers = LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let credentials =
+            LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(ClusterSecret::new(&[b's'; 48])) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        Insider { papers, runtime }
+        Insider { credentials, runtime }
     }
 
     async fn dial(&self, address: SocketAddr) -> SingleConnection {
         let (address, socket) = (address.to_string(), SocketOptions::default());
-        let wish =
-            DialRequest { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout: DEADLINE };
-        single::dial(&self.papers, &wish).await.expect("let in")
+        let wish = DialRequest {
+            address: &address,
+            peers: &[],
+            socket: &socket,
+            flow: FrameOptions::default(),
+            timeout: DEADLINE,
+        };
+        single::dial(&self.credentials, &wish).await.expect("let in")
     }
 
     fn run<T>(&self, work: impl Future<Output = T>) -> T {
@@ -675,8 +681,8 @@ impl Insider {
     }
 }
 
-fn send(solo: &SingleConnection, kind: Kind, fill: impl FnOnce(&mut Header), payload: &[u8]) {
-    let mut header = Header::new(kind, solo.session, GroupId(0));
+fn send(solo: &SingleConnection, kind: FrameKind, fill: impl FnOnce(&mut FrameHeader), payload: &[u8]) {
+    let mut header = FrameHeader::new(kind, solo.session, GroupId(0));
     fill(&mut header);
     let payload = if payload.is_empty() { SendPayload::None } else { SendPayload::Control(payload.to_vec()) };
     solo.sender.push(header, payload);
@@ -692,9 +698,9 @@ async fn ends(solo: SingleConnection) {
 #[test]
 fn an_authenticated_peer_that_sends_rubbish_is_cut_off() {
     let mut pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &["--timeout", "2s"]);
+    let server = LinkServer::start(&pair, &["--timeout", "2s"]);
     let insider = Insider::new();
-    let mut rubbish = |kind, fill: fn(&mut Header), payload: &[u8], why: &str| {
+    let mut rubbish = |kind, fill: fn(&mut FrameHeader), payload: &[u8], why: &str| {
         insider.run(async {
             let solo = insider.dial(server.address).await;
             send(&solo, kind, fill, payload);
@@ -703,30 +709,33 @@ fn an_authenticated_peer_that_sends_rubbish_is_cut_off() {
         // Silence would have ended it as well.
         pair.until(why, |_| server.complaints(why) == 1);
     };
-    let last: fn(&mut Header) = |header| header.flags = flags::LAST;
-    rubbish(Kind::Pull, |_| {}, &[], "(Pull) that has no place in a test");
-    rubbish(Kind::GroupState, last, b"no JSON", "does not understand (expected value");
-    rubbish(Kind::GroupState, last, b"\"\x1b[2J\"", "does not understand (control character");
-    rubbish(Kind::GroupState, last, b"\"go\"", "it spoke out of turn");
-    rubbish(Kind::GroupState, last, b"{\"join\":{\"token\":7}}", "it joins a test that is not there");
-    rubbish(Kind::Ack, |_| {}, &[7; 49], "the other end confirmed what was never sent");
-    rubbish(Kind::SyncBegin, |_| {}, &[], "data before there was a test");
-    rubbish(Kind::SyncEnd, |header| header.offset = 1, &[], "ended before it was complete");
-    rubbish(Kind::Zero, |_| {}, &[], "(Zero) that has no place in a test");
+    let last: fn(&mut FrameHeader) = |header| header.flags = flags::LAST;
+    rubbish(FrameKind::Pull, |_| {}, &[], "(Pull) that has no place in a test");
+    rubbish(FrameKind::GroupState, last, b"no JSON", "does not understand (expected value");
+    rubbish(FrameKind::GroupState, last, b"\"\x1b[2J\"", "does not understand (control character");
+    rubbish(FrameKind::GroupState, last, b"\"go\"", "it spoke out of turn");
+    rubbish(FrameKind::GroupState, last, b"{\"join\":{\"token\":7}}", "it joins a test that is not there");
+    rubbish(FrameKind::Ack, |_| {}, &[7; 49], "the other end confirmed what was never sent");
+    rubbish(FrameKind::SyncBegin, |_| {}, &[], "data before there was a test");
+    rubbish(FrameKind::SyncEnd, |header| header.offset = 1, &[], "ended before it was complete");
+    rubbish(FrameKind::Zero, |_| {}, &[], "(Zero) that has no place in a test");
     assert_eq!(measured(&pair, &server, &["--count", "3"])["end"]["received"]["flushes"], 3, "the next one is served");
 }
 
 #[test]
 fn an_authenticated_peer_that_asks_for_nothing_is_let_go() {
     let mut pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &["--timeout", "1s"]);
+    let server = LinkServer::start(&pair, &["--timeout", "1s"]);
     let insider = Insider::new();
     insider.run(async {
         let solo = insider.dial(server.address).await;
         let (sender, session) = (solo.sender.clone(), solo.session);
         let alive = async move {
             loop {
-                sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![7; 8]));
+                sender.push(
+                    FrameHeader::new(FrameKind::Heartbeat, session, GroupId(0)),
+                    SendPayload::Control(vec![7; 8]),
+                );
                 sender.flush();
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
@@ -736,7 +745,7 @@ fn an_authenticated_peer_that_asks_for_nothing_is_let_go() {
     pair.until("it says so", |_| server.complaints("it asked for no test within 6s") == 1);
     drop(server);
     // Nor are there many of them, however long they may be silent.
-    let server = Server::start(&pair, &["--timeout", "5m"]);
+    let server = LinkServer::start(&pair, &["--timeout", "5m"]);
     insider.run(async {
         let mut held = Vec::new();
         for _ in 0..64 {

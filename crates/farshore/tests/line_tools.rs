@@ -6,18 +6,18 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::common::line::{PLAN, Server, farshore, interrupt, stream};
-use crate::common::wan::Wan;
-use crate::common::{Node, Pair};
+use crate::common::line::{LinkServer, PLAN, farshore, interrupt, stream};
+use crate::common::wan::WanGuard;
+use crate::common::{Pair, Side};
 use serde_json::Value;
 
 #[test]
-fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
+fn a_sweep_a_probe_and_a_soak_report_what_they_found() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     let run = |words: &[&str]| {
-        let output = farshore(&pair, &[&["link", words[0], &address], &words[1..]].concat(), Node::Near).output();
+        let output = farshore(&pair, &[&["link", words[0], &address], &words[1..]].concat(), Side::Near).output();
         let output = output.expect("the binary runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
@@ -47,7 +47,7 @@ fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
     let stretches = json["stretches"].as_array().expect("stretches").len();
     assert!(stretches >= 2 && json["outages"].as_array().is_some_and(Vec::is_empty), "{json}");
     assert_eq!(fs::read_to_string(&out).expect("kept").lines().count(), stretches);
-    let again = farshore(&pair, &[&["link", "soak", &address][..], &soak[1..]].concat(), Node::Near).output();
+    let again = farshore(&pair, &[&["link", "soak", &address][..], &soak[1..]].concat(), Side::Near).output();
     let again = again.expect("the binary runs");
     assert_eq!(again.status.code(), Some(2), "records are never overwritten");
 }
@@ -55,7 +55,7 @@ fn a_sweep_a_probe_and_a_soak_tell_what_they_found() {
 #[test]
 fn sweeps_are_repeated_compared_and_streamed() {
     let pair = Pair::new(&PLAN);
-    let server = Server::start(&pair, &[]);
+    let server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     let events = |command: &str, words: &[&str]| {
         let mut events = stream(&pair, &address, command, words);
@@ -68,10 +68,10 @@ fn sweeps_are_repeated_compared_and_streamed() {
     let (points, end) = events("sweep", &[&words[..], &["--plots", plots_text]].concat());
     assert_eq!(end["schema"], "farshore-link-sweeps/1");
     // Two sizes, autotuning, and autotuning paced; the second round begins when the first is over.
-    let told: Vec<_> = points.iter().map(|point| (&point["data"]["congestion"], &point["data"]["round"])).collect();
-    assert_eq!(told.len(), 2 * 2 * 4, "{told:?}");
-    for (part, (name, round)) in told.chunks(4).zip([("cubic", 1), ("reno", 1), ("cubic", 2), ("reno", 2)]) {
-        assert!(part.iter().all(|told| *told.0 == name && *told.1 == round), "{part:?}");
+    let reported: Vec<_> = points.iter().map(|point| (&point["data"]["congestion"], &point["data"]["round"])).collect();
+    assert_eq!(reported.len(), 2 * 2 * 4, "{reported:?}");
+    for (part, (name, round)) in reported.chunks(4).zip([("cubic", 1), ("reno", 1), ("cubic", 2), ("reno", 2)]) {
+        assert!(part.iter().all(|reported| *reported.0 == name && *reported.1 == round), "{part:?}");
     }
     for (sweep, name) in end["sweeps"].as_array().expect("a list").iter().zip(["cubic", "reno"]) {
         assert_eq!((&sweep["start"]["congestion"], &sweep["start"]["rounds"]), (&name.into(), &2.into()), "{sweep}");
@@ -94,7 +94,7 @@ fn sweeps_are_repeated_compared_and_streamed() {
 
     let refused = |words: &[&str], code: i32, hint: &str| {
         let words = [&["link", "sweep", &address, "--time", "100ms"], words].concat();
-        let output = farshore(&pair, &words, Node::Near).output().expect("the binary runs");
+        let output = farshore(&pair, &words, Side::Near).output().expect("the binary runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(hint), "{words:?}: {said}");
         assert!(output.stdout.is_empty(), "{words:?}");
@@ -130,12 +130,12 @@ fn cutting(server: SocketAddr, number: usize) -> SocketAddr {
 }
 
 #[test]
-fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
+fn a_probe_distinguishes_a_path_that_swallows_packets_from_one_that_broke_once() {
     let pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &[]);
+    let mut server = LinkServer::start(&pair, &[]);
     let probe = |address: SocketAddr| {
         let words = ["link", "probe", &address.to_string(), "--json", "--time", "200ms"];
-        farshore(&pair, &words, Node::Near).output().expect("the binary runs")
+        farshore(&pair, &words, Side::Near).output().expect("the binary runs")
     };
     // The first connection that carries data; the one before asks for the test.
     let output = probe(cutting(server.address, 1));
@@ -146,7 +146,7 @@ fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
     // Nor is one that is busy.
     let address = server.address.to_string();
     let words = ["link", "test", &address, "--time", "1h", "--target-rate", "1MB/s", "--connections", "2"];
-    let mut client = farshore(&pair, &words, Node::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
+    let mut client = farshore(&pair, &words, Side::Near).stdout(Stdio::null()).spawn().expect("the binary runs");
     server.until("2 connections");
     let output = probe(server.address);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -159,7 +159,7 @@ fn a_probe_tells_a_path_that_swallows_packets_from_one_that_broke_once() {
 fn a_probe_finds_the_largest_packet_that_passes() {
     let name = format!("hole-{}", std::process::id());
     let options = ["--rtt", "10ms", "--name", &name];
-    let Some(wan) = Wan::start("a_probe_finds_the_largest_packet_that_passes", &options) else { return };
+    let Some(wan) = WanGuard::start("a_probe_finds_the_largest_packet_that_passes", &options) else { return };
     let pair = wan.pair(&PLAN);
     let _server = wan.serve_tests(&pair);
     // The second is less than any IPv6 path may have.
@@ -184,7 +184,7 @@ fn a_probe_finds_the_largest_packet_that_passes() {
 fn a_probe_sees_that_packets_overtake_each_other() {
     let name = format!("reorder-{}", std::process::id());
     let options = ["--rtt", "20ms", "--rate", "50mbit", "--reorder", "1", "--name", &name];
-    let Some(wan) = Wan::start("a_probe_sees_that_packets_overtake_each_other", &options) else { return };
+    let Some(wan) = WanGuard::start("a_probe_sees_that_packets_overtake_each_other", &options) else { return };
     let pair = wan.pair(&PLAN);
     let _server = wan.serve_tests(&pair);
     let output = wan.link(&pair, &["probe", "far", "--json", "--time", "1s"]);
@@ -198,12 +198,12 @@ fn a_probe_sees_that_packets_overtake_each_other() {
 #[test]
 fn a_soak_keeps_the_outage_of_its_line() {
     let name = format!("outage-{}", std::process::id());
-    let Some(wan) = Wan::start("a_soak_keeps_the_outage_of_its_line", &["--rtt", "10ms", "--name", &name]) else {
+    let Some(wan) = WanGuard::start("a_soak_keeps_the_outage_of_its_line", &["--rtt", "10ms", "--name", &name]) else {
         return;
     };
     let pair = wan.pair(&PLAN);
     let _server = wan.serve_tests(&pair);
-    let mut command = wan.at(Node::Near, env!("CARGO_BIN_EXE_farshore"));
+    let mut command = wan.at(Side::Near, env!("CARGO_BIN_EXE_farshore"));
     command.args(["link", "soak", "far", "--rate", "5Mbit", "--time", "9s", "--every", "1s", "--timeout", "1s"]);
     command.args(["--json-stream", "--node", "near", "--config"]).arg(pair.config()).stdout(Stdio::piped());
     let mut soak = command.spawn().expect("the binary runs");
@@ -222,15 +222,15 @@ fn a_soak_keeps_the_outage_of_its_line() {
 }
 
 #[test]
-fn what_was_found_before_an_interrupt_is_told() {
+fn what_was_found_before_an_interrupt_is_reported() {
     let mut pair = Pair::new(&PLAN);
-    let mut server = Server::start(&pair, &[]);
+    let mut server = LinkServer::start(&pair, &[]);
     let address = server.address.to_string();
     let start = |pair: &Pair, command: &str, words: &[&str]| {
         let words = [&["link", command, &address, "--json"], words].concat();
-        farshore(pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs")
+        farshore(pair, &words, Side::Near).stdout(Stdio::piped()).spawn().expect("the binary runs")
     };
-    let told = |client: Child, code: i32| {
+    let reported = |client: Child, code: i32| {
         interrupt(&client);
         let output = client.wait_with_output().expect("it ended");
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -240,13 +240,13 @@ fn what_was_found_before_an_interrupt_is_told() {
     let is_free = |pair: &mut Pair| {
         pair.until("the server has noticed", |pair| {
             let words = ["link", "test", &address, "--count", "1"];
-            farshore(pair, &words, Node::Near).output().expect("the binary runs").status.success()
+            farshore(pair, &words, Side::Near).output().expect("the binary runs").status.success()
         });
     };
     // One size is over when the next begins.
     let sweep = start(&pair, "sweep", &["--time", "2s"]);
     (0..2).for_each(|_| server.until("test from"));
-    let json = told(sweep, 1);
+    let json = reported(sweep, 1);
     assert!(json["sweep"].as_array().map(Vec::len) >= Some(1), "{json}");
     assert!(
         json["end"]["knee_bytes"].is_null() && json["end"]["recommended_bytes"].is_null(),
@@ -256,14 +256,14 @@ fn what_was_found_before_an_interrupt_is_told() {
     let out = pair.path("records");
     let soak = start(&pair, "soak", &["--rate", "1MB/s", "--every", "1s", "--out", out.to_str().expect("text")]);
     (0..3).for_each(|_| server.until("test from"));
-    let json = told(soak, 0);
+    let json = reported(soak, 0);
     let stretches = json["stretches"].as_array().map(Vec::len);
     assert!(stretches >= Some(1), "{json}");
     assert_eq!(Some(fs::read_to_string(&out).expect("records").lines().count()), stretches);
     is_free(&mut pair);
     let probe = start(&pair, "probe", &["--time", "1h"]);
     server.until("catchup, flushes of 64 KiB, 60 min");
-    let json = told(probe, 1);
+    let json = reported(probe, 1);
     assert!(json["idle_rtt_s"]["count"].as_u64() > Some(0) && json["large_packets"] == "pass", "{json}");
 }
 
@@ -275,7 +275,7 @@ fn an_interrupt_is_heard_before_there_is_a_test() {
     for command in ["test", "sweep", "probe", "soak"] {
         let rate: &[&str] = if command == "soak" { &["--rate", "1MB/s"] } else { &[] };
         let words = [&["link", command, &address, "--timeout", "10m"], rate].concat();
-        let client = farshore(&pair, &words, Node::Near).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let client = farshore(&pair, &words, Side::Near).stderr(Stdio::piped()).spawn().expect("the binary runs");
         let _held = silent.accept().expect("dialed");
         interrupt(&client);
         let output = client.wait_with_output().expect("it ended");

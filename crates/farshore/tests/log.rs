@@ -7,24 +7,24 @@ use std::process::Stdio;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::common::{GROUP, Node, Pair, Plan, SERVES_ALONE};
+use crate::common::{GROUP, Pair, PairPlan, SERVES_ALONE, Side};
 
 const VOLUMES: &[&str] = &["data"];
 /// Any daemon says it when it starts.
 const FIRST_LINE: &str = "runs; its control socket is";
 
 /// Serves both nodes with logs of the test's own, and mirrors through them to the end.
-fn replicates(mut logs: impl FnMut(Node) -> Stdio) -> Pair {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, ..Plan::default() });
-    Node::BOTH.into_iter().for_each(|node| pair.serve_with_log(node, logs(node)));
-    pair.sync_fully(Node::Near);
-    pair.qemu_io(Node::Near, VOLUMES[0], &["write -P 7 0 1M", "flush", "read -P 7 0 1M"]);
+fn replicates(mut logs: impl FnMut(Side) -> Stdio) -> Pair {
+    let mut pair = Pair::new(&PairPlan { volumes: VOLUMES, ..PairPlan::default() });
+    Side::BOTH.into_iter().for_each(|node| pair.serve_with_log(node, logs(node)));
+    pair.sync_fully(Side::Near);
+    pair.qemu_io(Side::Near, VOLUMES[0], &["write -P 7 0 1M", "flush", "read -P 7 0 1M"]);
     // Each says something of it, on both nodes.
     for _ in 0..3 {
-        pair.done(Node::Near, &["logging", GROUP]);
-        pair.done(Node::Near, &["sync", GROUP, "--wait"]);
+        pair.done(Side::Near, &["logging", GROUP]);
+        pair.done(Side::Near, &["sync", GROUP, "--wait"]);
     }
-    pair.wait_for_rest(Node::Near);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     pair
@@ -34,12 +34,12 @@ fn replicates(mut logs: impl FnMut(Node) -> Stdio) -> Pair {
 fn a_full_disk_beneath_the_log() {
     let full = |_| OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into();
     let mut pair = replicates(full);
-    pair.serve_with_log(Node::Near, full(Node::Near));
+    pair.serve_with_log(Side::Near, full(Side::Near));
     pair.until("status counts what is lost", |pair| {
-        let said = String::from_utf8_lossy(&pair.run(Node::Near, &["status"]).stdout).into_owned();
+        let said = String::from_utf8_lossy(&pair.run(Side::Near, &["status"]).stdout).into_owned();
         ["lines of this daemon's log", "were not written"].iter().all(|words| said.contains(words))
     });
-    assert!(pair.stop(Node::Near).success());
+    assert!(pair.stop(Side::Near).success());
 }
 
 #[test]
@@ -69,20 +69,20 @@ fn a_log_that_nobody_reads() {
 
 /// The reader stood still while the daemon was busy, and came back.
 #[test]
-fn what_an_unread_log_lost_is_told_when_it_is_read_again() {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, group: SERVES_ALONE, ..Plan::default() });
+fn what_an_unread_log_lost_is_reported_when_it_is_read_again() {
+    let mut pair = Pair::new(&PairPlan { volumes: VOLUMES, group: SERVES_ALONE, ..PairPlan::default() });
     let (mut reader, writer) = pipe().expect("a pipe");
-    pair.serve_loudly(Node::Near, writer.into());
+    pair.serve_loudly(Side::Near, writer.into());
     // A line each: more than may wait.
     for _ in 0..30_000 {
         UnixStream::connect(pair.path("near/state/nbd.sock")).expect("the daemon listens");
     }
-    pair.qemu_io(Node::Near, VOLUMES[0], &["write 0 64k"]);
+    pair.qemu_io(Side::Near, VOLUMES[0], &["write 0 64k"]);
     let reading = std::thread::spawn(move || {
         let mut text = String::new();
         reader.read_to_string(&mut text).map(|_| text).expect("a log is text")
     });
-    assert!(pair.stop(Node::Near).success());
+    assert!(pair.stop(Side::Near).success());
     let text = reading.join().expect("the log ends with its daemon");
     let missing = text.matches("lines of this log are missing here: they came faster").count();
     assert!(text.contains(FIRST_LINE) && missing > 0, "{} bytes, {missing} gaps", text.len());
@@ -92,8 +92,8 @@ fn what_an_unread_log_lost_is_told_when_it_is_read_again() {
 /// One client that is cut off again and again is told of once.
 #[test]
 fn a_client_cannot_fill_the_log() {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, group: SERVES_ALONE, ..Plan::default() });
-    pair.serve(Node::Near);
+    let mut pair = Pair::new(&PairPlan { volumes: VOLUMES, group: SERVES_ALONE, ..PairPlan::default() });
+    pair.serve(Side::Near);
     let socket = pair.path("near/state/nbd.sock");
     for _ in 0..50 {
         let mut client = UnixStream::connect(&socket).expect("the daemon listens");
@@ -118,18 +118,18 @@ fn a_client_cannot_fill_the_log() {
         client.write_all(&[&option, name.as_bytes()].concat()).expect("the daemon reads");
         assert_eq!(client.read_to_end(&mut Vec::new()).expect("it hangs up"), 0, "there is no answer to that");
     }
-    pair.stop(Node::Near);
-    let log = pair.log(Node::Near);
+    pair.stop(Side::Near);
+    let log = pair.log(Side::Near);
     assert_eq!(log.matches("was cut off").count(), 1, "{log}");
     assert!(log.matches("no-such-").count() <= 1, "{log}");
 }
 
 #[test]
 fn a_daemon_that_logs_to_a_file_says_what_it_said() {
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, ..Plan::default() });
+    let mut pair = Pair::new(&PairPlan { volumes: VOLUMES, ..PairPlan::default() });
     let log = pair.path("own.log");
-    pair.serve_with_log(Node::Near, File::create(&log).expect("a log").into());
-    assert!(pair.stop(Node::Near).success());
+    pair.serve_with_log(Side::Near, File::create(&log).expect("a log").into());
+    assert!(pair.stop(Side::Near).success());
     let log = std::fs::read_to_string(log).expect("a log");
     assert!(log.contains(FIRST_LINE) && log.ends_with("stopped\n") && !log.contains("missing"), "{log}");
 }

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use crate::common::{Background, Node, Pair, Plan, is_installed, is_root, must_skip};
+use crate::common::{Background, Pair, PairPlan, Side, is_installed, is_root, must_skip};
 
 /// A row: a client is run to its end, and the counters must have grown by at least so much.
-struct Row {
+struct ClientRow {
     client: &'static str,
     asks: &'static str,
     /// `@uri`, `@source` (a file with content) and `@back` (a file to be made) are filled in.
@@ -52,7 +52,7 @@ const FUSE: &[&str] = &[
     "@uri",
 ];
 
-const ROWS: &[Row] = &[
+const ROWS: &[ClientRow] = &[
     row("nbdinfo", "size", &["nbdinfo", "--size", "@uri"], &[("sessions_started", 1), ("disconnect.received", 1)]),
     row("nbdinfo", "map", &["nbdinfo", "--map", "@uri"], &[("block-status.done", 1)]),
     row("nbdinfo", "list", &["nbdinfo", "--list", "@server"], &[("handshakes_without_session", 1)]),
@@ -179,13 +179,13 @@ const fn row(
     asks: &'static str,
     words: &'static [&'static str],
     grows: &'static [(&'static str, u64)],
-) -> Row {
-    Row { client, asks, words, grows }
+) -> ClientRow {
+    ClientRow { client, asks, words, grows }
 }
 
 #[test]
 fn each_command_of_each_client_is_counted() {
-    let mut pair = Pair::replicating(&Plan { volumes: &["data"], volume_bytes: 4 << 20, ..Plan::default() });
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], volume_bytes: 4 << 20, ..PairPlan::default() });
     let source: Vec<u8> = (0..4_u32 << 20).map(|at| if at & 0x1_0000 == 0 { 0 } else { (at >> 9) as u8 | 1 }).collect();
     std::fs::write(pair.path("source"), source).expect("a file is written");
     for row in ROWS {
@@ -197,25 +197,25 @@ fn each_command_of_each_client_is_counted() {
         }
     }
     for violation in ["nbd.violations", "nbd.unknown.received"] {
-        assert_eq!(pair.counter(Node::Near, violation), 0, "{violation}");
+        assert_eq!(pair.counter(Side::Near, violation), 0, "{violation}");
     }
-    pair.wait_for_rest(Node::Near);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&["data"]);
 }
 
-fn show(pair: &mut Pair, row: &Row) {
-    let counter = |pair: &Pair, name: &str| pair.counter(Node::Near, &format!("nbd.{name}"));
+fn show(pair: &mut Pair, row: &ClientRow) {
+    let counter = |pair: &Pair, name: &str| pair.counter(Side::Near, &format!("nbd.{name}"));
     let before: Vec<u64> = row.grows.iter().map(|(name, _)| counter(pair, name)).collect();
     let (is_done, said) = run(pair, row);
-    assert!(is_done, "{}, {}: {said}\n{}", row.client, row.asks, pair.log(Node::Near));
+    assert!(is_done, "{}, {}: {said}\n{}", row.client, row.asks, pair.log(Side::Near));
     // A goodbye may be read after its sender has gone.
     pair.until(&format!("{}, {}: the counters have grown by {:?}", row.client, row.asks, row.grows), |pair| {
         row.grows.iter().zip(&before).all(|((name, more), before)| counter(pair, name) >= before + more)
     });
 }
 
-fn run(pair: &mut Pair, row: &Row) -> (bool, String) {
+fn run(pair: &mut Pair, row: &ClientRow) -> (bool, String) {
     let front = match row.client {
         "nbdsh" => NBDSH,
         "qemu-io" => QEMU_IO,
@@ -223,7 +223,7 @@ fn run(pair: &mut Pair, row: &Row) -> (bool, String) {
         "nbdfuse" => FUSE,
         _ => &[],
     };
-    let uri = pair.uri(Node::Near, "data");
+    let uri = pair.uri(Side::Near, "data");
     let path = |name: &str| pair.path(name).display().to_string();
     let words: Vec<String> = front
         .iter()

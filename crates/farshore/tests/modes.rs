@@ -1,7 +1,7 @@
 //! Modes change while writers write, and policies decide what writers feel of a line that was cut.
 
-use crate::common::load::{Load, LoadPlan, Run};
-use crate::common::{GROUP, Node, Pair, Plan};
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
+use crate::common::{GROUP, Pair, PairPlan, Side};
 
 const VOLUMES: &[&str] = &["data", "log"];
 
@@ -13,14 +13,14 @@ const MODES: [&str; 13] = [
 
 #[test]
 fn modes_change_under_load() {
-    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Plan::default() });
-    let run = Run::on_zeroes(1, VOLUMES);
-    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+    let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, ..PairPlan::default() });
+    let run = WriterRun::on_zeroes(1, VOLUMES);
+    let load = WriterLoad::start(&pair, Side::Near, &run, LoadPlan::crowded(VOLUMES));
     let mut before = "async";
     for mode in MODES {
-        pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
+        pair.done(Side::Near, &["set", GROUP, &format!("mode={mode}")]);
         if before == "logging" {
-            pair.done(Node::Near, &["sync", GROUP, "--wait"]);
+            pair.done(Side::Near, &["sync", GROUP, "--wait"]);
         }
         let (state, protection) = match mode {
             "sync" => ("replicating", "both-durable"),
@@ -28,31 +28,31 @@ fn modes_change_under_load() {
             "async" => ("replicating", "queued"),
             _ => ("logging", "local-only"),
         };
-        pair.wait_for(Node::Near, state);
+        pair.wait_for(Side::Near, state);
         load.wait_for_more(&mut pair, 100);
-        let status = pair.status(Node::Near);
+        let status = pair.status(Side::Near);
         assert_eq!((&status["state"], &status["protection"]), (&state.into(), &protection.into()), "{mode}: {status}");
         before = mode;
     }
     load.stop();
-    pair.wait_for_rest(Node::Near);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
-    assert_eq!(run.judge(&pair, Node::Far).lost_writes, 0);
+    assert_eq!(run.check(&pair, Side::Far).lost_writes, 0);
 }
 
 #[test]
 fn a_secondary_exports_nothing() {
-    let pair = Pair::replicating(&Plan { volumes: VOLUMES, ..Plan::default() });
+    let pair = Pair::replicating(&PairPlan { volumes: VOLUMES, ..PairPlan::default() });
     let listed = |node| {
         let uri = pair.uri(node, "").replace(&format!("/{GROUP}/"), "/");
         let output = std::process::Command::new("nbdinfo").args(["--list", "--json", &uri]).output();
         let output = output.expect("nbdinfo is installed (apt: libnbd-bin)");
         String::from_utf8_lossy(&output.stdout).matches("\"export-name\"").count()
     };
-    assert_eq!((listed(Node::Near), listed(Node::Far)), (VOLUMES.len(), 0));
+    assert_eq!((listed(Side::Near), listed(Side::Far)), (VOLUMES.len(), 0));
     for volume in VOLUMES {
-        let (is_served, said) = pair.try_qemu_io(Node::Far, volume, &["read 0 512"]);
+        let (is_served, said) = pair.try_qemu_io(Side::Far, volume, &["read 0 512"]);
         assert!(!is_served, "{said}");
     }
 }
@@ -60,18 +60,18 @@ fn a_secondary_exports_nothing() {
 /// A pair over a line that can be cut, in `sync`.
 fn over_a_relay(group: &str) -> Pair {
     let head = "[link]\ntimeout = \"1s\"";
-    let mut pair = Pair::new(&Plan { volumes: VOLUMES, mode: "sync", group, head, ..Plan::default() });
+    let mut pair = Pair::new(&PairPlan { volumes: VOLUMES, mode: "sync", group, head, ..PairPlan::default() });
     pair.lay_relay();
     pair.first_sync();
-    pair.qemu_io(Node::Near, "data", &["write -P 1 0 1M", "flush"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 1M", "flush"]);
     pair
 }
 
 fn heals(mut pair: Pair) -> Pair {
     pair.relay().restore();
-    pair.wait_for(Node::Near, "replicating");
-    pair.qemu_io(Node::Near, "log", &["write -f -P 9 8M 64k"]);
-    pair.wait_for_rest(Node::Near);
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "log", &["write -f -P 9 8M 64k"]);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
     pair
@@ -81,26 +81,26 @@ fn heals(mut pair: Pair) -> Pair {
 fn held_writers_wait_for_the_line_and_succeed() {
     let mut pair = over_a_relay("policy = \"hold\"\nhold = \"1h\"\nwait_limit = \"500ms\"");
     pair.relay().cut();
-    let mut waiting = pair.start_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
-    pair.wait_for(Node::Near, "holding");
-    assert_eq!(pair.status(Node::Near)["protection"], "held");
-    pair.qemu_io(Node::Near, "data", &["read -P 1 0 1M"]);
+    let mut waiting = pair.start_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    pair.wait_for(Side::Near, "holding");
+    assert_eq!(pair.status(Side::Near)["protection"], "held");
+    pair.qemu_io(Side::Near, "data", &["read -P 1 0 1M"]);
     assert!(!waiting.has_ended(), "it waits for the line");
     pair.relay().restore();
     let (is_done, said) = waiting.finish(&mut pair);
     assert!(is_done, "{said}");
     let pair = heals(pair);
-    assert!(pair.content(Node::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
+    assert!(pair.content(Side::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
 }
 
 #[test]
 fn held_writers_are_released_when_the_window_ends() {
     let mut pair = over_a_relay("policy = \"hold\"\nhold = \"1s\"\nwait_limit = \"200ms\"");
     pair.relay().cut();
-    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
     assert!(is_done, "{said}");
-    pair.until("its bytes are marked, not sent", |pair| {
-        let status = pair.status(Node::Near);
+    pair.until("its bytes are tracked, not sent", |pair| {
+        let status = pair.status(Side::Near);
         status["protection"] == "local-only" && status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20)
     });
     heals(pair);
@@ -110,12 +110,12 @@ fn held_writers_are_released_when_the_window_ends() {
 fn strict_writers_get_an_error_and_the_copy_heals() {
     let pair = over_a_relay("policy = \"strict\"\nwait_limit = \"500ms\"");
     pair.relay().cut();
-    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M"]);
+    let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M"]);
     assert!(!is_done, "it must not be acknowledged: {said}");
-    pair.wait_for(Node::Near, "holding");
-    let (is_done, said) = pair.try_qemu_io(Node::Near, "log", &["write -P 3 0 4k"]);
+    pair.wait_for(Side::Near, "holding");
+    let (is_done, said) = pair.try_qemu_io(Side::Near, "log", &["write -P 3 0 4k"]);
     assert!(!is_done, "it must not be acknowledged: {said}");
-    let status = pair.status(Node::Near);
+    let status = pair.status(Side::Near);
     assert!(status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20), "{status}");
     heals(pair);
 }
@@ -124,48 +124,48 @@ fn strict_writers_get_an_error_and_the_copy_heals() {
 fn degraded_writers_go_on() {
     let mut pair = over_a_relay("policy = \"degrade\"\nwait_limit = \"500ms\"");
     pair.relay().cut();
-    let (is_done, said) = pair.try_qemu_io(Node::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
     assert!(is_done, "{said}");
-    pair.until("it is in logging", |pair| pair.status(Node::Near)["protection"] == "local-only");
+    pair.until("it is in logging", |pair| pair.status(Side::Near)["protection"] == "local-only");
     heals(pair);
 }
 
 /// Nothing arrives any more, and the daemon has nothing to do.
 #[test]
 fn the_time_since_the_primary_was_heard_goes_on_while_nothing_happens() {
-    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, ..Plan::default() });
-    pair.kill(Node::Near);
+    let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, ..PairPlan::default() });
+    pair.kill(Side::Near);
     pair.until("it is said to be ten seconds", |pair| {
-        pair.status(Node::Far)["peers"][0]["heard_s"].as_f64().is_some_and(|seconds| seconds >= 10.0)
+        pair.status(Side::Far)["peers"][0]["heard_s"].as_f64().is_some_and(|seconds| seconds >= 10.0)
     });
     // How old the copy is, nobody here knows.
-    assert!(pair.status(Node::Far)["peers"][0]["lag_seconds"].is_null());
+    assert!(pair.status(Side::Far)["peers"][0]["lag_seconds"].is_null());
 }
 
 /// Writers were slowed down to the line's pace for minutes: exit code 0, and no line in the log.
 #[test]
-fn writers_that_a_full_queue_holds_up_are_told_and_let_go() {
-    let mut pair = Pair::replicating(&Plan { volumes: VOLUMES, volume_bytes: 4 << 20, ..Plan::default() });
-    pair.done(Node::Near, &["set", GROUP, "queue.memory=1MiB"]);
-    pair.done(Node::Near, &["link", "set", "rate=64kbit/s"]);
-    pair.until("the link is back", |pair| pair.status(Node::Near)["peers"][0]["link"] == "connected");
-    let run = Run::on_zeroes(3, VOLUMES);
-    let load = Load::start(&pair, Node::Near, &run, LoadPlan::crowded(VOLUMES));
+fn writers_that_a_full_queue_holds_up_are_reported_and_let_go() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 4 << 20, ..PairPlan::default() });
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=1MiB"]);
+    pair.done(Side::Near, &["link", "set", "rate=64kbit/s"]);
+    pair.until("the link is back", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let run = WriterRun::on_zeroes(3, VOLUMES);
+    let load = WriterLoad::start(&pair, Side::Near, &run, LoadPlan::crowded(VOLUMES));
     let words = "more is written than the link carries: writers were held up for";
     pair.until("status tells", |pair| {
-        let (code, said) = pair.told(Node::Near, &["status", GROUP]);
+        let (code, said) = pair.output_of(Side::Near, &["status", GROUP]);
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         said.contains(words) && code == 1
     });
-    pair.until("they are let go", |pair| pair.status(Node::Near)["state"] != "replicating");
+    pair.until("they are let go", |pair| pair.status(Side::Near)["state"] != "replicating");
     load.wait_for_more(&mut pair, 100);
-    let log = pair.log(Node::Near);
+    let log = pair.log(Side::Near);
     for words in ["writers are held up, the queue is full", "the group goes to logging"] {
         assert!(log.contains(words), "{words:?} is missing:\n{log}");
     }
     load.stop();
-    pair.done(Node::Near, &["link", "set", "rate=default"]);
-    pair.wait_for_rest(Node::Near);
+    pair.done(Side::Near, &["link", "set", "rate=default"]);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Pair, PairPlan, Side};
 use serde_json::Value;
 
-const SMALL: Plan = Plan { volumes: &["data"], volume_bytes: 2 << 20, mode: "sync", ..Plan::DEFAULT };
+const SMALL: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 2 << 20, mode: "sync", ..PairPlan::DEFAULT };
 
 /// Groups `g` and `h`, both in step.
 fn two_groups() -> Pair {
@@ -22,11 +22,11 @@ fn two_groups() -> Pair {
     );
     fs::write(pair.config(), text).expect("written");
     pair.first_sync();
-    pair.done(Node::Near, &["sync", "h", "--full", "--wait"]);
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
     pair
 }
 
-fn status_of(pair: &Pair, node: Node, name: &str) -> Value {
+fn status_of(pair: &Pair, node: Side, name: &str) -> Value {
     let output = pair.run(node, &["status", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
     let groups = status["groups"].as_array().expect("a list");
@@ -35,32 +35,32 @@ fn status_of(pair: &Pair, node: Node, name: &str) -> Value {
 
 /// Group `h` is failed on `node` with these words wherever somebody may look, and `g` serves.
 #[track_caller]
-fn only_h_fails(pair: &mut Pair, node: Node, parts: &[&str]) {
+fn only_h_fails(pair: &mut Pair, node: Side, parts: &[&str]) {
     pair.serve(node);
-    pair.done(Node::Near, &["wait", GROUP, "--for", "replicating", "--timeout", "90s"]);
-    pair.qemu_io(Node::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.done(Side::Near, &["wait", GROUP, "--for", "replicating", "--timeout", "90s"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
     let status = status_of(pair, node, "h");
     assert_eq!(status["state"], "failed", "{parts:?}: {status}\n{}", pair.log(node));
-    let (code, text) = pair.told(node, &["status", "h"]);
+    let (code, text) = pair.output_of(node, &["status", "h"]);
     assert_eq!(code, 1, "{text}");
-    let mut told =
+    let mut reported =
         vec![("status", status["reason"].to_string()), ("text", text.replace("\n", " ")), ("log", pair.log(node))];
     for verb in
         [&["sync", "h", "--full"][..], &["demote", "h"], &["promote", "h", "--force"], &["set", "h", "mode=async"]]
     {
-        let (code, said) = pair.told(node, verb);
+        let (code, said) = pair.output_of(node, verb);
         assert_eq!(code, 2, "{verb:?}: {said}");
-        told.push((verb[0], said));
+        reported.push((verb[0], said));
     }
-    for (place, said) in &told {
+    for (location, said) in &reported {
         let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [&["it cannot be opened: ", "restart the daemon"], parts].concat() {
-            assert!(words.contains(part), "{place}: no {part:?} in: {said}");
+            assert!(words.contains(part), "{location}: no {part:?} in: {said}");
         }
     }
     // Without a superblock nobody knows who this node was: a secondary does not take its word as that of its primary.
     let is_unknown = parts.iter().any(|part| part.contains("superblock is missing"));
-    let why = match is_unknown && node == Node::Near {
+    let why = match is_unknown && node == Side::Near {
         true => "the peer is connected and does not say that it serves the group",
         false => "its half of the group has failed",
     };
@@ -69,11 +69,11 @@ fn only_h_fails(pair: &mut Pair, node: Node, parts: &[&str]) {
 
 /// Killed, as a clean stop would ask about a file that changed its name.
 #[track_caller]
-fn both_serve(pair: &mut Pair, node: Node) {
+fn both_serve(pair: &mut Pair, node: Side) {
     pair.kill(node);
     pair.serve(node);
     for group in [GROUP, "h"] {
-        pair.done(Node::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+        pair.done(Side::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
     }
     pair.kill(node);
 }
@@ -85,7 +85,7 @@ fn aside(path: &Path) -> PathBuf {
 #[test]
 fn a_device_that_cannot_be_opened_keeps_one_group_down() {
     let mut pair = two_groups();
-    for node in Node::BOTH {
+    for node in Side::BOTH {
         pair.kill(node);
         let volume = pair.path(&format!("{}-h", node.name()));
         let away = |path: &Path| fs::rename(path, aside(path)).expect("taken away");
@@ -94,7 +94,7 @@ fn a_device_that_cannot_be_opened_keeps_one_group_down() {
         away(&volume);
         let missing = format!("it cannot be opened: volume h/data: {} does not exist", volume.display());
         only_h_fails(&mut pair, node, &[&missing]);
-        let (code, said) = pair.told(node, &["config", "check"]);
+        let (code, said) = pair.output_of(node, &["config", "check"]);
         assert!(code == 2 && said.contains("does not exist; attach the device"), "{said}");
         back(&volume);
         both_serve(&mut pair, node);
@@ -124,7 +124,7 @@ fn a_device_that_cannot_be_opened_keeps_one_group_down() {
 #[test]
 fn a_state_file_that_cannot_be_opened_keeps_one_group_down() {
     let mut pair = two_groups();
-    for node in Node::BOTH {
+    for node in Side::BOTH {
         for (name, part) in [
             ("journal", "journal is no regular file; only a file that farshore made"),
             ("bitmap", "has 4 KiB where 16 KiB is expected; a volume was given another size"),

@@ -6,38 +6,38 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::damage::{edit, rot, state};
-use crate::common::{GROUP, Node, Pair, Plan, is_root, must_skip};
+use crate::common::{GROUP, Pair, PairPlan, Side, is_root, must_skip};
 
-const PLAN: Plan = Plan { volumes: &["data", "log"], volume_bytes: 4 << 20, mode: "sync", ..Plan::DEFAULT };
-const SMALL: Plan = Plan { volumes: &["data"], ..PLAN };
+const PLAN: PairPlan = PairPlan { volumes: &["data", "log"], volume_bytes: 4 << 20, mode: "sync", ..PairPlan::DEFAULT };
+const SMALL: PairPlan = PairPlan { volumes: &["data"], ..PLAN };
 
 #[derive(Clone, Copy, Debug)]
-enum Stop {
+enum TestStop {
     Clean,
     Killed,
 }
 
-const STOPS: [Stop; 2] = [Stop::Clean, Stop::Killed];
+const STOPS: [TestStop; 2] = [TestStop::Clean, TestStop::Killed];
 
 /// Both nodes in step, with 5 on `data` and 6 on `log`, and no bit left.
-fn in_step(plan: &Plan) -> Pair {
+fn in_step(plan: &PairPlan) -> Pair {
     let mut pair = Pair::replicating(plan);
     fill(&mut pair, plan);
     pair
 }
 
-fn fill(pair: &mut Pair, plan: &Plan) {
+fn fill(pair: &mut Pair, plan: &PairPlan) {
     for (volume, byte) in plan.volumes.iter().zip(["5", "6"]) {
-        pair.qemu_io(Node::Near, volume, &[&format!("write -P {byte} 0 1M"), "flush"]);
+        pair.qemu_io(Side::Near, volume, &[&format!("write -P {byte} 0 1M"), "flush"]);
     }
-    pair.wait_for(Node::Near, "replicating");
-    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.wait_for(Side::Near, "replicating");
+    pair.until("every dirty bit is cleared", |pair| pair.status(Side::Near)["peers"][0]["dirty_bytes"] == 0);
 }
 
-fn end(pair: &mut Pair, node: Node, stop: Stop) {
+fn end(pair: &mut Pair, node: Side, stop: TestStop) {
     match stop {
-        Stop::Clean => assert!(pair.stop(node).success(), "{}", pair.log(node)),
-        Stop::Killed => pair.kill(node),
+        TestStop::Clean => assert!(pair.stop(node).success(), "{}", pair.log(node)),
+        TestStop::Killed => pair.kill(node),
     }
 }
 
@@ -57,7 +57,7 @@ fn exchange(one: &Path, other: &Path) {
 
 /// The group is refused in these words, serves nobody, and stays so while its peer is connected.
 #[track_caller]
-fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
+fn is_refused(pair: &mut Pair, node: Side, parts: &[&str]) {
     pair.until("the nodes have met", |pair| pair.status(node)["peers"][0]["link"] == "connected");
     let status = pair.status(node);
     let reason = status["reason"].to_string();
@@ -68,7 +68,7 @@ fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
     let (served, _) = pair.try_qemu_io(node, "data", &["read 0 4k"]);
     assert!(!served, "a group that is refused has no export");
     for order in [&["sync", GROUP, "--full"][..], &["demote", GROUP], &["promote", GROUP, "--force"]] {
-        let (code, said) = pair.told(node, order);
+        let (code, said) = pair.output_of(node, order);
         assert_eq!(code, 2, "{order:?}: {said}");
     }
     let peer = pair.status(node.other());
@@ -82,15 +82,15 @@ fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
 /// whether anything was written.
 fn goes_on(pair: &mut Pair) {
     pair.until("the group goes on", |pair| {
-        let status = pair.status(Node::Near);
+        let status = pair.status(Side::Near);
         if status["reason"].to_string().contains("'farshore sync g' here") {
-            pair.done(Node::Near, &["sync", GROUP]);
+            pair.done(Side::Near, &["sync", GROUP]);
         }
         status["state"] == "replicating"
     });
 }
 
-fn content(pair: &Pair, node: Node, volume: &str) -> Vec<u8> {
+fn content(pair: &Pair, node: Side, volume: &str) -> Vec<u8> {
     fs::read(pair.device(node, volume)).expect("readable")
 }
 
@@ -99,7 +99,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Node by node: how many bytes of syncs have come to it or left it.
-fn shipped(pair: &Pair, node: Node) -> u64 {
+fn shipped(pair: &Pair, node: Side) -> u64 {
     pair.counter(node, "group.g.shipped_bytes") + pair.counter(node, "group.g.compared_bytes")
 }
 
@@ -107,33 +107,33 @@ fn shipped(pair: &Pair, node: Node) -> u64 {
 fn an_empty_file_in_the_place_of_a_primarys_volume_overwrites_nothing() {
     for stop in STOPS {
         let mut pair = in_step(&SMALL);
-        end(&mut pair, Node::Near, stop);
-        let good = content(&pair, Node::Far, "data");
-        replace(&pair.device(Node::Near, "data"));
-        let (code, said) = pair.told(Node::Near, &["config", "check"]);
+        end(&mut pair, Side::Near, stop);
+        let good = content(&pair, Side::Far, "data");
+        replace(&pair.device(Side::Near, "data"));
+        let (code, said) = pair.output_of(Side::Near, &["config", "check"]);
         assert!(code == 2 && said.contains("is not the device that is recorded"), "{stop:?}: {said}");
-        pair.serve(Node::Near);
-        is_refused(&mut pair, Node::Near, &["g/data", "a file (inode ", "--content-is-good'"]);
-        assert!(content(&pair, Node::Far, "data") == good, "{stop:?}: the peer's copy was touched");
-        assert!(is_zero(&content(&pair, Node::Near, "data")), "{stop:?}: the new file was touched");
+        pair.serve(Side::Near);
+        is_refused(&mut pair, Side::Near, &["g/data", "a file (inode ", "--content-is-good'"]);
+        assert!(content(&pair, Side::Far, "data") == good, "{stop:?}: the peer's copy was touched");
+        assert!(is_zero(&content(&pair, Side::Near, "data")), "{stop:?}: the new file was touched");
 
-        let (code, said) = pair.told(Node::Near, &["accept-device", GROUP, "data"]);
+        let (code, said) = pair.output_of(Side::Near, &["accept-device", GROUP, "data"]);
         assert!(code == 3 && said.contains("--rebuild"), "{said}");
-        let said = pair.done(Node::Near, &["accept-device", GROUP, "data", "--rebuild"]);
+        let said = pair.done(Side::Near, &["accept-device", GROUP, "data", "--rebuild"]);
         assert!(said.contains("begins anew on near as secondary"), "{said}");
-        assert!(pair.stop(Node::Near).success());
-        pair.serve(Node::Near);
-        assert_eq!(pair.status(Node::Near)["role"], "secondary", "{stop:?}");
-        pair.promote_by_force(Node::Far);
-        pair.qemu_io(Node::Far, "data", &["read -P 5 0 1M"]);
-        pair.sync_fully(Node::Far);
-        pair.stop_from(Node::Far);
+        assert!(pair.stop(Side::Near).success());
+        pair.serve(Side::Near);
+        assert_eq!(pair.status(Side::Near)["role"], "secondary", "{stop:?}");
+        pair.promote_by_force(Side::Far);
+        pair.qemu_io(Side::Far, "data", &["read -P 5 0 1M"]);
+        pair.sync_fully(Side::Far);
+        pair.stop_from(Side::Far);
         pair.assert_equal(&["data"]);
-        assert!(content(&pair, Node::Near, "data") == good);
+        assert!(content(&pair, Side::Near, "data") == good);
         // What was accepted is what is recorded now.
-        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-        pair.wait_for(Node::Far, "replicating");
-        let said = pair.done(Node::Near, &["accept-device", GROUP, "data", "--rebuild"]);
+        Side::BOTH.into_iter().for_each(|node| pair.serve(node));
+        pair.wait_for(Side::Far, "replicating");
+        let said = pair.done(Side::Near, &["accept-device", GROUP, "data", "--rebuild"]);
         assert!(said.contains("there is nothing to accept"), "{said}");
     }
 }
@@ -142,21 +142,21 @@ fn an_empty_file_in_the_place_of_a_primarys_volume_overwrites_nothing() {
 fn exchanged_volumes_are_refused_and_serve_again_in_their_places() {
     for stop in STOPS {
         let mut pair = in_step(&PLAN);
-        let (data, log) = (pair.device(Node::Near, "data"), pair.device(Node::Near, "log"));
-        end(&mut pair, Node::Near, stop);
+        let (data, log) = (pair.device(Side::Near, "data"), pair.device(Side::Near, "log"));
+        end(&mut pair, Side::Near, stop);
         exchange(&data, &log);
-        pair.serve(Node::Near);
+        pair.serve(Side::Near);
         let parts =
             ["that is the device of volume g/log", "that is the device of volume g/data", "accept-device g data log"];
-        is_refused(&mut pair, Node::Near, &parts);
-        let (code, said) = pair.told(Node::Near, &["accept-device", GROUP, "data", "--rebuild"]);
+        is_refused(&mut pair, Side::Near, &parts);
+        let (code, said) = pair.output_of(Side::Near, &["accept-device", GROUP, "data", "--rebuild"]);
         assert!(code == 2 && said.contains("name log as well"), "{said}");
-        assert!(pair.stop(Node::Near).success());
+        assert!(pair.stop(Side::Near).success());
         exchange(&data, &log);
-        pair.serve(Node::Near);
+        pair.serve(Side::Near);
         goes_on(&mut pair);
-        pair.qemu_io(Node::Near, "data", &["read -P 5 0 1M"]);
-        pair.qemu_io(Node::Near, "log", &["read -P 6 0 1M"]);
+        pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M"]);
+        pair.qemu_io(Side::Near, "log", &["read -P 6 0 1M"]);
         pair.stop_both();
         pair.assert_equal(&["data", "log"]);
     }
@@ -166,23 +166,23 @@ fn exchanged_volumes_are_refused_and_serve_again_in_their_places() {
 fn another_device_of_a_secondary_is_not_synced_onto() {
     for stop in STOPS {
         let mut pair = in_step(&PLAN);
-        end(&mut pair, Node::Far, stop);
-        pair.qemu_io(Node::Near, "log", &["write -P 9 2M 64k", "flush"]);
-        replace(&pair.device(Node::Far, "log"));
-        pair.serve(Node::Far);
-        is_refused(&mut pair, Node::Far, &["g/log"]);
-        let reason = pair.status(Node::Near)["reason"].to_string();
+        end(&mut pair, Side::Far, stop);
+        pair.qemu_io(Side::Near, "log", &["write -P 9 2M 64k", "flush"]);
+        replace(&pair.device(Side::Far, "log"));
+        pair.serve(Side::Far);
+        is_refused(&mut pair, Side::Far, &["g/log"]);
+        let reason = pair.status(Side::Near)["reason"].to_string();
         assert!(reason.contains("its half of the group has failed"), "{reason}");
-        assert!(is_zero(&content(&pair, Node::Far, "log")), "{stop:?}");
-        let (code, said) = pair.told(Node::Far, &["accept-device", GROUP, "log", "--content-is-good"]);
+        assert!(is_zero(&content(&pair, Side::Far, "log")), "{stop:?}");
+        let (code, said) = pair.output_of(Side::Far, &["accept-device", GROUP, "log", "--content-is-good"]);
         assert!(code == 2 && said.contains("--rebuild"), "{said}");
-        pair.done(Node::Far, &["accept-device", GROUP, "log", "--rebuild"]);
-        assert!(pair.stop(Node::Far).success());
-        pair.serve(Node::Far);
+        pair.done(Side::Far, &["accept-device", GROUP, "log", "--rebuild"]);
+        assert!(pair.stop(Side::Far).success());
+        pair.serve(Side::Far);
         pair.until("the primary asks for a full sync", |pair| {
-            pair.status(Node::Near)["reason"].to_string().contains("--full")
+            pair.status(Side::Near)["reason"].to_string().contains("--full")
         });
-        pair.sync_fully(Node::Near);
+        pair.sync_fully(Side::Near);
         pair.stop_both();
         pair.assert_equal(&["data", "log"]);
     }
@@ -192,31 +192,31 @@ fn another_device_of_a_secondary_is_not_synced_onto() {
 fn content_that_counts_is_served_and_sent_when_that_is_ordered() {
     for stop in STOPS {
         let mut pair = in_step(&SMALL);
-        end(&mut pair, Node::Near, stop);
-        let good = content(&pair, Node::Far, "data");
+        end(&mut pair, Side::Near, stop);
+        let good = content(&pair, Side::Far, "data");
         // Copied back from a backup: another inode, and older content.
-        let (path, backup) = (pair.device(Node::Near, "data"), pair.path("backup"));
+        let (path, backup) = (pair.device(Side::Near, "data"), pair.path("backup"));
         fs::write(&backup, vec![8; good.len()]).expect("a backup");
         fs::rename(&backup, &path).expect("put back");
-        pair.serve(Node::Near);
-        is_refused(&mut pair, Node::Near, &["g/data"]);
-        let said = pair.done(Node::Near, &["accept-device", GROUP, "data", "--content-is-good"]);
+        pair.serve(Side::Near);
+        is_refused(&mut pair, Side::Near, &["g/data"]);
+        let said = pair.done(Side::Near, &["accept-device", GROUP, "data", "--content-is-good"]);
         assert!(said.contains("begins anew on near as primary") && said.contains("sync g --full"), "{said}");
-        assert!(pair.stop(Node::Near).success());
+        assert!(pair.stop(Side::Near).success());
         for _ in 0..2 {
-            pair.serve(Node::Near);
-            pair.until("the nodes have met", |pair| pair.status(Node::Near)["reason"].to_string().contains("--full"));
-            pair.qemu_io(Node::Near, "data", &["read -P 8 0 1M"]);
-            let (code, said) = pair.told(Node::Near, &["sync", GROUP]);
+            pair.serve(Side::Near);
+            pair.until("the nodes have met", |pair| pair.status(Side::Near)["reason"].to_string().contains("--full"));
+            pair.qemu_io(Side::Near, "data", &["read -P 8 0 1M"]);
+            let (code, said) = pair.output_of(Side::Near, &["sync", GROUP]);
             assert!(code == 2 && said.contains("--full"), "{stop:?}: {said}");
-            assert!(content(&pair, Node::Far, "data") == good, "{stop:?}: the peer's copy was touched");
-            pair.kill(Node::Near);
+            assert!(content(&pair, Side::Far, "data") == good, "{stop:?}: the peer's copy was touched");
+            pair.kill(Side::Near);
         }
-        pair.serve(Node::Near);
-        pair.sync_fully(Node::Near);
+        pair.serve(Side::Near);
+        pair.sync_fully(Side::Near);
         pair.stop_both();
         pair.assert_equal(&["data"]);
-        assert_eq!(content(&pair, Node::Near, "data")[0], 8);
+        assert_eq!(content(&pair, Side::Near, "data")[0], 8);
     }
 }
 
@@ -226,39 +226,39 @@ fn what_was_written_behind_a_primarys_back_waits_for_an_order() {
     for keeps_peer in [false, true] {
         let mut pair = in_step(&SMALL);
         pair.stop_both();
-        edit(&pair.device(Node::Near, "data"), |bytes| bytes[300_000] = 99);
-        for stop in [Stop::Killed, Stop::Clean, Stop::Clean] {
-            Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        edit(&pair.device(Side::Near, "data"), |bytes| bytes[300_000] = 99);
+        for stop in [TestStop::Killed, TestStop::Clean, TestStop::Clean] {
+            Side::BOTH.into_iter().for_each(|node| pair.serve(node));
             pair.until("the operator is asked", |pair| {
-                let reason = pair.status(Node::Near)["reason"].to_string();
+                let reason = pair.status(Side::Near)["reason"].to_string();
                 reason.contains("a volume was changed") && reason.contains("'farshore sync g'")
             });
-            pair.done(Node::Near, &["set", GROUP, "autosync=true"]);
-            pair.qemu_io(Node::Near, "data", &["write -P 9 2M 64k", "flush"]);
+            pair.done(Side::Near, &["set", GROUP, "autosync=true"]);
+            pair.qemu_io(Side::Near, "data", &["write -P 9 2M 64k", "flush"]);
             std::thread::sleep(std::time::Duration::from_secs(1));
-            assert_eq!(pair.status(Node::Near)["state"], "logging");
-            assert_eq!(shipped(&pair, Node::Near), 0);
-            end(&mut pair, Node::Near, stop);
-            end(&mut pair, Node::Far, stop);
+            assert_eq!(pair.status(Side::Near)["state"], "logging");
+            assert_eq!(shipped(&pair, Side::Near), 0);
+            end(&mut pair, Side::Near, stop);
+            end(&mut pair, Side::Far, stop);
         }
-        assert_eq!(content(&pair, Node::Far, "data")[300_000], 5);
-        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-        let counts = if keeps_peer { Node::Far } else { Node::Near };
+        assert_eq!(content(&pair, Side::Far, "data")[300_000], 5);
+        Side::BOTH.into_iter().for_each(|node| pair.serve(node));
+        let counts = if keeps_peer { Side::Far } else { Side::Near };
         if keeps_peer {
-            let (code, said) = pair.told(Node::Near, &["demote", GROUP]);
+            let (code, said) = pair.output_of(Side::Near, &["demote", GROUP]);
             assert_eq!(code, 1, "{said}");
-            pair.promote_by_force(Node::Far);
-            pair.sync_fully(Node::Far);
+            pair.promote_by_force(Side::Far);
+            pair.sync_fully(Side::Far);
         } else {
-            pair.until("the nodes have met", |pair| pair.status(Node::Near)["peers"][0]["link"] == "connected");
-            pair.done(Node::Near, &["sync", GROUP, "--wait"]);
-            assert_eq!(pair.status(Node::Near)["settings"]["autosync"]["value"], "true");
+            pair.until("the nodes have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+            pair.done(Side::Near, &["sync", GROUP, "--wait"]);
+            assert_eq!(pair.status(Side::Near)["settings"]["autosync"]["value"], "true");
         }
         pair.stop_from(counts);
         pair.assert_equal(&["data"]);
-        assert_eq!(content(&pair, Node::Near, "data")[300_000], if keeps_peer { 5 } else { 99 });
+        assert_eq!(content(&pair, Side::Near, "data")[300_000], if keeps_peer { 5 } else { 99 });
         // Asked once, and answered.
-        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+        Side::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.wait_for(counts, "replicating");
     }
 }
@@ -277,28 +277,28 @@ fn the_other_groups_go_on() {
     );
     fs::write(pair.config(), text).expect("written");
     pair.first_sync();
-    pair.done(Node::Near, &["sync", "h", "--full", "--wait"]);
-    pair.kill(Node::Near);
-    replace(&pair.device(Node::Near, "data"));
-    pair.serve(Node::Near);
-    is_refused(&mut pair, Node::Near, &["g/data"]);
-    pair.done(Node::Near, &["wait", "h", "--for", "replicating", "--timeout", "90s"]);
-    assert!(pair.stop(Node::Near).success());
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    pair.kill(Side::Near);
+    replace(&pair.device(Side::Near, "data"));
+    pair.serve(Side::Near);
+    is_refused(&mut pair, Side::Near, &["g/data"]);
+    pair.done(Side::Near, &["wait", "h", "--for", "replicating", "--timeout", "90s"]);
+    assert!(pair.stop(Side::Near).success());
 }
 
 #[test]
 fn a_damaged_record_of_the_devices_is_asked_about() {
     let mut pair = in_step(&SMALL);
-    assert!(pair.stop(Node::Near).success());
-    let record = state(&pair, Node::Near, "devices");
+    assert!(pair.stop(Side::Near).success());
+    let record = state(&pair, Side::Near, "devices");
     let sound = fs::read(&record).expect("there");
     rot(&record, 60);
-    pair.serve(Node::Near);
-    is_refused(&mut pair, Node::Near, &["the record of its devices is damaged"]);
-    pair.kill(Node::Near);
+    pair.serve(Side::Near);
+    is_refused(&mut pair, Side::Near, &["the record of its devices is damaged"]);
+    pair.kill(Side::Near);
     fs::write(&record, sound).expect("restored");
-    pair.serve(Node::Near);
-    pair.wait_for(Node::Near, "replicating");
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
 }
 
 // --- Loop devices ---
@@ -310,16 +310,16 @@ fn tool(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// Detached at the end, however that comes.
-struct Loop(String);
+struct AttachedLoop(String);
 
-impl Loop {
-    fn attach(options: &[&str], file: &Path) -> Option<Loop> {
+impl AttachedLoop {
+    fn attach(options: &[&str], file: &Path) -> Option<AttachedLoop> {
         let file = file.to_str().expect("text");
-        tool("losetup", &[&["--find", "--show"], options, &[file]].concat()).map(Loop)
+        tool("losetup", &[&["--find", "--show"], options, &[file]].concat()).map(AttachedLoop)
     }
 }
 
-impl Drop for Loop {
+impl Drop for AttachedLoop {
     fn drop(&mut self) {
         let _ = tool("losetup", &["--detach", &self.0]);
     }
@@ -332,36 +332,36 @@ fn skips_loops(test: &str) -> bool {
 
 /// `/dev/sdb` and `/dev/sdc` after a reboot.
 #[test]
-fn devices_that_exchange_their_names_are_told_apart() {
-    if skips_loops("devices_that_exchange_their_names_are_told_apart") {
+fn devices_that_exchange_their_names_are_distinguished() {
+    if skips_loops("devices_that_exchange_their_names_are_distinguished") {
         return;
     }
     for stop in STOPS {
         let mut pair = Pair::new(&PLAN);
-        let files = ["data", "log"].map(|volume| pair.device(Node::Near, volume));
-        let loops = [0, 1].map(|at| Loop::attach(&[], &files[at]).expect("a loop device"));
+        let files = ["data", "log"].map(|volume| pair.device(Side::Near, volume));
+        let loops = [0, 1].map(|at| AttachedLoop::attach(&[], &files[at]).expect("a loop device"));
         for (file, device) in files.iter().zip(&loops) {
             pair.edit_config(&format!("near = \"{}\"", file.display()), &format!("near = \"{}\"", device.0));
         }
         pair.first_sync();
         fill(&mut pair, &PLAN);
-        end(&mut pair, Node::Near, stop);
-        let before = content(&pair, Node::Far, "data");
+        end(&mut pair, Side::Near, stop);
+        let before = content(&pair, Side::Far, "data");
         loops.iter().for_each(|device| _ = tool("losetup", &["--detach", &device.0]).expect("detached"));
         for (device, file) in loops.iter().zip(files.iter().rev()) {
             tool("losetup", &[&device.0, file.to_str().expect("text")]).expect("attached");
         }
-        pair.serve(Node::Near);
-        is_refused(&mut pair, Node::Near, &["a loop device upon a file (inode ", "that is the device of volume g/log"]);
-        assert!(content(&pair, Node::Far, "data") == before, "{stop:?}: the peer's copy was touched");
-        assert!(pair.stop(Node::Near).success());
+        pair.serve(Side::Near);
+        is_refused(&mut pair, Side::Near, &["a loop device upon a file (inode ", "that is the device of volume g/log"]);
+        assert!(content(&pair, Side::Far, "data") == before, "{stop:?}: the peer's copy was touched");
+        assert!(pair.stop(Side::Near).success());
 
         // The same devices, each under the name of the other: what the configuration says counts.
         let text = fs::read_to_string(pair.config()).expect("there");
         let [one, other] = [0, 1].map(|at| format!("near = \"{}\"", loops[at].0));
         let text = text.replace(&one, "near = aside").replace(&other, &one).replace("near = aside", &other);
         fs::write(pair.config(), text).expect("written");
-        pair.serve(Node::Near);
+        pair.serve(Side::Near);
         goes_on(&mut pair);
         pair.stop_both();
         pair.assert_equal(&["data", "log"]);
@@ -374,33 +374,34 @@ fn two_ways_to_the_same_bytes_are_no_two_volumes() {
         return;
     }
     let pair = Pair::new(&PLAN);
-    let (data, log) = (pair.device(Node::Near, "data"), pair.device(Node::Near, "log"));
+    let (data, log) = (pair.device(Side::Near, "data"), pair.device(Side::Near, "log"));
     let text = fs::read_to_string(pair.config()).expect("there");
     let refuses = |one: &str, other: &str, sentence: Option<&str>| {
         let [at_data, at_log] = [&data, &log].map(|path| format!("near = \"{}\"", path.display()));
         let text = text.replace(&at_log, "near = LOG").replace(&at_data, &format!("near = {one:?}"));
         let text = text.replace("near = LOG", &format!("near = {other:?}"));
         fs::write(pair.config(), text).expect("written");
-        let (code, said) = pair.told(Node::Near, &["config", "check"]);
+        let (code, said) = pair.output_of(Side::Near, &["config", "check"]);
         match sentence {
             None => assert_eq!(code, 0, "{one} {other}: {said}"),
             Some(sentence) => {
                 assert!(code == 2 && said.contains(sentence), "{one} {other}: {said}");
-                let (code, said) = pair.told(Node::Near, &["serve"]);
+                let (code, said) = pair.output_of(Side::Near, &["serve"]);
                 assert!(code == 2 && said.contains(sentence), "{one} {other}: {said}");
             }
         }
     };
     let file = data.to_str().expect("text");
-    let whole = Loop::attach(&[], &data).expect("a loop device");
+    let whole = AttachedLoop::attach(&[], &data).expect("a loop device");
     refuses(file, &whole.0, Some("lies on the same bytes as"));
-    let again = Loop::attach(&[], &data).expect("a loop device");
+    let again = AttachedLoop::attach(&[], &data).expect("a loop device");
     refuses(&whole.0, &again.0, Some("lies on the same bytes as"));
-    let first = Loop::attach(&["--sizelimit", "1048576"], &data).expect("a loop device");
-    let second = Loop::attach(&["--offset", "1048576", "--sizelimit", "1048576"], &data).expect("a loop device");
+    let first = AttachedLoop::attach(&["--sizelimit", "1048576"], &data).expect("a loop device");
+    let second =
+        AttachedLoop::attach(&["--offset", "1048576", "--sizelimit", "1048576"], &data).expect("a loop device");
     refuses(&first.0, &whole.0, Some("lies on the same bytes as"));
     refuses(&first.0, &second.0, None);
-    let upon = Loop::attach(&[], Path::new(&second.0)).expect("a loop device upon another");
+    let upon = AttachedLoop::attach(&[], Path::new(&second.0)).expect("a loop device upon another");
     refuses(&whole.0, &upon.0, Some("lies on the same bytes as"));
     refuses(&first.0, &upon.0, None);
 

@@ -6,20 +6,20 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symli
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Node, Pair, Plan};
+use crate::common::{Pair, PairPlan, Side};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Nobody of this machine.
 const ANOTHER: u32 = 4242;
 
-struct Place {
+struct TestDirectory {
     directory: tempfile::TempDir,
 }
 
-impl Place {
+impl TestDirectory {
     /// A configuration that is sound, with certificates or a secret.
-    fn new(tls: bool) -> Place {
-        let place = Place { directory: tempfile::tempdir().expect("a directory") };
+    fn new(tls: bool) -> TestDirectory {
+        let location = TestDirectory { directory: tempfile::tempdir().expect("a directory") };
         let trust = if tls { "[tls]\ndirectory = \"tls\"\n" } else { "" };
         let secret = if tls { "" } else { "secret_file = \"secret/file\"\n" };
         let text = format!(
@@ -28,23 +28,23 @@ impl Place {
              [groups.db]\nprimary = \"alpha\"\nsecondary = \"beta\"\n\
              [groups.db.volumes.data]\nalpha = \"disk-a\"\nbeta = \"disk-b\"\n"
         );
-        fs::write(place.path("farshore.toml"), text).expect("written");
+        fs::write(location.path("farshore.toml"), text).expect("written");
         for disk in ["disk-a", "disk-b"] {
-            fs::write(place.path(disk), [0; 512]).expect("written");
+            fs::write(location.path(disk), [0; 512]).expect("written");
         }
         for (directory, mode) in [("state", 0o700), ("secret", 0o755)] {
-            fs::create_dir(place.path(directory)).expect("made");
-            place.set(directory, mode);
+            fs::create_dir(location.path(directory)).expect("made");
+            location.set(directory, mode);
         }
-        fs::write(place.path("secret/file"), "s".repeat(40)).expect("written");
-        place.set("secret/file", 0o600);
+        fs::write(location.path("secret/file"), "s".repeat(40)).expect("written");
+        location.set("secret/file", 0o600);
         if tls {
             for words in [&["init"][..], &["node", "alpha"]] {
-                assert!(place.under_no_mask(&[&["cert"], words].concat()).status.success());
+                assert!(location.under_no_mask(&[&["cert"], words].concat()).status.success());
             }
         }
-        assert_eq!(place.check(), (Some(0), String::new()));
-        place
+        assert_eq!(location.check(), (Some(0), String::new()));
+        location
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -108,7 +108,7 @@ impl Place {
 
 #[test]
 fn what_others_may_write_is_not_believed() {
-    let place = Place::new(true);
+    let location = TestDirectory::new(true);
     for (name, mode, words) in [
         ("tls/ca.crt", 0o666, "the certificate DIR/tls/ca.crt has mode 0666, so others can change it; run: chmod go-w"),
         (
@@ -121,14 +121,14 @@ fn what_others_may_write_is_not_believed() {
         ("tls/nodes", 0o1777, "the directory DIR/tls/nodes has mode 1777, so others can put their own files there"),
         ("state", 0o777, "state: DIR/state is open to others (mode 0777); run chmod 0700 on it"),
     ] {
-        let before = place.mode(name);
-        place.set(name, mode);
-        place.is_refused(words);
-        place.set(name, before);
+        let before = location.mode(name);
+        location.set(name, mode);
+        location.is_refused(words);
+        location.set(name, before);
     }
-    let place = Place::new(false);
-    place.set("secret", 0o777);
-    place.is_refused("the directory DIR/secret has mode 0777");
+    let location = TestDirectory::new(false);
+    location.set("secret", 0o777);
+    location.is_refused("the directory DIR/secret has mode 0777");
 }
 
 #[test]
@@ -137,25 +137,29 @@ fn what_belongs_to_another_user_is_not_believed() {
         eprintln!("skipped: only root can give files away");
         return;
     }
-    let give = |place: &Place, name: &str, words: &str| {
-        chown(place.path(name), Some(ANOTHER), None).expect("root may");
-        place.is_refused(words);
-        chown(place.path(name), Some(0), None).expect("root may");
+    let give = |location: &TestDirectory, name: &str, words: &str| {
+        chown(location.path(name), Some(ANOTHER), None).expect("root may");
+        location.is_refused(words);
+        chown(location.path(name), Some(0), None).expect("root may");
     };
-    let place = Place::new(true);
-    give(&place, "tls/ca.crt", "the certificate DIR/tls/ca.crt belongs to user 4242, and only root may have made it");
-    give(&place, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key belongs to user 4242");
-    give(&place, "tls", "the directory DIR/tls belongs to user 4242");
-    give(&place, "state", "state: DIR/state belongs to user 4242, and only root may have made it; run: chown root");
-    let place = Place::new(false);
-    give(&place, "secret/file", "the secret file DIR/secret/file belongs to user 4242");
-    give(&place, "secret", "the directory DIR/secret belongs to user 4242");
+    let location = TestDirectory::new(true);
+    give(
+        &location,
+        "tls/ca.crt",
+        "the certificate DIR/tls/ca.crt belongs to user 4242, and only root may have made it",
+    );
+    give(&location, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key belongs to user 4242");
+    give(&location, "tls", "the directory DIR/tls belongs to user 4242");
+    give(&location, "state", "state: DIR/state belongs to user 4242, and only root may have made it; run: chown root");
+    let location = TestDirectory::new(false);
+    give(&location, "secret/file", "the secret file DIR/secret/file belongs to user 4242");
+    give(&location, "secret", "the directory DIR/secret belongs to user 4242");
 }
 
 /// Another user had made the groups' directory, or could write to it: what stands in there decides who is primary.
 #[test]
 fn directories_of_others_within_the_state_directory_keep_their_group_closed() {
-    let place = Place::new(false);
+    let location = TestDirectory::new(false);
     for (name, words) in [
         (
             "state/groups",
@@ -164,56 +168,56 @@ fn directories_of_others_within_the_state_directory_keep_their_group_closed() {
         ),
         ("state/groups/db", "the directory DIR/state/groups/db has mode 0777"),
     ] {
-        fs::create_dir_all(place.path("state/groups/db")).expect("made");
-        place.set(name, 0o777);
-        place.opens_nothing(words);
-        place.set(name, 0o700);
+        fs::create_dir_all(location.path("state/groups/db")).expect("made");
+        location.set(name, 0o777);
+        location.opens_nothing(words);
+        location.set(name, 0o700);
     }
-    fs::remove_dir_all(place.path("state/groups")).expect("removed");
-    fs::create_dir(place.path("elsewhere")).expect("made");
-    symlink(place.path("elsewhere"), place.path("state/groups")).expect("a link");
-    place.opens_nothing("DIR/state/groups is no directory of its own");
-    assert!(fs::read_dir(place.path("elsewhere")).expect("there").next().is_none(), "nothing was written there");
+    fs::remove_dir_all(location.path("state/groups")).expect("removed");
+    fs::create_dir(location.path("elsewhere")).expect("made");
+    symlink(location.path("elsewhere"), location.path("state/groups")).expect("a link");
+    location.opens_nothing("DIR/state/groups is no directory of its own");
+    assert!(fs::read_dir(location.path("elsewhere")).expect("there").next().is_none(), "nothing was written there");
 }
 
 #[test]
 fn links_are_not_followed_to_what_is_believed() {
-    let led_elsewhere = |place: &Place, name: &str, words: &str| {
-        let (file, real) = (place.path(name), place.path("real"));
+    let led_elsewhere = |location: &TestDirectory, name: &str, words: &str| {
+        let (file, real) = (location.path(name), location.path("real"));
         fs::rename(&file, &real).expect("moved");
         symlink(&real, &file).expect("a link");
-        place.is_refused(words);
+        location.is_refused(words);
         fs::remove_file(&file).expect("removed");
         fs::rename(&real, &file).expect("moved back");
     };
-    let place = Place::new(true);
-    led_elsewhere(&place, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key is a symbolic link");
-    led_elsewhere(&place, "tls/ca.crt", "the certificate DIR/tls/ca.crt is a symbolic link");
-    led_elsewhere(&Place::new(false), "secret/file", "the secret file DIR/secret/file is a symbolic link");
+    let location = TestDirectory::new(true);
+    led_elsewhere(&location, "tls/nodes/alpha.key", "the key DIR/tls/nodes/alpha.key is a symbolic link");
+    led_elsewhere(&location, "tls/ca.crt", "the certificate DIR/tls/ca.crt is a symbolic link");
+    led_elsewhere(&TestDirectory::new(false), "secret/file", "the secret file DIR/secret/file is a symbolic link");
 }
 
 /// It was used whoever could read it: who has it makes itself any node.
 #[test]
 fn a_key_of_the_authority_that_others_can_read_signs_nothing() {
-    let place = Place::new(true);
+    let location = TestDirectory::new(true);
     let words =
         "the authority's key DIR/tls/ca.key has mode 0644, so others can use it; run: chmod 0600 DIR/tls/ca.key";
-    place.set("tls/ca.key", 0o644);
+    location.set("tls/ca.key", 0o644);
     for command in [&["client", "backup"][..], &["node", "beta"], &["rotate", "--ca"], &["rotate", "alpha"]] {
-        let output = place.under_no_mask(&[&["cert"], command].concat());
+        let output = location.under_no_mask(&[&["cert"], command].concat());
         let said =
-            String::from_utf8_lossy(&output.stderr).replace(&place.directory.path().display().to_string(), "DIR");
+            String::from_utf8_lossy(&output.stderr).replace(&location.directory.path().display().to_string(), "DIR");
         assert!(output.status.code() == Some(2) && said.contains(words), "{command:?}: {said}");
     }
-    place.set("tls/ca.key", 0o600);
-    assert!(place.under_no_mask(&["cert", "client", "backup"]).status.success());
+    location.set("tls/ca.key", 0o600);
+    assert!(location.under_no_mask(&["cert", "client", "backup"]).status.success());
 }
 
 #[test]
 fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
-    let place = Place::new(true);
-    assert!(place.under_no_mask(&["cert", "client", "backup"]).status.success());
-    assert!(place.under_no_mask(&["cert", "revoke", "--client", "backup"]).status.success());
+    let location = TestDirectory::new(true);
+    assert!(location.under_no_mask(&["cert", "client", "backup"]).status.success());
+    assert!(location.under_no_mask(&["cert", "revoke", "--client", "backup"]).status.success());
     for (name, mode) in [
         ("tls", 0o755),
         ("tls/nodes", 0o755),
@@ -225,9 +229,9 @@ fn what_is_made_without_a_mask_is_open_to_nobody_all_the_same() {
         ("tls/nodes/alpha.key", 0o600),
         ("tls/clients/backup/client-key.pem", 0o600),
     ] {
-        assert_eq!(place.mode(name), mode, "{name}");
+        assert_eq!(location.mode(name), mode, "{name}");
     }
-    assert!(Path::new(&place.path("tls/clients/backup/client-cert.pem")).exists());
+    assert!(Path::new(&location.path("tls/clients/backup/client-cert.pem")).exists());
 }
 
 /// What stands below a directory, all the way down.
@@ -240,36 +244,36 @@ fn below(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_state_directory_made_without_a_mask_is_open_to_nobody_all_the_same() {
-    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
-    for node in Node::BOTH {
+    let mut pair = Pair::new(&PairPlan { volumes: &["data"], ..PairPlan::default() });
+    for node in Side::BOTH {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_farshore")]);
         command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
         pair.serve_by(node, command);
     }
-    pair.sync_fully(Node::Near);
-    pair.done(Node::Near, &["set", "g", "mode=sync"]);
-    pair.done(Node::Near, &["link", "set", "buffers=8MiB"]);
+    pair.sync_fully(Side::Near);
+    pair.done(Side::Near, &["set", "g", "mode=sync"]);
+    pair.done(Side::Near, &["link", "set", "buffers=8MiB"]);
     let is_there = |all: &[PathBuf], name: &str| all.iter().any(|path| path.ends_with(name));
-    for node in Node::BOTH {
+    for node in Side::BOTH {
         let state = pair.path(node.name()).join("state");
         let all = [below(&state), vec![state]].concat();
         let open: Vec<_> =
             all.iter().filter(|path| fs::symlink_metadata(path).expect("there").mode() & 0o077 != 0).collect();
         assert!(open.is_empty(), "{open:?}");
         assert!(["superblock", "undo", "volumes", "control.sock", "nbd.sock"].iter().all(|name| is_there(&all, name)));
-        assert_eq!(["overrides.toml", "link.toml"].map(|name| is_there(&all, name)), [node == Node::Near; 2]);
+        assert_eq!(["overrides.toml", "link.toml"].map(|name| is_there(&all, name)), [node == Side::Near; 2]);
     }
     pair.stop_both();
 }
 
 /// Nobody looked again after the start, so a secret that an administrator opened to everybody stayed so without a word.
 #[test]
-fn what_others_can_use_by_now_is_told_while_the_node_runs() {
-    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
-    pair.serve(Node::Near);
+fn what_others_can_use_by_now_is_reported_while_the_node_runs() {
+    let mut pair = Pair::new(&PairPlan { volumes: &["data"], ..PairPlan::default() });
+    pair.serve(Side::Near);
     let warnings = |pair: &Pair| -> String {
-        let output = pair.run(Node::Near, &["status", "--json"]);
+        let output = pair.run(Side::Near, &["status", "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
         status["warnings"].to_string()
     };
@@ -282,34 +286,34 @@ fn what_others_can_use_by_now_is_told_while_the_node_runs() {
         pair.until("status tells", |pair| warnings(pair).contains(words));
         fs::set_permissions(pair.path(name), fs::Permissions::from_mode(good)).expect("chmod");
         pair.until("it is well again", |pair| warnings(pair) == before);
-        assert_eq!(pair.log(Node::Near).matches(words).count(), 1, "{}", pair.log(Node::Near));
+        assert_eq!(pair.log(Side::Near).matches(words).count(), 1, "{}", pair.log(Side::Near));
     }
-    assert!(pair.stop(Node::Near).success());
+    assert!(pair.stop(Side::Near).success());
 }
 
 /// A lazy unmount, say: what the daemon recorded from then on nobody would have found, and nothing told of it.
 #[test]
-fn a_state_directory_that_is_gone_is_told_while_the_node_runs() {
-    let mut pair = Pair::new(&Plan { volumes: &["data"], ..Plan::default() });
-    pair.serve(Node::Near);
+fn a_state_directory_that_is_gone_is_reported_while_the_node_runs() {
+    let mut pair = Pair::new(&PairPlan { volumes: &["data"], ..PairPlan::default() });
+    pair.serve(Side::Near);
     let (state, aside) = (pair.path("near/state"), pair.path("near/aside"));
     let words = "is not the directory any more in which this daemon keeps its state";
-    let told = |pair: &Pair| pair.log(Node::Near).matches(words).count();
+    let reported = |pair: &Pair| pair.log(Side::Near).matches(words).count();
     let socket = aside.join("control.sock").display().to_string();
     for (count, is_mounted_over) in [(1, false), (2, true)] {
         fs::rename(&state, &aside).expect("moved");
         if is_mounted_over {
             fs::DirBuilder::new().mode(0o700).create(&state).expect("made");
         }
-        pair.until("the log tells", |pair| told(pair) == count);
+        pair.until("the log tells", |pair| reported(pair) == count);
         let output = Command::new(env!("CARGO_BIN_EXE_farshore")).args(["status", "--socket", &socket]).output();
         let shown = String::from_utf8_lossy(&output.expect("the binary runs").stdout).into_owned();
         assert!(shown.contains(words), "{shown}");
         let _ = fs::remove_dir(&state);
         fs::rename(&aside, &state).expect("moved back");
         pair.until("it is well again", |pair| {
-            !pair.run(Node::Near, &["status"]).stdout.windows(10).any(|at| at == b"keeps its ")
+            !pair.run(Side::Near, &["status"]).stdout.windows(10).any(|at| at == b"keeps its ")
         });
     }
-    assert!(pair.stop(Node::Near).success());
+    assert!(pair.stop(Side::Near).success());
 }

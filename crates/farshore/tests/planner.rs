@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{GROUP, Node, Pair, Plan, expect};
+use crate::common::{GROUP, Pair, PairPlan, Side, expect};
 
 fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farshore"))
@@ -23,11 +23,11 @@ fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     child.wait_with_output().expect("the command ends")
 }
 
-struct Bench {
+struct PlannerBench {
     dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl PlannerBench {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("dir") }
     }
@@ -56,7 +56,7 @@ fn iolog(seconds: u64) -> String {
 
 #[test]
 fn a_trace_is_scanned_kept_and_planned() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     bench.file("db.iolog", iolog(20));
     expect(&bench.run(&["scan", "db.iolog", "--out", "db.trace"]), 0, &["fio iolog v3", "10000 (500", "overwritten"]);
     let again = bench.run(&["scan", "db.trace", "--json"]);
@@ -88,7 +88,7 @@ fn a_trace_is_scanned_kept_and_planned() {
 
 #[test]
 fn pictures_and_page_stand_alone() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     bench.file("db.iolog", iolog(5));
     let plan = bench.run(&["plan", "db.iolog", "--link", "100Mbit,50ms", "--plots", "plots", "--report", "plan.html"]);
     expect(&plan, 0, &["advice", "table 2 (AVS)"]);
@@ -104,7 +104,7 @@ fn pictures_and_page_stand_alone() {
 
 #[test]
 fn what_is_no_trace_is_refused_with_its_name() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     bench.file("empty", "");
     bench.file("garbage", (0..60_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>());
     bench.file("reads", "fio version 3 iolog\n1 f read 0 512\n2 f read 512 512\n");
@@ -124,8 +124,8 @@ fn what_is_no_trace_is_refused_with_its_name() {
 }
 
 #[test]
-fn what_is_left_out_is_told_and_too_much_is_refused() {
-    let bench = Bench::new();
+fn what_is_left_out_is_reported_and_too_much_is_refused() {
+    let bench = PlannerBench::new();
     let good = iolog(4);
     bench.file(
         "few",
@@ -149,7 +149,7 @@ fn what_is_left_out_is_told_and_too_much_is_refused() {
 
 #[test]
 fn a_cut_file_keeps_its_beginning_and_says_so() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     bench.file("db.iolog", iolog(20));
     expect(&bench.run(&["scan", "db.iolog", "--out", "db.trace"]), 0, &[]);
     let whole = fs::read(bench.dir.path().join("db.trace")).expect("a trace");
@@ -165,7 +165,7 @@ fn a_cut_file_keeps_its_beginning_and_says_so() {
 
 #[test]
 fn standard_input_and_packed_files_work() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     let text = iolog(3);
     let output = farshore(bench.dir.path(), &["scan", "-"], Some(text.as_bytes()));
     expect(&output, 0, &["1500 (500"]);
@@ -177,7 +177,7 @@ fn standard_input_and_packed_files_work() {
 
 #[test]
 fn units_are_asked_back() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     bench.file("db", iolog(2));
     for (link, hint) in [
         ("100Mb,50ms", "could be bits or bytes"),
@@ -215,7 +215,7 @@ fn units_are_asked_back() {
 
 #[test]
 fn formulas_answer_on_their_own() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     expect(&bench.run(&["calc", "bdp", "--rate", "100Mbit", "--rtt", "50ms"]), 0, &["625000 B", "source: HADR"]);
     expect(&bench.run(&["calc", "buffers"]), 0, &["18.75", "9.38", "0.94"]);
     let hadr = [
@@ -240,7 +240,7 @@ fn formulas_answer_on_their_own() {
 /// 1e200 pages made a panic, 1e17 a search without an end, 2^60 extents a sum beyond any number.
 #[test]
 fn a_count_beyond_all_bounds_is_refused_in_a_sentence() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     let modes = |pages: &str, transaction: &str, open: &str| {
         let site = ["calc", "modes", "--legacy", "hadr", "--link", "10MiB/s,100ms", "--disk", "200MiB/s,1ms"];
         let load = ["--actual", "9MiB/s", "--flush-pages", pages, "--transaction-pages", transaction, "--open", open];
@@ -264,7 +264,7 @@ fn a_count_beyond_all_bounds_is_refused_in_a_sentence() {
 
 #[test]
 fn a_disk_that_is_not_there_is_named() {
-    let bench = Bench::new();
+    let bench = PlannerBench::new();
     expect(&bench.run(&["record", "--device", "/dev/no-such-disk", "--out", "x"]), 2, &["cannot be looked at"]);
     expect(
         &bench.run(&["record", "--device", "/dev/null", "--out", "x"]),
@@ -276,12 +276,12 @@ fn a_disk_that_is_not_there_is_named() {
 
 #[test]
 fn a_group_is_recorded_exactly_and_an_end_at_any_moment_keeps_it() {
-    let mut pair = Pair::replicating(&Plan::default());
+    let mut pair = Pair::replicating(&PairPlan::default());
     let path = |name: &str| pair.path(name).to_str().expect("text").to_owned();
     let (kept, whole) = (path("kept.trace"), path("whole.trace"));
-    let (code, said) = pair.told(Node::Near, &["record", "--group", "other", "--out", &whole]);
+    let (code, said) = pair.output_of(Side::Near, &["record", "--group", "other", "--out", &whole]);
     assert!(code == 2 && said.contains("no group \"other\"") && !Path::new(&whole).exists(), "{said}");
-    let (code, said) = pair.told(Node::Near, &["record", "--group", GROUP, "--for", "1s", "--out", &whole]);
+    let (code, said) = pair.output_of(Side::Near, &["record", "--group", GROUP, "--for", "1s", "--out", &whole]);
     assert!(code == 0 && said.contains("0 requests of g"), "{said}");
 
     let config = pair.config();
@@ -292,7 +292,7 @@ fn a_group_is_recorded_exactly_and_an_end_at_any_moment_keeps_it() {
         .spawn()
         .expect("the command runs");
     pair.until("the recording began", |_| Path::new(&kept).exists());
-    pair.qemu_io(Node::Near, "log", &["write -P 1 0 64k", "write -f -P 2 1M 128k", "flush", "discard 4M 64k"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 1 0 64k", "write -f -P 2 1M 128k", "flush", "discard 4M 64k"]);
     let here = pair.path("near");
     let scanned = || {
         let output = farshore(&here, &["scan", &kept, "--json"], None);

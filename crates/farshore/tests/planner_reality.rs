@@ -1,5 +1,5 @@
 //! The plan against reality: a trace replayed, each write at its moment, through two real daemons at the ends of an emulated
-//! WAN, and what happened beside what the model said. A measurement, not a test: it takes minutes and judges nothing.
+//! WAN, and what happened beside what the model said. A measurement, not a test: it takes minutes and checks nothing.
 //!
 //! ```text
 //! cargo build -p xtask && cargo test -p farshore --test all planner_reality:: -- --ignored --nocapture --test-threads 1
@@ -11,15 +11,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::wan::Wan;
-use crate::common::{GROUP, Node, Pair, Plan};
-use host::nbd::{Address, Ask, Client};
-use plan::formulas::{Congestion, SEGMENT_BYTES};
-use plan::model::stream::Stream;
-use plan::model::tally::{Quantiles, Times};
-use plan::model::{Disk, Link, Mode, Setup, moment_s};
-use plan::picture::{COLOURS, Chart, Line, Scale, svg};
-use plan::trace::Record;
+use crate::common::wan::WanGuard;
+use crate::common::{GROUP, Pair, PairPlan, Side};
+use host::nbd::{Address, Ask, NbdClient};
+use plan::formulas::{CongestionModel, SEGMENT_BYTES};
+use plan::model::stream::StreamReplay;
+use plan::model::tally::{Quantiles, TimeDistribution};
+use plan::model::{LinkModel, ModelMode, ModelSetup, PlannedDisk, moment_s};
+use plan::picture::{COLOURS, Chart, PlotLine, Scale, svg};
+use plan::trace::TraceRecord;
 use units::quantities::{Rate, Seconds, show_bytes, show_time};
 
 const RTT_MS: f64 = 50.0;
@@ -29,7 +29,7 @@ const VOLUME_BYTES: u64 = 64 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// 100 writes of 8 KiB a second, and every 15 s a burst of 4 s at five times that: more than the link carries.
-fn trace() -> Vec<Record> {
+fn trace() -> Vec<TraceRecord> {
     let mut records = Vec::new();
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     for second in 0..50u64 {
@@ -40,23 +40,23 @@ fn trace() -> Vec<Record> {
             seed ^= seed << 17;
             let time_ns = second * 1_000_000_000 + n * 1_000_000_000 / per_second;
             let offset = seed % (VOLUME_BYTES / 8192) * 8192;
-            records.push(Record { time_ns, offset, length: 8192, ..Record::default() });
+            records.push(TraceRecord { time_ns, offset, length: 8192, ..TraceRecord::default() });
         }
     }
     records
 }
 
 /// What the daemons and the writer saw.
-struct Seen {
-    response: Times,
+struct SeenRun {
+    response: TimeDistribution,
     answered_s: Vec<f64>,
-    looks: Vec<Look>,
+    looks: Vec<GroupMoment>,
     peak_bytes: u64,
     waited_s: f64,
 }
 
 /// The primary's group at a moment.
-struct Look {
+struct GroupMoment {
     now_s: f64,
     queue_bytes: f64,
     queue_items: usize,
@@ -66,14 +66,14 @@ struct Look {
     waited_s: f64,
 }
 
-impl Look {
-    fn take(pair: &Pair, start: Instant) -> Look {
+impl GroupMoment {
+    fn take(pair: &Pair, start: Instant) -> GroupMoment {
         let since_s = || Instant::now().saturating_duration_since(start).as_secs_f64();
         let asked_s = since_s();
-        let group = &pair.ask(Node::Near, &serde_json::json!({ "request": "status" }))["groups"][0];
+        let group = &pair.ask(Side::Near, &serde_json::json!({ "request": "status" }))["groups"][0];
         let number =
             |name: &str| group["queue"][name].as_f64().unwrap_or_else(|| panic!("{name} is a number: {group}"));
-        Look {
+        GroupMoment {
             now_s: f64::midpoint(asked_s, since_s()),
             queue_bytes: number("bytes"),
             queue_items: number("items") as usize,
@@ -88,14 +88,14 @@ impl Look {
 /// bursts that fit into the smallest queue.
 fn warm_up(pair: &mut Pair) {
     for _ in 0..3 {
-        let burst = vec![Record { length: 8192, ..Record::default() }; 150];
+        let burst = vec![TraceRecord { length: 8192, ..TraceRecord::default() }; 150];
         run_writer(pair, &burst, Instant::now()).join().expect("the writer ends");
-        pair.wait_for_rest(Node::Near);
+        pair.wait_for_rest(Side::Near);
     }
 }
 
-fn run_writer(pair: &Pair, records: &[Record], start: Instant) -> std::thread::JoinHandle<Vec<f64>> {
-    let socket = pair.path(Node::Near.name()).join("state/nbd.sock");
+fn run_writer(pair: &Pair, records: &[TraceRecord], start: Instant) -> std::thread::JoinHandle<Vec<f64>> {
+    let socket = pair.path(Side::Near.name()).join("state/nbd.sock");
     let owned = records.to_vec();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -103,26 +103,26 @@ fn run_writer(pair: &Pair, records: &[Record], start: Instant) -> std::thread::J
     })
 }
 
-fn replay(pair: &Pair, records: &[Record]) -> Seen {
+fn replay(pair: &Pair, records: &[TraceRecord]) -> SeenRun {
     let start = Instant::now() + Duration::from_millis(200);
-    let before = Look::take(pair, start);
+    let before = GroupMoment::take(pair, start);
     let writer = run_writer(pair, records, start);
-    let mut looks: Vec<Look> = Vec::new();
+    let mut looks: Vec<GroupMoment> = Vec::new();
     while !writer.is_finished() || looks.last().is_none_or(|look| look.queue_items > 0) {
-        looks.push(Look::take(pair, start));
+        looks.push(GroupMoment::take(pair, start));
         std::thread::sleep(LOOK_EVERY);
     }
     let answered_s = writer.join().expect("the writer ends");
-    let mut response = Times::default();
+    let mut response = TimeDistribution::default();
     records.iter().zip(&answered_s).for_each(|(record, answered)| response.add(answered - moment_s(record)));
     let last = looks.last().expect("looked at least once");
     let (peak_bytes, waited_s) = (last.peak_bytes, last.waited_s - before.waited_s);
-    Seen { response, answered_s, looks, peak_bytes, waited_s }
+    SeenRun { response, answered_s, looks, peak_bytes, waited_s }
 }
 
 /// Issues each write at its moment, whatever became of the earlier ones; when each was answered.
-async fn write_all(address: &Address, records: &[Record], start: Instant) -> Vec<f64> {
-    let mut client = Client::connect(address, &format!("{GROUP}/data")).await.expect("the export");
+async fn write_all(address: &Address, records: &[TraceRecord], start: Instant) -> Vec<f64> {
+    let mut client = NbdClient::connect(address, &format!("{GROUP}/data")).await.expect("the export");
     let data = vec![0x5a; 8192];
     let mut answered_s = vec![0.0; records.len()];
     let mut next = 0;
@@ -145,13 +145,13 @@ async fn write_all(address: &Address, records: &[Record], start: Instant) -> Vec
     answered_s
 }
 
-impl Seen {
+impl SeenRun {
     /// Age of the oldest write that is not yet durable far away. In async a write is answered as soon as it is admitted, and
     /// the queue keeps it until it is durable: so many writes back from the last one answered.
     fn lag_until_durable(&self) -> Vec<(f64, f64)> {
         let mut answered_s = self.answered_s.clone();
         answered_s.sort_by(f64::total_cmp);
-        let at = |look: &Look| {
+        let at = |look: &GroupMoment| {
             let admitted = answered_s.partition_point(|at_s| *at_s <= look.now_s);
             let oldest_s = answered_s.get(admitted.saturating_sub(look.queue_items)).copied().unwrap_or(look.now_s);
             (look.now_s, (look.now_s - oldest_s).max(0.0))
@@ -166,29 +166,29 @@ impl Seen {
 
 /// Each moment counts as long as it lasted, as in the model.
 fn over_time(points: &[(f64, f64)]) -> Quantiles {
-    let mut times = Times::default();
+    let mut times = TimeDistribution::default();
     points.windows(2).for_each(|pair| times.add_for(pair[1].1, ((pair[1].0 - pair[0].0) * 1e6) as u64));
     times.quantiles()
 }
 
-fn model(mode: Mode, queue_bytes: u64, records: &[Record], congestion: Congestion) -> Stream {
+fn model(mode: ModelMode, queue_bytes: u64, records: &[TraceRecord], congestion: CongestionModel) -> StreamReplay {
     // The emulator counts IP packets of 1500 bytes.
-    let link = Link {
+    let link = LinkModel {
         payload_share: SEGMENT_BYTES.as_f64() / 1500.0,
         congestion,
-        ..Link::of_line(Rate::from_mbit(MBIT), Seconds::from_ms(RTT_MS))
+        ..LinkModel::of_line(Rate::from_mbit(MBIT), Seconds::from_ms(RTT_MS))
     };
-    let setup = Setup { queue_bytes, local: Disk::default(), ..Setup::new(link) };
-    let mut stream = Stream::new(mode, setup);
+    let setup = ModelSetup { queue_bytes, local: PlannedDisk::default(), ..ModelSetup::new(link) };
+    let mut stream = StreamReplay::new(mode, setup);
     stream.add(records);
     stream
 }
 
 /// What the daemons' connection uses; the model must use the same.
-fn congestion(pair: &Pair) -> Congestion {
-    let status = pair.ask(Node::Near, &serde_json::json!({ "request": "status" }));
+fn congestion(pair: &Pair) -> CongestionModel {
+    let status = pair.ask(Side::Near, &serde_json::json!({ "request": "status" }));
     let name = status["links"][0]["socket"]["congestion"].as_str().expect("the link is up");
-    Congestion::like(name)
+    CongestionModel::like(name)
 }
 
 type Show = fn(f64) -> String;
@@ -202,11 +202,11 @@ fn row(name: &str, show: Show, planned: f64, mut seen: Vec<f64>) {
     println!("| {name} | {} | {} ({least} to {most}) | {off} |", show(planned), show(median));
 }
 
-fn compare(name: &str, mode: Mode, stream: &Stream, rounds: &[Seen]) {
+fn compare(name: &str, mode: ModelMode, stream: &StreamReplay, rounds: &[SeenRun]) {
     println!("\n| {name} | planned | measured | off |\n|---|---|---|---|");
     let bytes: Show = |bytes| show_bytes(units::quantities::Bytes(bytes as u64));
     let time: Show = |seconds| show_time(Seconds(seconds));
-    let of = |get: &dyn Fn(&Seen) -> f64| rounds.iter().map(get).collect::<Vec<f64>>();
+    let of = |get: &dyn Fn(&SeenRun) -> f64| rounds.iter().map(get).collect::<Vec<f64>>();
     row("queue high-water mark", bytes, stream.fill.peak_bytes as f64, of(&|seen| seen.peak_bytes as f64));
     row("writers waited for room, sum", time, stream.waiting.writer_s, of(&|seen| seen.waited_s));
     let responses: Vec<Quantiles> = rounds.iter().map(|seen| seen.response.quantiles()).collect();
@@ -215,7 +215,7 @@ fn compare(name: &str, mode: Mode, stream: &Stream, rounds: &[Seen]) {
     let lag = stream.lag.times.quantiles();
     let later = |seconds| seconds + RTT_MS / 2e3;
     let lag = Quantiles { p50: later(lag.p50), p95: later(lag.p95), p99: later(lag.p99), max: later(lag.max), ..lag };
-    if mode == Mode::Async {
+    if mode == ModelMode::Async {
         let durable: Vec<Quantiles> = rounds.iter().map(|seen| over_time(&seen.lag_until_durable())).collect();
         quantile_rows("lag until durable", time, lag, &durable);
     }
@@ -232,16 +232,19 @@ fn quantile_rows(name: &str, show: Show, planned: Quantiles, seen: &[Quantiles])
     }
 }
 
-fn draw(folder: &Path, name: &str, mode: Mode, queue_bytes: u64, stream: &Stream, seen: &Seen) {
+fn draw(folder: &Path, name: &str, mode: ModelMode, queue_bytes: u64, stream: &StreamReplay, seen: &SeenRun) {
     let chart = |id, title: &str, y, planned: Vec<(f64, f64)>, measured: Vec<(f64, f64)>, limits| Chart {
         id,
         title: format!("{title}, {name}"),
         x: (Scale::Time, "time of the trace"),
         y,
-        lines: vec![Line::new("measured", COLOURS[1], measured), Line::new("planned", COLOURS[0], planned).dashed()],
+        lines: vec![
+            PlotLine::new("measured", COLOURS[1], measured),
+            PlotLine::new("planned", COLOURS[0], planned).dashed(),
+        ],
         limits,
     };
-    let measured_lag = if mode == Mode::Async { seen.lag_until_durable() } else { seen.lag_until_applied() };
+    let measured_lag = if mode == ModelMode::Async { seen.lag_until_durable() } else { seen.lag_until_applied() };
     let limit = vec![("limit".to_owned(), queue_bytes as f64)];
     let queue = chart(
         "queue",
@@ -266,27 +269,27 @@ fn draw(folder: &Path, name: &str, mode: Mode, queue_bytes: u64, stream: &Stream
     }
 }
 
-fn plan_and_reality(mode: Mode, mib: u64) {
+fn plan_and_reality(mode: ModelMode, mib: u64) {
     let test = format!("{}_{mib}", mode.name());
     let name = format!("planner-{}", std::process::id());
     let (rtt, rate) = (format!("{RTT_MS}ms"), format!("{MBIT}mbit"));
-    let Some(wan) = Wan::start(&test, &["--rtt", &rtt, "--rate", &rate, "--name", &name]) else {
+    let Some(wan) = WanGuard::start(&test, &["--rtt", &rtt, "--rate", &rate, "--name", &name]) else {
         return;
     };
     let (records, mut rounds) = (trace(), Vec::new());
-    let mut used = Congestion::Cubic;
+    let mut used = CongestionModel::Cubic;
     let count = std::env::var("FARSHORE_ROUNDS").map_or(3, |text| text.parse().expect("a number of rounds"));
     for _ in 0..count {
         let group = &format!("queue.memory = \"{mib}MiB\"\nwait_limit = \"1h\"");
-        let mut pair = wan.pair(&Plan {
+        let mut pair = wan.pair(&PairPlan {
             volumes: &["data"],
             volume_bytes: VOLUME_BYTES,
             mode: mode.name(),
             group,
-            ..Plan::default()
+            ..PairPlan::default()
         });
         wan.serve(&mut pair);
-        pair.sync_fully(Node::Near);
+        pair.sync_fully(Side::Near);
         warm_up(&mut pair);
         rounds.push(replay(&pair, &records));
         used = congestion(&pair);
@@ -304,24 +307,24 @@ fn plan_and_reality(mode: Mode, mib: u64) {
 #[test]
 #[ignore = "a measurement of minutes; docs/planner.md shows its result"]
 fn async_16() {
-    plan_and_reality(Mode::Async, 16);
+    plan_and_reality(ModelMode::Async, 16);
 }
 
 /// One that they fill: writers wait.
 #[test]
 #[ignore = "a measurement of minutes; docs/planner.md shows its result"]
 fn async_2() {
-    plan_and_reality(Mode::Async, 2);
+    plan_and_reality(ModelMode::Async, 2);
 }
 
 #[test]
 #[ignore = "a measurement of minutes; docs/planner.md shows its result"]
 fn nearsync_2() {
-    plan_and_reality(Mode::NearSync, 2);
+    plan_and_reality(ModelMode::NearSync, 2);
 }
 
 #[test]
 #[ignore = "a measurement of minutes; docs/planner.md shows its result"]
 fn sync_2() {
-    plan_and_reality(Mode::Sync, 2);
+    plan_and_reality(ModelMode::Sync, 2);
 }

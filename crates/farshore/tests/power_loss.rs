@@ -6,15 +6,15 @@
 
 use std::collections::HashSet;
 
-use crate::common::load::{Load, LoadPlan, Run};
-use crate::common::{GROUP, Node, Pair, Plan, Random, must_skip_stores};
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
+use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom, must_skip_stores};
 use forgetful::Loss;
 use witness::WriteName;
 
 const VOLUMES: &[&str] = &["data", "log", "temp"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum PowerLossKind {
     Secondary,
     /// It comes back as the primary that it was.
     Primary,
@@ -23,15 +23,15 @@ enum Blow {
     Both,
 }
 
-const ROUNDS: [(Blow, &str); 8] = [
-    (Blow::Secondary, "sync"),
-    (Blow::Primary, "async"),
-    (Blow::Both, "sync"),
-    (Blow::PrimaryForGood, "sync"),
-    (Blow::Secondary, "async"),
-    (Blow::Primary, "sync"),
-    (Blow::PrimaryForGood, "async"),
-    (Blow::Both, "nearsync"),
+const ROUNDS: [(PowerLossKind, &str); 8] = [
+    (PowerLossKind::Secondary, "sync"),
+    (PowerLossKind::Primary, "async"),
+    (PowerLossKind::Both, "sync"),
+    (PowerLossKind::PrimaryForGood, "sync"),
+    (PowerLossKind::Secondary, "async"),
+    (PowerLossKind::Primary, "sync"),
+    (PowerLossKind::PrimaryForGood, "async"),
+    (PowerLossKind::Both, "nearsync"),
 ];
 
 #[test]
@@ -51,15 +51,17 @@ fn lose_power_in_rounds(test: &str, engine: &str, seed: u64) {
     let node = format!("engine = \"{engine}\"");
     // Held writers are acknowledged under `sync` or not at all, also while the secondary is gone.
     let group = "policy = \"hold\"\nhold = \"1h\"";
-    let plan = Plan { volumes: VOLUMES, volume_bytes: 8 << 20, group, node: &node, forgets: true, ..Plan::default() };
+    let plan =
+        PairPlan { volumes: VOLUMES, volume_bytes: 8 << 20, group, node: &node, forgets: true, ..PairPlan::default() };
     let mut pair = Pair::replicating(&plan);
     pair.stop_both();
-    let mut random = Random::new(seed);
-    let mut primary = Node::Near;
+    let mut random = TestRandom::new(seed);
+    let mut primary = Side::Near;
     let mut forgotten_bytes = [0; 2];
     for (number, (blow, mode)) in ROUNDS.into_iter().enumerate() {
         println!("round {number}: {blow:?} in {mode}, {} is primary", primary.name());
-        let mut round = Round { blow, mode, primary, run: Run::on_content(number as u64, &pair, primary, VOLUMES) };
+        let mut round =
+            Round { blow, mode, primary, run: WriterRun::on_content(number as u64, &pair, primary, VOLUMES) };
         let load = round.set_to_work(&mut pair, random.below(600));
         let (load, losses) = round.strike(&mut pair, load, random.below(1 << 32));
         for (node, loss) in losses {
@@ -75,32 +77,36 @@ fn lose_power_in_rounds(test: &str, engine: &str, seed: u64) {
 
 /// One run of the writers, from equal nodes at rest to equal nodes at rest.
 struct Round {
-    blow: Blow,
+    blow: PowerLossKind,
     mode: &'static str,
-    primary: Node,
-    run: Run,
+    primary: Side,
+    run: WriterRun,
 }
 
 impl Round {
-    fn set_to_work(&self, pair: &mut Pair, writes: u64) -> Load {
-        Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    fn set_to_work(&self, pair: &mut Pair, writes: u64) -> WriterLoad {
+        Side::BOTH.into_iter().for_each(|node| pair.serve(node));
         pair.done(self.primary, &["set", GROUP, &format!("mode={}", self.mode)]);
         pair.wait_for(self.primary, "replicating");
-        let load =
-            Load::start(pair, self.primary, &self.run, LoadPlan { flush_one_in: 20, ..LoadPlan::crowded(VOLUMES) });
+        let load = WriterLoad::start(
+            pair,
+            self.primary,
+            &self.run,
+            LoadPlan { flush_one_in: 20, ..LoadPlan::crowded(VOLUMES) },
+        );
         load.wait_for_more(pair, 100 + writes);
         load
     }
 
     /// Cuts the power. The load goes on if its primary does.
-    fn strike(&mut self, pair: &mut Pair, load: Load, seed: u64) -> (Option<Load>, Vec<(Node, Loss)>) {
+    fn strike(&mut self, pair: &mut Pair, load: WriterLoad, seed: u64) -> (Option<WriterLoad>, Vec<(Side, Loss)>) {
         let nodes = match self.blow {
-            Blow::Secondary => vec![self.primary.other()],
-            Blow::Primary | Blow::PrimaryForGood => vec![self.primary],
-            Blow::Both => Node::BOTH.to_vec(),
+            PowerLossKind::Secondary => vec![self.primary.other()],
+            PowerLossKind::Primary | PowerLossKind::PrimaryForGood => vec![self.primary],
+            PowerLossKind::Both => Side::BOTH.to_vec(),
         };
         let losses = pair.lose_power(&nodes, seed);
-        let load = if self.blow == Blow::Secondary {
+        let load = if self.blow == PowerLossKind::Secondary {
             Some(load)
         } else {
             load.abandon();
@@ -112,7 +118,7 @@ impl Round {
     /// What each node holds for itself, before they meet again.
     fn look(&self, pair: &mut Pair) {
         let secondary = self.primary.other();
-        if self.blow != Blow::Secondary {
+        if self.blow != PowerLossKind::Secondary {
             let mut promised = self.run.flushed();
             assert!(!promised.is_empty(), "the writers flush");
             promised.extend(self.confirmed());
@@ -120,18 +126,18 @@ impl Round {
         }
         let confirmed = self.confirmed();
         match self.blow {
-            Blow::PrimaryForGood => pair.promote_by_force(secondary),
-            Blow::Primary => {
+            PowerLossKind::PrimaryForGood => pair.promote_by_force(secondary),
+            PowerLossKind::Primary => {
                 pair.kill(secondary);
                 pair.serve_alone(secondary);
             }
-            Blow::Secondary | Blow::Both => pair.serve_alone(secondary),
+            PowerLossKind::Secondary | PowerLossKind::Both => pair.serve_alone(secondary),
         }
-        if self.blow != Blow::PrimaryForGood {
+        if self.blow != PowerLossKind::PrimaryForGood {
             pair.until("its journal is applied", |pair| pair.status(secondary)["journal"]["bytes"] == 0);
         }
         assert!(pair.stop(secondary).success(), "{}", pair.log(secondary));
-        let report = self.run.judge(pair, secondary);
+        let report = self.run.check(pair, secondary);
         println!("the secondary holds {} writes and lacks {}", report.included_writes, report.lost_writes);
         self.run.assert_kept(pair, secondary, &confirmed);
     }
@@ -142,18 +148,18 @@ impl Round {
     }
 
     /// Brings both nodes back to replicating, and the load to its end; the primary from then on.
-    fn heal(&self, pair: &mut Pair, load: Option<Load>) -> Node {
+    fn heal(&self, pair: &mut Pair, load: Option<WriterLoad>) -> Side {
         let secondary = self.primary.other();
         let primary = match self.blow {
-            Blow::Secondary => {
+            PowerLossKind::Secondary => {
                 pair.serve(secondary);
                 self.primary
             }
-            Blow::Primary | Blow::Both => {
-                Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+            PowerLossKind::Primary | PowerLossKind::Both => {
+                Side::BOTH.into_iter().for_each(|node| pair.serve(node));
                 self.primary
             }
-            Blow::PrimaryForGood => {
+            PowerLossKind::PrimaryForGood => {
                 pair.serve(secondary);
                 pair.return_as_secondary(self.primary);
                 secondary
@@ -170,19 +176,19 @@ impl Round {
     }
 
     /// At rest both are equal and lack nothing, and a power loss changes nothing about that.
-    fn compare(&self, pair: &mut Pair, primary: Node) {
+    fn compare(&self, pair: &mut Pair, primary: Side) {
         let promised = match self.blow {
-            Blow::Secondary => self.run.acknowledged(),
-            Blow::Primary | Blow::Both => &self.run.flushed() | &self.confirmed(),
+            PowerLossKind::Secondary => self.run.acknowledged(),
+            PowerLossKind::Primary | PowerLossKind::Both => &self.run.flushed() | &self.confirmed(),
             // Its peer went on without it, and owes what it had confirmed.
-            Blow::PrimaryForGood => self.confirmed(),
+            PowerLossKind::PrimaryForGood => self.confirmed(),
         };
         let losses = pair.lose_power_at_rest();
         assert!(losses.iter().all(|loss| loss.forgotten_bytes == 0), "{losses:?}");
         pair.assert_equal(VOLUMES);
         self.run.assert_kept(pair, primary, &promised);
-        if self.blow == Blow::Secondary {
-            assert_eq!(self.run.judge(pair, primary).lost_writes, 0);
+        if self.blow == PowerLossKind::Secondary {
+            assert_eq!(self.run.check(pair, primary).lost_writes, 0);
         }
     }
 }

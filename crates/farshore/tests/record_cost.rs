@@ -1,5 +1,5 @@
 //! What recording a group costs its daemon: processor time per write with a recorder and without, by turns. A measurement, not
-//! a test: it takes minutes and judges nothing.
+//! a test: it takes minutes and checks nothing.
 //!
 //! ```text
 //! TMPDIR=/dev/shm cargo test -p farshore --test all record_cost:: -- --ignored --nocapture --test-threads 1
@@ -14,8 +14,8 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{DEADLINE, GROUP, Node, Pair, Plan};
-use host::nbd::{Address, Ask, Client};
+use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side};
+use host::nbd::{Address, Ask, NbdClient};
 
 const VOLUME_BYTES: u64 = 64 << 20;
 const WRITE_BYTES: u64 = 4096;
@@ -58,29 +58,29 @@ fn ran_ns(pid: u32, name: &str) -> f64 {
 }
 
 /// A pair, and the writer's connection to its primary.
-struct Side {
+struct PairWriter {
     pair: Pair,
-    client: Client,
+    client: NbdClient,
     seed: u64,
 }
 
-impl Side {
-    async fn new() -> Side {
-        let pair = Pair::replicating(&Plan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..Plan::DEFAULT });
-        pair.done(Node::Near, &["logging", GROUP]);
-        let address = Address::Unix(pair.path(Node::Near.name()).join("state/nbd.sock"));
-        let client = Client::connect(&address, &format!("{GROUP}/data")).await.expect("the export");
-        Side { pair, client, seed: 0x9e37_79b9_7f4a_7c15 }
+impl PairWriter {
+    async fn new() -> PairWriter {
+        let pair = Pair::replicating(&PairPlan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..PairPlan::DEFAULT });
+        pair.done(Side::Near, &["logging", GROUP]);
+        let address = Address::Unix(pair.path(Side::Near.name()).join("state/nbd.sock"));
+        let client = NbdClient::connect(&address, &format!("{GROUP}/data")).await.expect("the export");
+        PairWriter { pair, client, seed: 0x9e37_79b9_7f4a_7c15 }
     }
 
     fn spent(&self) -> Cost {
-        spent(self.pair.pid(Node::Near))
+        spent(self.pair.pid(Side::Near))
     }
 
     fn record(&self) -> Child {
         let out = self.pair.path("cost.trace");
         let file = out.to_str().expect("a name in UTF-8");
-        let mut command = self.pair.command(Node::Near, &["record", "--group", GROUP, "--for", "1h", "--out", file]);
+        let mut command = self.pair.command(Side::Near, &["record", "--group", GROUP, "--for", "1h", "--out", file]);
         let recorder = command.stdout(Stdio::null()).spawn().expect("the recorder starts");
         // It has asked once when it opens its file.
         let asked = Instant::now();
@@ -112,7 +112,7 @@ impl Side {
 }
 
 /// Both sides by turns; what a write cost each.
-async fn block(sides: &mut [Side; 2], depth: usize) -> [Cost; 2] {
+async fn block(sides: &mut [PairWriter; 2], depth: usize) -> [Cost; 2] {
     let before = [sides[0].spent(), sides[1].spent()];
     let mut writes = [0.0; 2];
     for turn in 0..2 * TURNS_PER_BLOCK {
@@ -136,7 +136,7 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 }
 
 /// With a recorder and without, by block.
-async fn half(sides: &mut [Side; 2], recorded: usize, depth: usize) -> Vec<[Cost; 2]> {
+async fn half(sides: &mut [PairWriter; 2], recorded: usize, depth: usize) -> Vec<[Cost; 2]> {
     let mut recorder = sides[recorded].record();
     let mut costs = Vec::new();
     for _ in 0..BLOCKS_PER_HALF {
@@ -148,8 +148,8 @@ async fn half(sides: &mut [Side; 2], recorded: usize, depth: usize) -> Vec<[Cost
 }
 
 async fn measure(depth: usize) {
-    let mut sides = [Side::new().await, Side::new().await];
-    // Regions are marked by the first write to them.
+    let mut sides = [PairWriter::new().await, PairWriter::new().await];
+    // Regions are set dirty by the first write to them.
     block(&mut sides, depth).await;
     let first = half(&mut sides, 0, depth).await;
     std::thread::sleep(FORGOTTEN_AFTER);

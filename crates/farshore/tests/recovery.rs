@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use crate::common::{Node, Pair, Plan, Random, must_skip_stores};
-use host::nbd::{Address, Ask, Client, ClientError};
+use crate::common::{Pair, PairPlan, Side, TestRandom, must_skip_stores};
+use host::nbd::{Address, Ask, ClientError, NbdClient};
 use rustix::fs::SeekFrom;
 
 /// What an entry of the activity log stands for.
@@ -25,22 +25,22 @@ const QUEUE_ITEMS: u64 = 64;
 const PROBE_BYTES: u64 = 64 << 10;
 
 fn volume_bytes() -> u64 {
-    let told = std::env::var("FARSHORE_RECOVERY_GIB").ok();
-    let gib: u64 = told.map_or(16, |text| text.parse().expect("FARSHORE_RECOVERY_GIB is a number"));
+    let reported = std::env::var("FARSHORE_RECOVERY_GIB").ok();
+    let gib: u64 = reported.map_or(16, |text| text.parse().expect("FARSHORE_RECOVERY_GIB is a number"));
     assert!(gib >= 16, "the places that are written lie within 16 GiB");
     gib << 30
 }
 
-fn pair_of_large_volumes(plan: &Plan) -> Pair {
-    let mut pair = Pair::replicating(&Plan { volumes: &["data"], volume_bytes: volume_bytes(), ..*plan });
+fn pair_of_large_volumes(plan: &PairPlan) -> Pair {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], volume_bytes: volume_bytes(), ..*plan });
     wait_for_clean_bitmap(&mut pair);
     pair
 }
 
-/// Marks of the first sync that are still on disk would be shipped too.
+/// Bits of the first sync that are still on disk would be shipped too.
 fn wait_for_clean_bitmap(pair: &mut Pair) {
-    pair.wait_for_rest(Node::Near);
-    pair.until("nothing is marked on disk", |pair| stored_regions(pair) == 0);
+    pair.wait_for_rest(Side::Near);
+    pair.until("nothing is dirty on disk", |pair| stored_regions(pair) == 0);
 }
 
 fn stored_regions(pair: &Pair) -> u64 {
@@ -57,10 +57,10 @@ fn stored_regions(pair: &Pair) -> u64 {
 
 #[test]
 fn after_a_kill_only_hot_extents_are_compared() {
-    let mut pair = pair_of_large_volumes(&Plan::DEFAULT);
-    let load = Load::start(&pair, hot_blocks(1));
+    let mut pair = pair_of_large_volumes(&PairPlan::DEFAULT);
+    let load = BlockWriter::start(&pair, hot_blocks(1));
     load.wait_for(&mut pair, 2000);
-    pair.kill(Node::Near);
+    pair.kill(Side::Near);
     load.join();
     let sums = return_of_the_primary(&mut pair);
     assert_eq!(hot_extents(&pair), HOT_EXTENTS);
@@ -78,13 +78,13 @@ fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
     let group = &format!("queue.items = {QUEUE_ITEMS}");
     // On a machine with far more to do than it can, a first sync must not end for silence.
     let head = "[link]\ntimeout = \"30s\"";
-    let mut pair = pair_of_large_volumes(&Plan { forgets: true, group, head, ..Plan::DEFAULT });
-    let load = Load::start(&pair, hot_blocks(2));
+    let mut pair = pair_of_large_volumes(&PairPlan { forgets: true, group, head, ..PairPlan::DEFAULT });
+    let load = BlockWriter::start(&pair, hot_blocks(2));
     load.wait_for(&mut pair, 2000);
     // The volumes are flushed every few seconds: right behind a flush there would be nothing to lose.
-    pair.lose_power_when_unflushed(Node::Near, 4 * QUEUE_ITEMS * BLOCK_BYTES, 3);
-    pair.until("the power fails", |pair| !pair.has_power(Node::Near));
-    let loss = pair.lose_power(&[Node::Near], 3);
+    pair.lose_power_when_unflushed(Side::Near, 4 * QUEUE_ITEMS * BLOCK_BYTES, 3);
+    pair.until("the power fails", |pair| !pair.has_power(Side::Near));
+    let loss = pair.lose_power(&[Side::Near], 3);
     let writes = load.join();
     println!("it lost {loss:?}");
     let sums = return_of_the_primary(&mut pair);
@@ -96,12 +96,12 @@ fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
 
 #[test]
 fn a_log_that_is_too_small_ships_what_was_written_and_no_volume() {
-    let mut pair = pair_of_large_volumes(&Plan::DEFAULT);
-    let mut random = Random::new(5);
+    let mut pair = pair_of_large_volumes(&PairPlan::DEFAULT);
+    let mut random = TestRandom::new(5);
     let anywhere = move || random.below(3 * LOG_EXTENTS * EXTENT_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
-    let load = Load::start(&pair, anywhere);
+    let load = BlockWriter::start(&pair, anywhere);
     load.wait_for(&mut pair, 3 * LOG_EXTENTS);
-    pair.kill(Node::Near);
+    pair.kill(Side::Near);
     let writes = load.join();
     let sums = return_of_the_primary(&mut pair);
     assert!(sums.compared <= LOG_EXTENTS * EXTENT_BYTES, "{sums:?}");
@@ -110,33 +110,34 @@ fn a_log_that_is_too_small_ships_what_was_written_and_no_volume() {
 }
 
 #[derive(Debug)]
-struct Sums {
+struct BlockSums {
     compared: u64,
     shipped: u64,
     pulled: u64,
 }
 
 /// Starts it, and lets it and its peer become equal.
-fn return_of_the_primary(pair: &mut Pair) -> Sums {
-    pair.serve(Node::Near);
-    pair.wait_for(Node::Near, "replicating");
-    pair.wait_for_rest(Node::Near);
-    let sum = |name| pair.counter(Node::Near, &format!("group.g.{name}"));
-    let sums = Sums { compared: sum("compared_bytes"), shipped: sum("shipped_bytes"), pulled: sum("pulled_bytes") };
+fn return_of_the_primary(pair: &mut Pair) -> BlockSums {
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
+    pair.wait_for_rest(Side::Near);
+    let sum = |name| pair.counter(Side::Near, &format!("group.g.{name}"));
+    let sums =
+        BlockSums { compared: sum("compared_bytes"), shipped: sum("shipped_bytes"), pulled: sum("pulled_bytes") };
     println!("{sums:?}");
     sums
 }
 
 /// How many extents the primary says were being written when it died.
 fn hot_extents(pair: &Pair) -> u64 {
-    let log = pair.log(Node::Near);
+    let log = pair.log(Side::Near);
     let (before, _) = log.rsplit_once(" extents of 4 MiB").expect("it says so");
     before.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number of extents")
 }
 
 /// Blocks of extents that lie far apart.
 fn hot_blocks(seed: u64) -> impl FnMut() -> u64 + Send + 'static {
-    let mut random = Random::new(seed);
+    let mut random = TestRandom::new(seed);
     move || {
         let extent = random.below(HOT_EXTENTS) * (3 << 29) / EXTENT_BYTES;
         extent * EXTENT_BYTES + random.below(EXTENT_BYTES / BLOCK_BYTES) * BLOCK_BYTES
@@ -144,24 +145,24 @@ fn hot_blocks(seed: u64) -> impl FnMut() -> u64 + Send + 'static {
 }
 
 /// A writer of single blocks, several in flight, until its server is gone.
-struct Load {
+struct BlockWriter {
     answered: Arc<AtomicU64>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
 }
 
-impl Load {
-    fn start(pair: &Pair, next_offset: impl FnMut() -> u64 + Send + 'static) -> Load {
+impl BlockWriter {
+    fn start(pair: &Pair, next_offset: impl FnMut() -> u64 + Send + 'static) -> BlockWriter {
         let address = Address::Unix(pair.path("near/state/nbd.sock"));
         let (answered, end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let writer = Writer { answered: answered.clone(), end: end.clone(), issued: 0, next_offset };
-        Load { answered, end, thread: Some(std::thread::spawn(move || writer.work(&address))) }
+        let writer = RecoveryWriter { answered: answered.clone(), end: end.clone(), issued: 0, next_offset };
+        BlockWriter { answered, end, thread: Some(std::thread::spawn(move || writer.work(&address))) }
     }
 
     fn wait_for(&self, pair: &mut Pair, writes: u64) {
         pair.until("the writer gets its answers", |pair| {
             let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-            assert!(!has_ended, "the writer ended:\n{}", pair.log(Node::Near));
+            assert!(!has_ended, "the writer ended:\n{}", pair.log(Side::Near));
             self.answered.load(Ordering::Relaxed) >= writes
         });
     }
@@ -172,20 +173,20 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for BlockWriter {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
     }
 }
 
-struct Writer<F> {
+struct RecoveryWriter<F> {
     answered: Arc<AtomicU64>,
     end: Arc<AtomicBool>,
     issued: u64,
     next_offset: F,
 }
 
-impl<F: FnMut() -> u64> Writer<F> {
+impl<F: FnMut() -> u64> RecoveryWriter<F> {
     const DEPTH: usize = 8;
 
     fn work(mut self, address: &Address) -> u64 {
@@ -196,7 +197,7 @@ impl<F: FnMut() -> u64> Writer<F> {
     }
 
     async fn write_on(&mut self, address: &Address) -> Result<(), ClientError> {
-        let mut client = Client::connect(address, "g/data").await?;
+        let mut client = NbdClient::connect(address, "g/data").await?;
         while !self.end.load(Ordering::Relaxed) {
             while client.in_flight() < Self::DEPTH {
                 self.issued += 1;
@@ -214,7 +215,7 @@ impl<F: FnMut() -> u64> Writer<F> {
 /// Stops both nodes and compares their volumes wherever either holds data.
 fn assert_equal(pair: &mut Pair) {
     pair.stop_both();
-    let volumes = Node::BOTH.map(|node| File::open(pair.device(node, "data")).expect("a volume"));
+    let volumes = Side::BOTH.map(|node| File::open(pair.device(node, "data")).expect("a volume"));
     let mut compared = 0;
     for sparse in &volumes {
         let mut at = 0;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::common::{GROUP, Node, Pair, Plan};
+use crate::common::{GROUP, Pair, PairPlan, Side};
 
 const VOLUME_BYTES: u64 = 8 << 30;
 /// Of these, at places far apart.
@@ -19,19 +19,23 @@ const READ_BESIDE_BYTES: u64 = 64 << 20;
 fn what_a_file_does_not_hold_is_not_sent() {
     // The kernel counts what is read by its worker threads, and not what io_uring reads.
     let node = "engine = \"pool\"";
-    let mut pair = Pair::new(&Plan { volumes: &["data"], volume_bytes: VOLUME_BYTES, node, ..Plan::DEFAULT });
-    let (near, far) = (pair.device(Node::Near, "data"), pair.device(Node::Far, "data"));
-    let place = |piece: u64| piece * (VOLUME_BYTES / PIECES) + 12_345 * 4096;
+    let mut pair = Pair::new(&PairPlan { volumes: &["data"], volume_bytes: VOLUME_BYTES, node, ..PairPlan::DEFAULT });
+    let (near, far) = (pair.device(Side::Near, "data"), pair.device(Side::Far, "data"));
+    let location = |piece: u64| piece * (VOLUME_BYTES / PIECES) + 12_345 * 4096;
     // What the far side holds where there is nothing on the near side must become nothing.
     let stale = File::options().write(true).open(&far).expect("there");
     stale.write_all_at(&[9; 4096], 4 << 30).expect("written");
     drop(stale);
-    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    Side::BOTH.into_iter().for_each(|node| pair.serve(node));
     for piece in 0..PIECES {
-        pair.qemu_io(Node::Near, "data", &[&format!("write -P {} {} {PIECE_BYTES}", piece + 1, place(piece)), "flush"]);
+        pair.qemu_io(
+            Side::Near,
+            "data",
+            &[&format!("write -P {} {} {PIECE_BYTES}", piece + 1, location(piece)), "flush"],
+        );
     }
-    pair.done(Node::Near, &["sync", GROUP, "--full", "--wait"]);
-    pair.wait_for(Node::Near, "replicating");
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.wait_for(Side::Near, "replicating");
     let (read, sent) = (read_bytes(&pair), carried_bytes(&pair));
     assert!(read <= 2 * PIECES * PIECE_BYTES + READ_BESIDE_BYTES, "{read} bytes were read");
     assert!(sent <= PIECES * PIECE_BYTES + SENT_BESIDE_BYTES, "{sent} bytes were sent");
@@ -44,19 +48,24 @@ fn what_a_file_does_not_hold_is_not_sent() {
         file.read_exact_at(&mut bytes, at).expect("readable");
         bytes
     };
-    for at in (0..PIECES).map(place).chain([4 << 30]) {
+    for at in (0..PIECES).map(location).chain([4 << 30]) {
         assert!(read(&one, at) == read(&other, at), "the copies differ at {at}");
     }
 }
 
 /// Of all that the near daemon read since it began.
 fn read_bytes(pair: &Pair) -> u64 {
-    let told = std::fs::read_to_string(format!("/proc/{}/io", pair.pid(Node::Near))).expect("it runs");
-    told.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("the kernel counts").parse().expect("a number")
+    let reported = std::fs::read_to_string(format!("/proc/{}/io", pair.pid(Side::Near))).expect("it runs");
+    reported
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "))
+        .expect("the kernel counts")
+        .parse()
+        .expect("a number")
 }
 
 fn carried_bytes(pair: &Pair) -> u64 {
-    let output = pair.run(Node::Near, &["link", "show", "--json"]);
+    let output = pair.run(Side::Near, &["link", "show", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     shown["links"][0]["compression"]["sent_wire_bytes"].as_u64().expect("a connection that is up")
 }

@@ -9,8 +9,8 @@ use toolkit::screen::Paint;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeStatus {
-    VolumeStatus {
+fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeView {
+    VolumeView {
         name: name.into(),
         size_bytes,
         device_bytes: size_bytes,
@@ -22,8 +22,8 @@ fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeStatus {
     }
 }
 
-fn peer() -> PeerStatus {
-    PeerStatus {
+fn peer() -> PeerStatusView {
+    PeerStatusView {
         node: "beta".into(),
         link: LinkState::Connected,
         link_since_s: 7500.0,
@@ -39,9 +39,9 @@ fn peer() -> PeerStatus {
     }
 }
 
-fn group(name: &str) -> GroupStatus {
+fn group(name: &str) -> GroupView {
     let setting = |value: &str, origin| SettingStatus { value: value.into(), origin };
-    GroupStatus {
+    GroupView {
         name: name.into(),
         role: Role::Primary,
         mode: "async".into(),
@@ -49,7 +49,7 @@ fn group(name: &str) -> GroupStatus {
         protection: Protection::Queued,
         reason: None,
         volumes: vec![volume("data", 10 * GIB, "/dev/sdb"), volume("log", GIB, "/dev/mapper/vg-log")],
-        queue: QueueStatus {
+        queue: QueueView {
             bytes: 3 * MIB / 2,
             items: 46,
             bytes_hwm: 12 * MIB,
@@ -67,7 +67,7 @@ fn group(name: &str) -> GroupStatus {
         marks: Vec::new(),
         sync: None,
         sync_ordered: false,
-        sync_place: None,
+        sync_position: None,
         settings: BTreeMap::from([
             ("mode".into(), setting("async", Origin::Config)),
             ("wait_limit".into(), setting("5s", Origin::Set)),
@@ -76,8 +76,8 @@ fn group(name: &str) -> GroupStatus {
     }
 }
 
-fn status(groups: Vec<GroupStatus>) -> Status {
-    Status {
+fn status(groups: Vec<GroupView>) -> NodeView {
+    NodeView {
         schema: STATUS_SCHEMA.into(),
         node: "alpha".into(),
         version: "0.1.0".into(),
@@ -93,7 +93,7 @@ fn status(groups: Vec<GroupStatus>) -> Status {
 }
 
 #[track_caller]
-fn check(status: &Status, expected: &str) {
+fn check(status: &NodeView, expected: &str) {
     let shown = show::status(status, &Paint::plain());
     assert_eq!(shown, expected, "\n--- shown ---\n{shown}");
 }
@@ -128,12 +128,12 @@ fn a_sync_after_an_outage() {
     db.state = GroupState::Syncing;
     db.reason = Some("the link was down for 3 min 10 s; what was written meanwhile is being sent".into());
     db.queue.blocked_ms = 1_340;
-    db.sync = Some(SyncStatus {
+    db.sync = Some(SyncView {
         full: false,
         done_bytes: 461 * MIB,
         total_bytes: GIB,
         rate_bytes_per_s: 11.8 * MIB as f64,
-        ..SyncStatus::default()
+        ..SyncView::default()
     });
     db.peers[0].dirty_bytes = 563 * MIB;
     db.peers[0].recovery_point = None;
@@ -171,7 +171,7 @@ fn a_secondary_that_lost_its_primary() {
     db.reason = Some("alpha has not been heard of for 40 s".into());
     db.settings.clear();
     db.journal = Some(JournalStatus { bytes: 3 * MIB, limit_bytes: 256 * MIB });
-    db.peers[0] = PeerStatus {
+    db.peers[0] = PeerStatusView {
         node: "alpha".into(),
         link: LinkState::Disconnected,
         link_since_s: 40.0,
@@ -266,20 +266,20 @@ fn a_device_that_holds_more_than_the_group_uses() {
     assert!(page.contains("  data    10 GiB  0 B    1        /dev/sdb (holds 16 GiB, 6 GiB of it unused)\n"), "{page}");
 }
 
-/// Marks are taken away when nothing else is to do: on a group in step they are no fault.
+/// Dirty bits are cleared when nothing else is to do: on a group in step they are no fault.
 #[test]
-fn what_is_marked_in_step_is_not_behind() {
+fn what_is_dirty_in_step_is_not_behind() {
     let mut db = group("db");
     (db.queue.items, db.queue.bytes) = (0, 0);
     (db.peers[0].lag_bytes, db.peers[0].lag_seconds) = (Some(0), Some(0.0));
-    let behind = |db: &GroupStatus| {
+    let behind = |db: &GroupView| {
         let page = show::status(&status(vec![db.clone()]), &Paint::plain());
         let line = page.lines().find_map(|line| line.strip_prefix("  Behind      ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{page}"))
     };
     assert_eq!(behind(&db), "nothing");
     db.peers[0].dirty_bytes = 6 * MIB;
-    assert_eq!(behind(&db), "nothing; 6 MiB still marked dirty from writes that the peer has");
+    assert_eq!(behind(&db), "nothing; 6 MiB still dirty from writes that the peer has");
     db.state = GroupState::Logging;
     assert_eq!(behind(&db), "0 B, 0.0 s; 6 MiB dirty");
 }
@@ -324,30 +324,30 @@ fn colours_change_no_letter_and_hostile_text_sends_no_code() {
 
 #[test]
 fn what_the_groups_share() {
-    let mut told = status(vec![]);
-    told.shared =
-        Some(SharedStatus { memory_bytes: 12 * MIB, memory_limit_bytes: 1024 * MIB, ..SharedStatus::default() });
-    check(&told, "alpha  farshore 0.1.0, up 2 h 6 min\nmemory 12 MiB of 1 GiB\n\nThis node has no group.\n");
-    told.shared = Some(SharedStatus { syncing: 4, syncing_waiting: 6, ..SharedStatus::default() });
+    let mut reported = status(vec![]);
+    reported.shared =
+        Some(SharedView { memory_bytes: 12 * MIB, memory_limit_bytes: 1024 * MIB, ..SharedView::default() });
+    check(&reported, "alpha  farshore 0.1.0, up 2 h 6 min\nmemory 12 MiB of 1 GiB\n\nThis node has no group.\n");
+    reported.shared = Some(SharedView { syncing: 4, syncing_waiting: 6, ..SharedView::default() });
     check(
-        &told,
+        &reported,
         "alpha  farshore 0.1.0, up 2 h 6 min\nmemory 0 B of 0 B; 4 groups syncing, 6 wait for their turn\n\nThis node has no group.\n",
     );
 }
 
 #[test]
 fn what_was_lost_of_the_log_and_who_was_cut_off() {
-    let mut told = status(vec![]);
-    told.clients = Some(ClientsStatus { connected: 7, ..ClientsStatus::default() });
-    check(&told, "alpha  farshore 0.1.0, up 2 h 6 min\n\nThis node has no group.\n");
-    told.clients = Some(ClientsStatus { connected: 7, refused: 2, stalled: 1, violations: 0 });
-    told.lost_log_lines = 12;
+    let mut reported = status(vec![]);
+    reported.clients = Some(ClientsStatus { connected: 7, ..ClientsStatus::default() });
+    check(&reported, "alpha  farshore 0.1.0, up 2 h 6 min\n\nThis node has no group.\n");
+    reported.clients = Some(ClientsStatus { connected: 7, refused: 2, stalled: 1, violations: 0 });
+    reported.lost_log_lines = 12;
     check(
-        &told,
+        &reported,
         "\
 alpha  farshore 0.1.0, up 2 h 6 min
 ! 12 lines of this daemon's log were not written; make room for it, or have it read faster
-clients 7 connected; since the start 2 turned away as there was no place, 1 cut off as they stood still
+clients 7 connected; since the start 2 turned away as there was no free slot, 1 cut off as they stood still
 
 This node has no group.
 ",
@@ -358,11 +358,11 @@ This node has no group.
 fn json_keys_are_the_contract() {
     let mut db = group("db");
     db.sync =
-        Some(SyncStatus { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncStatus::default() });
+        Some(SyncView { full: true, done_bytes: 1, total_bytes: 2, rate_bytes_per_s: 3.5, ..SyncView::default() });
     db.volumes.truncate(1);
-    let mut told = status(vec![db]);
-    told.shared = Some(SharedStatus { memory_bytes: 5, memory_limit_bytes: 6, ..SharedStatus::default() });
-    let text = serde_json::to_string(&told).expect("serialises");
+    let mut reported = status(vec![db]);
+    reported.shared = Some(SharedView { memory_bytes: 5, memory_limit_bytes: 6, ..SharedView::default() });
+    let text = serde_json::to_string(&reported).expect("serialises");
     assert_eq!(
         text,
         concat!(
@@ -373,11 +373,11 @@ fn json_keys_are_the_contract() {
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,
-            r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"cut":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
-            r#""sync_ordered":false,"sync_place":null,"#,
+            r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"snapshot":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
+            r#""sync_ordered":false,"sync_position":null,"#,
             r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"warnings":[]}]}"#,
         )
     );
-    let back: Status = serde_json::from_str(&text).expect("reads back");
+    let back: NodeView = serde_json::from_str(&text).expect("reads back");
     assert_eq!(back.groups[0].settings["wait_limit"].origin, Origin::Set);
 }

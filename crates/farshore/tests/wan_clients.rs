@@ -4,20 +4,20 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::wan::Wan;
-use crate::common::{Background, GROUP, Node, Pair, Plan};
+use crate::common::wan::WanGuard;
+use crate::common::{Background, GROUP, Pair, PairPlan, Side};
 
 const VOLUMES: &[&str] = &["data", "log"];
 const VOLUME_BYTES: u64 = 16 << 20;
 
 /// A pair that replicates over the WAN, which must outlive it.
-fn over_the_wan(test: &str) -> Option<(Pair, Wan)> {
+fn over_the_wan(test: &str) -> Option<(Pair, WanGuard)> {
     let name = format!("{}-{}", test[..8].replace('_', "-"), std::process::id());
-    let wan = Wan::start(test, &["--rtt", "20ms", "--rate", "200mbit", "--name", &name])?;
+    let wan = WanGuard::start(test, &["--rtt", "20ms", "--rate", "200mbit", "--name", &name])?;
     let head = "[link]\ntimeout = \"1s\"";
-    let mut pair = wan.pair(&Plan { volumes: VOLUMES, volume_bytes: VOLUME_BYTES, head, ..Plan::default() });
+    let mut pair = wan.pair(&PairPlan { volumes: VOLUMES, volume_bytes: VOLUME_BYTES, head, ..PairPlan::default() });
     wan.serve(&mut pair);
-    pair.sync_fully(Node::Near);
+    pair.sync_fully(Side::Near);
     Some((pair, wan))
 }
 
@@ -26,33 +26,33 @@ fn run(pair: &mut Pair, program: &str, words: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(words).current_dir(pair.path("near"));
     let (is_done, said) = Background::start(command).finish(pair);
-    assert!(is_done, "{program} {words:?}: {said}\n{}", pair.log(Node::Near));
+    assert!(is_done, "{program} {words:?}: {said}\n{}", pair.log(Side::Near));
     said
 }
 
 fn fio(pair: &Pair, words: &[&str]) -> Command {
     let mut command = Command::new("fio");
     command.args(["--name=job", "--ioengine=nbd", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
-    command.arg(format!("--uri={}", pair.uri(Node::Near, "data")));
+    command.arg(format!("--uri={}", pair.uri(Side::Near, "data")));
     command.args(["--rw=randwrite", "--bsrange=4k-64k", "--fsync=64"]).args(words).current_dir(pair.path("near"));
     command
 }
 
 fn assert_fio(pair: &mut Pair, words: &[&str]) {
     let (is_done, said) = Background::start(fio(pair, words)).finish(pair);
-    assert!(is_done && said.contains("err= 0"), "{words:?}: {said}\n{}", pair.log(Node::Near));
+    assert!(is_done && said.contains("err= 0"), "{words:?}: {said}\n{}", pair.log(Side::Near));
 }
 
 fn in_mode(pair: &Pair, mode: &str) {
-    pair.done(Node::Near, &["set", GROUP, &format!("mode={mode}")]);
-    pair.wait_for(Node::Near, "replicating");
+    pair.done(Side::Near, &["set", GROUP, &format!("mode={mode}")]);
+    pair.wait_for(Side::Near, "replicating");
 }
 
 fn ends_equal(mut pair: Pair) {
-    pair.wait_for_rest(Node::Near);
+    pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
-    let content = pair.content(Node::Far, "data");
+    let content = pair.content(Side::Far, "data");
     assert!(content.iter().any(|byte| *byte != 0), "something was written");
 }
 
@@ -63,7 +63,7 @@ fn clients_copy_in_and_out() {
     fs::write(pair.path("source"), &source).expect("a file is written");
     let (source_path, back) = (pair.path("source"), pair.path("back"));
     let (source_path, back) = (source_path.to_str().expect("text"), back.to_str().expect("text"));
-    let (data, log) = (pair.uri(Node::Near, "data"), pair.uri(Node::Near, "log"));
+    let (data, log) = (pair.uri(Side::Near, "data"), pair.uri(Side::Near, "log"));
 
     let described = run(&mut pair, "nbdinfo", &["--json", &data]);
     assert!(described.contains(&format!("\"export-size\": {VOLUME_BYTES}")), "{described}");
@@ -74,7 +74,7 @@ fn clients_copy_in_and_out() {
     run(&mut pair, "nbdcopy", &[&log, back]);
     assert!(fs::read(back).expect("it is there") == source, "nbdcopy brought back something else");
 
-    let near = Node::Near;
+    let near = Side::Near;
     pair.qemu_io(near, "data", &["write -f -P 1 0 1M", "aio_write -P 2 1M 64k", "aio_write -z 2M 1M", "aio_flush"]);
     pair.qemu_io(near, "data", &["discard 4M 64k", "read -P 1 0 1M", "read -P 2 1M 64k", "read -P 0 2M 1M"]);
     pair.qemu_io(near, "data", &["read -P 0 4M 64k", "flush"]);
@@ -86,7 +86,7 @@ fn fio_verifies_in_async_and_sync() {
     let Some((mut pair, _wan)) = over_the_wan("fio_verifies_in_async_and_sync") else { return };
     assert_fio(&mut pair, &["--size=16M", "--iodepth=32"]);
     in_mode(&pair, "sync");
-    assert_eq!(pair.status(Node::Near)["protection"], "both-durable");
+    assert_eq!(pair.status(Side::Near)["protection"], "both-durable");
     assert_fio(&mut pair, &["--size=16M", "--iodepth=32", "--randseed=2"]);
     ends_equal(pair);
 }
@@ -97,18 +97,18 @@ fn the_line_is_cut_and_restored_in_the_middle() {
     for mode in ["async", "sync"] {
         in_mode(&pair, mode);
         let words = ["--size=8M", "--iodepth=8", "--rate=2m", "--fsync=16"];
-        let before = pair.counter(Node::Near, "nbd.write.done");
+        let before = pair.counter(Side::Near, "nbd.write.done");
         let mut client = Background::start(fio(&pair, &words));
-        pair.until("fio writes", |pair| pair.counter(Node::Near, "nbd.write.done") >= before + 20);
+        pair.until("fio writes", |pair| pair.counter(Side::Near, "nbd.write.done") >= before + 20);
         wan.control(&["cut"]);
-        pair.until("the cut is seen", |pair| pair.status(Node::Near)["state"] != "replicating");
-        let cut = pair.counter(Node::Near, "nbd.write.done");
-        pair.until("writers go on", |pair| pair.counter(Node::Near, "nbd.write.done") >= cut + 20);
+        pair.until("the cut is seen", |pair| pair.status(Side::Near)["state"] != "replicating");
+        let cut = pair.counter(Side::Near, "nbd.write.done");
+        pair.until("writers go on", |pair| pair.counter(Side::Near, "nbd.write.done") >= cut + 20);
         assert!(!client.has_ended(), "fio ended before the line was restored");
         wan.control(&["restore"]);
         let (is_done, said) = client.finish(&mut pair);
-        assert!(is_done && said.contains("err= 0"), "{mode}: {said}\n{}", pair.log(Node::Near));
-        pair.wait_for(Node::Near, "replicating");
+        assert!(is_done && said.contains("err= 0"), "{mode}: {said}\n{}", pair.log(Side::Near));
+        pair.wait_for(Side::Near, "replicating");
     }
     ends_equal(pair);
 }

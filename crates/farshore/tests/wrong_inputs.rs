@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Node, Pair, Plan};
+use crate::common::{Pair, PairPlan, Side};
 
 /// These know no configuration.
 const ALONE: [&str; 4] = ["bench", "calc", "plan", "inspect"];
@@ -30,7 +30,7 @@ fn type_in(pair: &Pair, words: &[&str]) -> (i32, String) {
     if !ALONE.contains(&words[0]) {
         command.env("FARSHORE_CONFIG", pair.config());
         if !words.contains(&"--node") {
-            command.args(["--node", Node::Near.name()]);
+            command.args(["--node", Side::Near.name()]);
         }
     }
     let output = command.output().expect("the binary runs");
@@ -47,10 +47,10 @@ fn otherwise(pair: &Pair, [typed, part, code]: [&String; 3]) -> Option<String> {
 
 #[test]
 fn what_is_typed_gets_the_answer_of_the_manual() {
-    let mut pair = Pair::new(&Plan::DEFAULT);
-    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    Side::BOTH.into_iter().for_each(|node| pair.serve(node));
     pair.until("the nodes have met", |pair| {
-        pair.status(Node::Near)["reason"].to_string().contains("never been synced")
+        pair.status(Side::Near)["reason"].to_string().contains("never been synced")
     });
     let rows = rows("Typed");
     let row = |row: &Vec<String>| {
@@ -66,7 +66,7 @@ fn what_is_prepared_and_typed_gets_the_answer_of_the_manual() {
     let rows = rows("Prepared");
     let row = |row: &Vec<String>| {
         let [_, before, typed, part, code] = &row[..] else { panic!("five cells: {row:?}") };
-        let pair = Pair::new(&Plan::DEFAULT);
+        let pair = Pair::new(&PairPlan::DEFAULT);
         let mut shell = Command::new("sh");
         let done = shell.args(["-e", "-c", before.trim_matches('`')]).current_dir(pair.path("")).status();
         assert!(done.expect("there is a shell").success(), "{before}");
@@ -95,8 +95,8 @@ fn body<'a>(source: &'a str, name: &str) -> Option<&'a str> {
 /// The file of the test that shows a row's answer, and the test's name.
 fn shown_by(row: &[String]) -> Option<(String, &str)> {
     let (file, test) = row[3].trim_matches('`').split_once("::").expect("FILE::TEST");
-    let places = ["farshore/tests", "farshore/src/daemon", "host/tests", "host/src/tls"];
-    let sources = places.map(|place| root().join(format!("crates/{place}/{file}.rs")));
+    let locations = ["farshore/tests", "farshore/src/daemon", "host/tests", "host/src/tls"];
+    let sources = locations.map(|location| root().join(format!("crates/{location}/{file}.rs")));
     let mut texts = sources.iter().filter_map(|source| fs::read_to_string(source).ok()).map(|text| unbroken(&text));
     texts.find(|text| body(text, test).is_some()).map(|text| (text, test))
 }

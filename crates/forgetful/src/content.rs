@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::random::Random;
+use crate::random::StoreRandom;
 
 /// What the medium writes whole.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -25,15 +25,15 @@ pub(crate) struct Toll {
 /// A sparse image: a page that is not there reads as zero. Pages are shared between what is now and what is on the
 /// medium for as long as they are equal.
 #[derive(Clone, Default)]
-struct Image {
+struct FileImage {
     size: u64,
     pages: BTreeMap<u64, Arc<[u8; PAGE_BYTES as usize]>>,
 }
 
 #[derive(Default)]
-pub(crate) struct Content {
-    now: Image,
-    kept: Image,
+pub(crate) struct ForgetfulContent {
+    now: FileImage,
+    kept: FileImage,
     /// Sectors that may differ between the two: page to a bit per sector.
     unflushed: BTreeMap<u64, u8>,
 }
@@ -62,7 +62,7 @@ fn sectors_in(mask: u8) -> impl Iterator<Item = u64> {
     (0..SECTORS_PER_PAGE).filter(move |sector| mask >> sector & 1 == 1)
 }
 
-impl Image {
+impl FileImage {
     fn page_mut(&mut self, page: u64) -> &mut [u8; PAGE_BYTES as usize] {
         Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize])))
     }
@@ -74,7 +74,7 @@ impl Image {
     }
 
     /// Takes a sector over from another image.
-    fn take_sector(&mut self, from: &Image, page: u64, sector: u64) {
+    fn take_sector(&mut self, from: &FileImage, page: u64, sector: u64) {
         if self.pages.contains_key(&page) || from.pages.contains_key(&page) {
             let at = (sector * SECTOR_BYTES) as usize;
             let bytes = from.sector(page, sector);
@@ -82,7 +82,7 @@ impl Image {
         }
     }
 
-    fn take_page(&mut self, from: &Image, page: u64) {
+    fn take_page(&mut self, from: &FileImage, page: u64) {
         match from.pages.get(&page) {
             Some(bytes) => self.pages.insert(page, bytes.clone()),
             None => self.pages.remove(&page),
@@ -100,7 +100,7 @@ impl Image {
     }
 }
 
-impl Content {
+impl ForgetfulContent {
     pub fn size(&self) -> u64 {
         self.now.size
     }
@@ -126,7 +126,7 @@ impl Content {
         bytes
     }
 
-    pub fn write(&mut self, offset: u64, bytes: &[u8], random: &mut Random) {
+    pub fn write(&mut self, offset: u64, bytes: &[u8], random: &mut StoreRandom) {
         let end = offset + bytes.len() as u64;
         let mut rest = bytes;
         for (page, within) in pieces(offset..end) {
@@ -141,7 +141,7 @@ impl Content {
     }
 
     /// Makes a range read as zero and gives its whole pages back.
-    pub fn punch(&mut self, range: Range<u64>, random: &mut Random) {
+    pub fn punch(&mut self, range: Range<u64>, random: &mut StoreRandom) {
         for (page, within) in pieces(range.start..range.end.min(self.now.size)) {
             if !self.now.pages.contains_key(&page) {
                 continue;
@@ -155,7 +155,7 @@ impl Content {
         }
     }
 
-    pub fn resize(&mut self, size: u64, random: &mut Random) {
+    pub fn resize(&mut self, size: u64, random: &mut StoreRandom) {
         if self.now.size != self.kept.size && random.coin() {
             self.kept.size = self.now.size;
         }
@@ -210,9 +210,9 @@ impl Content {
 
     /// The power is lost: only what is on the medium is left. With `random`, part of the cache got there in the last
     /// moment: sector by sector, or in larger pieces.
-    pub fn forget(&mut self, mut random: Option<&mut Random>) -> Toll {
+    pub fn forget(&mut self, mut random: Option<&mut StoreRandom>) -> Toll {
         let mut toll = Toll::default();
-        let survives = |random: &mut Option<&mut Random>, eighths| match random {
+        let survives = |random: &mut Option<&mut StoreRandom>, eighths| match random {
             Some(random) => random.below(8) < eighths,
             None => false,
         };
@@ -244,7 +244,7 @@ impl Content {
     }
 
     /// Notes that sectors are about to change in the cache. What was there only may have been written back before.
-    fn dirty(&mut self, page: u64, mask: u8, random: &mut Random) {
+    fn dirty(&mut self, page: u64, mask: u8, random: &mut StoreRandom) {
         let dirty = self.unflushed.entry(page).or_default();
         let again = *dirty & mask;
         *dirty |= mask;
@@ -262,8 +262,8 @@ mod tests {
         vec![byte; bytes]
     }
 
-    fn flushed(bytes: usize, random: &mut Random) -> Content {
-        let mut content = Content::default();
+    fn flushed(bytes: usize, random: &mut StoreRandom) -> ForgetfulContent {
+        let mut content = ForgetfulContent::default();
         content.write(0, &filled(bytes, 1), random);
         assert_eq!(content.flush(), bytes.next_multiple_of(512) as u64);
         content
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_was_flushed_stays_and_the_rest_is_forgotten() {
-        let random = &mut Random::new(1);
+        let random = &mut StoreRandom::new(1);
         let mut content = flushed(10_000, random);
         content.write(1024, &filled(512, 2), random);
         content.write(20_000, &filled(100, 3), random);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_durable_write_covers_itself_alone() {
-        let random = &mut Random::new(1);
+        let random = &mut StoreRandom::new(1);
         let mut content = flushed(8192, random);
         content.write(0, &filled(1024, 2), random);
         content.write(512, &filled(1024, 3), random);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_size_is_forgotten_like_bytes_and_nothing_old_returns_behind_it() {
-        let random = &mut Random::new(3);
+        let random = &mut StoreRandom::new(3);
         let mut content = flushed(8192, random);
         content.resize(100, random);
         content.flush();
@@ -314,7 +314,7 @@ mod tests {
     fn of_several_versions_any_one_may_be_left_and_requests_tear() {
         let (mut seen, mut torn) = ([false; 4], 0);
         for seed in 0..200 {
-            let random = &mut Random::new(seed);
+            let random = &mut StoreRandom::new(seed);
             let mut content = flushed(8192, random);
             for version in 2..=4 {
                 content.write(0, &filled(8192, version), random);
@@ -333,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_told_from_data() {
-        let random = &mut Random::new(1);
-        let mut content = Content::default();
+    fn holes_are_distinguished_from_data() {
+        let random = &mut StoreRandom::new(1);
+        let mut content = ForgetfulContent::default();
         content.resize(100_000, random);
         content.write(40_000, &filled(5000, 1), random);
         assert_eq!(content.seek(0, true), Some(36_864));

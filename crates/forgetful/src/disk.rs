@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
-use crate::content::{Content, PAGE_BYTES, SECTOR_BYTES};
-use crate::random::Random;
-use crate::{Counts, Fate, Loss};
+use crate::content::{ForgetfulContent, PAGE_BYTES, SECTOR_BYTES};
+use crate::random::StoreRandom;
+use crate::{Fate, Loss, StoreCounts};
 
 pub(crate) const ROOT: u64 = 1;
 
@@ -39,16 +39,16 @@ pub(crate) struct Changes {
 
 /// A name's entry. Listings go by `cookie`, which never changes: they stay whole while names come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct DirectoryEntry {
     pub node: u64,
     pub cookie: u64,
     pub kind: FileType,
 }
 
-type Names = BTreeMap<OsString, Entry>;
+type Names = BTreeMap<OsString, DirectoryEntry>;
 
-enum Body {
-    File(Content),
+enum InodeBody {
+    File(ForgetfulContent),
     Directory {
         now: Names,
         kept: Names,
@@ -57,11 +57,11 @@ enum Body {
     Special,
 }
 
-struct Node {
+struct Inode {
     kind: FileType,
     now: Attributes,
     kept: Attributes,
-    body: Body,
+    body: InodeBody,
     links: u32,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Power {
 }
 
 /// One change of names: of each, what it leads to from then on.
-struct Step(Vec<(u64, OsString, Option<Entry>)>);
+struct NameStep(Vec<(u64, OsString, Option<DirectoryEntry>)>);
 
 /// What a cut waits for.
 enum Due {
@@ -89,12 +89,12 @@ enum Due {
     Unflushed(u64),
 }
 
-pub(crate) struct Disk {
-    nodes: HashMap<u64, Node>,
+pub(crate) struct ForgetfulDisk {
+    nodes: HashMap<u64, Inode>,
     /// Numbers given so far; none is given twice.
     numbers: u64,
     /// Not yet on the medium.
-    steps: VecDeque<Step>,
+    steps: VecDeque<NameStep>,
     power: Power,
     due: Option<(Due, Fate)>,
     /// The call after so many more fails.
@@ -108,17 +108,17 @@ pub(crate) struct Disk {
     open_files: BTreeMap<u64, u64>,
     /// Bytes of a file that the medium does not give back.
     bad: Vec<(u64, Range<u64>)>,
-    counts: Counts,
-    random: Random,
+    counts: StoreCounts,
+    random: StoreRandom,
 }
 
-impl Disk {
-    pub fn new(owner: u32, group: u32) -> Disk {
+impl ForgetfulDisk {
+    pub fn new(owner: u32, group: u32) -> ForgetfulDisk {
         let now = SystemTime::now();
         let attributes = Attributes { permissions: 0o755, owner, group, changed: now, modified: now };
-        let body = Body::Directory { now: Names::new(), kept: Names::new() };
-        let root = Node { kind: FileType::Directory, now: attributes, kept: attributes, body, links: 1 };
-        Disk {
+        let body = InodeBody::Directory { now: Names::new(), kept: Names::new() };
+        let root = Inode { kind: FileType::Directory, now: attributes, kept: attributes, body, links: 1 };
+        ForgetfulDisk {
             nodes: HashMap::from([(ROOT, root)]),
             numbers: ROOT,
             steps: VecDeque::new(),
@@ -130,8 +130,8 @@ impl Disk {
             boot: 0,
             open_files: BTreeMap::new(),
             bad: Vec::new(),
-            counts: Counts::default(),
-            random: Random::new(0),
+            counts: StoreCounts::default(),
+            random: StoreRandom::new(0),
         }
     }
 
@@ -164,12 +164,12 @@ impl Disk {
         self.open_files.keys().any(|boot| *boot < self.boot)
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StoreCounts {
         let contents = self.nodes.values().filter_map(|node| match &node.body {
-            Body::File(content) => Some(content.unflushed_bytes()),
+            InodeBody::File(content) => Some(content.unflushed_bytes()),
             _ => None,
         });
-        Counts { unflushed_bytes: contents.sum(), unflushed_names: self.steps.len() as u64, ..self.counts }
+        StoreCounts { unflushed_bytes: contents.sum(), unflushed_names: self.steps.len() as u64, ..self.counts }
     }
 
     pub fn loss(&self) -> Loss {
@@ -269,7 +269,7 @@ impl Disk {
         assert!(self.power == Power::On, "the power was cut before");
         let mut random = match fate {
             Fate::AllLost => None,
-            Fate::Drawn(seed) => Some(Random::new(seed)),
+            Fate::Drawn(seed) => Some(StoreRandom::new(seed)),
         };
         let mut loss = Loss::default();
         let survivors = random.as_mut().map_or(0, |random| random.below(self.steps.len() as u64 + 1));
@@ -298,7 +298,7 @@ impl Disk {
         let mut links = HashMap::from([(ROOT, 1)]);
         let mut found = vec![ROOT];
         while let Some(number) = found.pop() {
-            if let Body::Directory { now, .. } = &self.nodes[&number].body {
+            if let InodeBody::Directory { now, .. } = &self.nodes[&number].body {
                 for entry in now.values() {
                     *links.entry(entry.node).or_insert(0) += 1;
                     found.push(entry.node);
@@ -319,7 +319,7 @@ impl Disk {
     }
 
     /// The entries of a directory that follow a cookie.
-    pub fn list(&self, directory: u64, after: u64) -> Result<Vec<(OsString, Entry)>, Errno> {
+    pub fn list(&self, directory: u64, after: u64) -> Result<Vec<(OsString, DirectoryEntry)>, Errno> {
         let names = self.names(directory)?.iter().filter(|(_, entry)| entry.cookie > after);
         let mut entries: Vec<_> = names.map(|(name, entry)| (name.clone(), *entry)).collect();
         entries.sort_by_key(|(_, entry)| entry.cookie);
@@ -332,20 +332,20 @@ impl Disk {
             return Err(Errno::EEXIST);
         }
         let (kind, body) = match rustix::fs::FileType::from_raw_mode(mode) {
-            rustix::fs::FileType::RegularFile => (FileType::RegularFile, Body::File(Content::default())),
+            rustix::fs::FileType::RegularFile => (FileType::RegularFile, InodeBody::File(ForgetfulContent::default())),
             rustix::fs::FileType::Directory => {
-                (FileType::Directory, Body::Directory { now: Names::new(), kept: Names::new() })
+                (FileType::Directory, InodeBody::Directory { now: Names::new(), kept: Names::new() })
             }
-            rustix::fs::FileType::Socket => (FileType::Socket, Body::Special),
-            rustix::fs::FileType::Fifo => (FileType::NamedPipe, Body::Special),
+            rustix::fs::FileType::Socket => (FileType::Socket, InodeBody::Special),
+            rustix::fs::FileType::Fifo => (FileType::NamedPipe, InodeBody::Special),
             _ => return Err(Errno::EPERM),
         };
         let now = SystemTime::now();
         let permissions = (mode & 0o7777) as u16;
         let attributes = Attributes { permissions, owner: owner.0, group: owner.1, changed: now, modified: now };
         let number = self.next_number();
-        self.nodes.insert(number, Node { kind, now: attributes, kept: attributes, body, links: 1 });
-        let entry = Entry { node: number, cookie: number, kind };
+        self.nodes.insert(number, Inode { kind, now: attributes, kept: attributes, body, links: 1 });
+        let entry = DirectoryEntry { node: number, cookie: number, kind };
         self.take_step(vec![(directory, name.to_owned(), Some(entry))]);
         self.attributes(number)
     }
@@ -373,20 +373,20 @@ impl Disk {
             }
             None => {}
         }
-        let moved = Entry { cookie: self.next_number(), ..entry };
+        let moved = DirectoryEntry { cookie: self.next_number(), ..entry };
         self.take_step(vec![(from.0, from.1.to_owned(), None), (to.0, to.1.to_owned(), Some(moved))]);
         Ok(())
     }
 
-    fn take_step(&mut self, changes: Vec<(u64, OsString, Option<Entry>)>) {
+    fn take_step(&mut self, changes: Vec<(u64, OsString, Option<DirectoryEntry>)>) {
         for (directory, name, entry) in &changes {
             let node = self.nodes.get_mut(directory).expect("its names were looked at");
-            if let Body::Directory { now, .. } = &mut node.body {
+            if let InodeBody::Directory { now, .. } = &mut node.body {
                 set(now, name, *entry);
             }
             node.touch();
         }
-        self.steps.push_back(Step(changes));
+        self.steps.push_back(NameStep(changes));
     }
 
     // --- Bytes ---
@@ -453,29 +453,29 @@ impl Disk {
             node.kept = node.now;
         }
         match &mut node.body {
-            Body::File(content) => {
+            InodeBody::File(content) => {
                 let flushed = content.flush();
                 self.counts.flushed_bytes += flushed;
             }
-            Body::Directory { .. } => {
+            InodeBody::Directory { .. } => {
                 for step in self.take_steps_of(number) {
                     self.counts.flushed_names += step.0.len() as u64;
                     carry_out(&mut self.nodes, step);
                 }
             }
-            Body::Special => {}
+            InodeBody::Special => {}
         }
         Ok(())
     }
 
     /// The steps that touched a directory and what they build on, in their order.
-    fn take_steps_of(&mut self, directory: u64) -> Vec<Step> {
+    fn take_steps_of(&mut self, directory: u64) -> Vec<NameStep> {
         let mut names: HashSet<(u64, OsString)> = HashSet::new();
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
         for step in self.steps.drain(..).rev() {
-            let place = |(at, name, _): &(u64, OsString, Option<Entry>)| (*at, name.clone());
-            if step.0.iter().any(|change| change.0 == directory || names.contains(&place(change))) {
-                names.extend(step.0.iter().map(place));
+            let key = |(at, name, _): &(u64, OsString, Option<DirectoryEntry>)| (*at, name.clone());
+            if step.0.iter().any(|change| change.0 == directory || names.contains(&key(change))) {
+                names.extend(step.0.iter().map(key));
                 taken.push(step);
             } else {
                 left.push_front(step);
@@ -491,7 +491,7 @@ impl Disk {
     pub fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
         let node = self.nodes.get(&number).ok_or(Errno::ESTALE)?;
         let (size, allocated) = match &node.body {
-            Body::File(content) => (content.size(), content.allocated_bytes()),
+            InodeBody::File(content) => (content.size(), content.allocated_bytes()),
             _ => (0, 0),
         };
         Ok(FileAttr {
@@ -535,66 +535,66 @@ impl Disk {
         self.numbers
     }
 
-    fn node_mut(&mut self, number: u64) -> Result<&mut Node, Errno> {
+    fn node_mut(&mut self, number: u64) -> Result<&mut Inode, Errno> {
         self.nodes.get_mut(&number).ok_or(Errno::ESTALE)
     }
 
     fn names(&self, directory: u64) -> Result<&Names, Errno> {
         match &self.nodes.get(&directory).ok_or(Errno::ESTALE)?.body {
-            Body::Directory { now, .. } => Ok(now),
+            InodeBody::Directory { now, .. } => Ok(now),
             _ => Err(Errno::ENOTDIR),
         }
     }
 
-    fn content(&self, file: u64) -> Result<&Content, Errno> {
+    fn content(&self, file: u64) -> Result<&ForgetfulContent, Errno> {
         match &self.nodes.get(&file).ok_or(Errno::ESTALE)?.body {
-            Body::File(content) => Ok(content),
+            InodeBody::File(content) => Ok(content),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    fn content_mut(&mut self, file: u64) -> Result<(&mut Content, &mut Random), Errno> {
+    fn content_mut(&mut self, file: u64) -> Result<(&mut ForgetfulContent, &mut StoreRandom), Errno> {
         match &mut self.nodes.get_mut(&file).ok_or(Errno::ESTALE)?.body {
-            Body::File(content) => Ok((content, &mut self.random)),
+            InodeBody::File(content) => Ok((content, &mut self.random)),
             _ => Err(Errno::EINVAL),
         }
     }
 }
 
-impl Node {
+impl Inode {
     fn touch(&mut self) {
         // A change is to be seen even if the clock has not moved on.
         let now = SystemTime::now().max(self.now.modified + Duration::from_nanos(1));
         (self.now.modified, self.now.changed) = (now, now);
     }
 
-    fn lose_power(&mut self, mut random: Option<&mut Random>, loss: &mut Loss) {
-        if random.as_deref_mut().is_some_and(Random::coin) {
+    fn lose_power(&mut self, mut random: Option<&mut StoreRandom>, loss: &mut Loss) {
+        if random.as_deref_mut().is_some_and(StoreRandom::coin) {
             self.kept = self.now;
         }
         self.now = self.kept;
         match &mut self.body {
-            Body::File(content) => {
+            InodeBody::File(content) => {
                 let toll = content.forget(random);
                 loss.forgotten_bytes += toll.forgotten_bytes;
                 loss.survived_bytes += toll.survived_bytes;
             }
-            Body::Directory { now, kept } => now.clone_from(kept),
-            Body::Special => {}
+            InodeBody::Directory { now, kept } => now.clone_from(kept),
+            InodeBody::Special => {}
         }
     }
 }
 
 /// Brings a step to the medium.
-fn carry_out(nodes: &mut HashMap<u64, Node>, Step(changes): Step) {
+fn carry_out(nodes: &mut HashMap<u64, Inode>, NameStep(changes): NameStep) {
     for (directory, name, entry) in changes {
-        if let Some(Node { body: Body::Directory { kept, .. }, .. }) = nodes.get_mut(&directory) {
+        if let Some(Inode { body: InodeBody::Directory { kept, .. }, .. }) = nodes.get_mut(&directory) {
             set(kept, &name, entry);
         }
     }
 }
 
-fn set(names: &mut Names, name: &OsStr, entry: Option<Entry>) {
+fn set(names: &mut Names, name: &OsStr, entry: Option<DirectoryEntry>) {
     match entry {
         Some(entry) => names.insert(name.to_owned(), entry),
         None => names.remove(name),
@@ -608,18 +608,18 @@ mod tests {
     const FILE: u32 = 0o100_644;
     const FOLDER: u32 = 0o040_755;
 
-    fn make(disk: &mut Disk, directory: u64, name: &str, mode: u32) -> u64 {
+    fn make(disk: &mut ForgetfulDisk, directory: u64, name: &str, mode: u32) -> u64 {
         disk.make(directory, name.as_ref(), mode, (0, 0)).unwrap().ino.0
     }
 
-    fn names(disk: &Disk, directory: u64) -> Vec<String> {
+    fn names(disk: &ForgetfulDisk, directory: u64) -> Vec<String> {
         let entries = disk.list(directory, 0).unwrap().into_iter();
         let mut names: Vec<String> = entries.map(|(name, _)| name.into_string().unwrap()).collect();
         names.sort();
         names
     }
 
-    fn lose(disk: &mut Disk, fate: Fate) -> Loss {
+    fn lose(disk: &mut ForgetfulDisk, fate: Fate) -> Loss {
         disk.cut_power(fate);
         disk.set_power(Power::On);
         disk.loss()
@@ -627,7 +627,7 @@ mod tests {
 
     #[test]
     fn a_name_is_durable_with_its_directory_and_bytes_with_their_file() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let named = make(&mut disk, ROOT, "named", FILE);
         disk.write(named, 0, &[1; 4096], false).unwrap();
         disk.flush(ROOT, false).unwrap();
@@ -645,7 +645,7 @@ mod tests {
     fn names_reach_the_medium_in_their_order_and_a_rename_is_whole() {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..100 {
-            let mut disk = Disk::new(0, 0);
+            let mut disk = ForgetfulDisk::new(0, 0);
             let folder = make(&mut disk, ROOT, "folder", FOLDER);
             make(&mut disk, ROOT, "new", FILE);
             disk.flush(ROOT, false).unwrap();
@@ -661,7 +661,7 @@ mod tests {
 
     #[test]
     fn a_folder_needs_its_parent_flushed_whatever_is_durable_in_it() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let folder = make(&mut disk, ROOT, "folder", FOLDER);
         let file = make(&mut disk, folder, "a", FILE);
         let other = make(&mut disk, ROOT, "other", FOLDER);
@@ -677,7 +677,7 @@ mod tests {
 
     #[test]
     fn a_removed_file_returns_with_what_was_flushed_of_it() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let file = make(&mut disk, ROOT, "a", FILE);
         disk.write(file, 0, &[7; 600], false).unwrap();
         disk.flush(file, true).unwrap();
@@ -692,7 +692,7 @@ mod tests {
 
     #[test]
     fn folders_are_removed_and_replaced_only_when_empty() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let (one, two) = (make(&mut disk, ROOT, "one", FOLDER), make(&mut disk, ROOT, "two", FOLDER));
         make(&mut disk, one, "inside", FILE);
         assert_eq!(disk.remove(ROOT, "one".as_ref()), Err(Errno::ENOTEMPTY));
@@ -705,7 +705,7 @@ mod tests {
 
     #[test]
     fn attributes_are_durable_with_a_whole_flush_only() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let file = make(&mut disk, ROOT, "a", FILE);
         disk.flush(ROOT, false).unwrap();
         let strict = Changes { permissions: Some(0o600), ..Changes::default() };
@@ -721,7 +721,7 @@ mod tests {
 
     #[test]
     fn a_cut_that_is_due_comes_with_the_flush_it_was_set_to() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         disk.cut_power_after(2, Fate::AllLost);
         assert!(disk.begin_flush() && disk.begin_flush());
         assert_eq!(disk.power(), Power::On);
@@ -733,7 +733,7 @@ mod tests {
 
     #[test]
     fn a_cut_waits_for_enough_to_be_lost() {
-        let mut disk = Disk::new(0, 0);
+        let mut disk = ForgetfulDisk::new(0, 0);
         let file = make(&mut disk, ROOT, "f", FILE);
         disk.cut_power_when_unflushed(4096, Fate::AllLost);
         disk.write(file, 0, &[1; 2048], false).expect("written");
@@ -746,7 +746,7 @@ mod tests {
     #[test]
     fn the_same_seed_leaves_the_same() {
         let left = |seed| {
-            let mut disk = Disk::new(0, 0);
+            let mut disk = ForgetfulDisk::new(0, 0);
             let files = ["a", "b", "c"].map(|name| make(&mut disk, ROOT, name, FILE));
             disk.flush(ROOT, false).unwrap();
             for file in files {

@@ -3,7 +3,7 @@
 //! Think of a machine's disk, its cache and its kernel's caches as one box with a plug. As long as it has power, all
 //! that was written reads back. When the plug is pulled, what the box had promised to keep is there, and of the rest an
 //! arbitrary part. The box lives in memory and is mounted by FUSE, so that whole processes can work on it; the test that
-//! mounted it holds the plug ([`Store::cut_power`]).
+//! mounted it holds the plug ([`ForgetfulStore::cut_power`]).
 //!
 //! What survives for certain:
 //! * bytes and size of a file that were there when an fsync or fdatasync of it began, or were written by a write that is
@@ -18,11 +18,11 @@
 //! keeps a size without what was done to its bytes): what survives here survives there.
 //!
 //! From the cut on nobody gets an answer, so that a program learns nothing of it, as on a machine that is out. The test
-//! kills what ran there, and only then has the requests that still wait fail ([`Store::fail_requests`]), or their
+//! kills what ran there, and only then has the requests that still wait fail ([`ForgetfulStore::fail_requests`]), or their
 //! processes could not end. Of a descriptor from before a cut every use fails.
 //!
-//! It also fails one call of those to come ([`Store::fail_call_after`]), hangs ([`Store::hang`]), or has bad sectors
-//! ([`Store::refuse_reads`]).
+//! It also fails one call of those to come ([`ForgetfulStore::fail_call_after`]), hangs ([`ForgetfulStore::hang`]), or has bad sectors
+//! ([`ForgetfulStore::refuse_reads`]).
 //!
 //! Not there, as nothing here needs them: symbolic and hard links, extended attributes, shared mappings, a limit of
 //! space.
@@ -39,9 +39,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use disk::{Disk, Power};
+use disk::{ForgetfulDisk, Power};
 use fuser::Errno;
-use serve::Shared;
+use serve::DiskShared;
 
 pub use mount::{MountError, missing};
 
@@ -67,7 +67,7 @@ pub struct Loss {
 
 /// What the store was asked to keep, and what it need not keep yet. Bytes in whole sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StoreCounts {
     /// Calls that began: opens, reads, writes, flushes, space taken and given back, names and attributes changed. Looks at names and
     /// attributes do not count.
     pub calls: u64,
@@ -83,21 +83,21 @@ pub struct Counts {
 ///
 /// The mount is visible to the thread that made it, to threads and programs which that thread starts later, and to
 /// nobody else; it ends with the last of them. So a test that is killed leaves no mount behind.
-pub struct Store {
-    shared: Arc<Shared>,
+pub struct ForgetfulStore {
+    shared: Arc<DiskShared>,
     at: PathBuf,
 }
 
-impl Store {
+impl ForgetfulStore {
     /// Mounts a new, empty store on a directory. From then on this thread lives in a mount namespace of its own.
     ///
     /// # Errors
     /// [`MountError`]: there is no FUSE, or this is not root.
-    pub fn mount(at: &Path) -> Result<Store, MountError> {
+    pub fn mount(at: &Path) -> Result<ForgetfulStore, MountError> {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let shared = Arc::new(Shared::new(Disk::new(owner.0, owner.1)));
+        let shared = Arc::new(DiskShared::new(ForgetfulDisk::new(owner.0, owner.1)));
         mount::mount(at, shared.clone())?;
-        Ok(Store { shared, at: at.to_owned() })
+        Ok(ForgetfulStore { shared, at: at.to_owned() })
     }
 
     /// Pulls the plug. Nothing is answered from now on.
@@ -119,13 +119,13 @@ impl Store {
         self.shared.disk().cut_power_when_unflushed(bytes, fate);
     }
 
-    /// Has the plug pulled after so many more calls (see [`Counts::calls`]): the next one and all later ones fail with EIO. For tests that
+    /// Has the plug pulled after so many more calls (see [`StoreCounts::calls`]): the next one and all later ones fail with EIO. For tests that
     /// ask the store themselves, and could not wait for an answer that never comes.
     pub fn die_after_calls(&self, calls: u64, fate: Fate) {
         self.shared.disk().die_after_calls(calls, fate);
     }
 
-    /// After so many more calls (see [`Counts::calls`]) the next one fails with this number of an error, and changes nothing. If that is a
+    /// After so many more calls (see [`StoreCounts::calls`]) the next one fails with this number of an error, and changes nothing. If that is a
     /// flush, what it was to bring never gets to the medium, whatever later flushes say.
     pub fn fail_call_after(&self, calls: u64, errno: i32) {
         self.shared.disk().fail_call_after(calls, Errno::from_i32(errno));
@@ -186,12 +186,12 @@ impl Store {
         self.shared.set_power(Power::On);
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StoreCounts {
         self.shared.disk().counts()
     }
 }
 
-impl Drop for Store {
+impl Drop for ForgetfulStore {
     fn drop(&mut self) {
         // Whoever waits for an answer could not be killed.
         self.fail_requests();
@@ -199,7 +199,7 @@ impl Drop for Store {
     }
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for ForgetfulStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Store({}, {:?})", self.at.display(), self.counts())
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use fuser::{Config, Session, SessionACL};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::serve::{Served, Shared};
+use crate::serve::{DiskShared, Served};
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -46,12 +46,12 @@ pub fn missing() -> Option<&'static str> {
     (!Path::new(DEVICE).exists()).then_some(DEVICE)
 }
 
-pub(crate) fn mount(at: &Path, shared: Arc<Shared>) -> Result<(), MountError> {
+pub(crate) fn mount(at: &Path, shared: Arc<DiskShared>) -> Result<(), MountError> {
     enter_own_namespace()?;
     // Closed on exec: a daemon that the test starts must not keep the store's side of it open.
     let device = File::options().read(true).write(true).open(DEVICE).map_err(failed("opening /dev/fuse"))?;
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // With `default_permissions` the kernel judges modes and owners, as on a disk.
+    // With `default_permissions` the kernel checks modes and owners, as on a disk.
     let options =
         format!("fd={},rootmode=40000,user_id={user},group_id={group},default_permissions", device.as_raw_fd());
     let options = CString::new(options).expect("there is no zero in it");

@@ -1,11 +1,11 @@
 //! Draws that repeat with their seed.
 
-pub(crate) struct Random(u64);
+pub(crate) struct StoreRandom(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
+impl StoreRandom {
+    pub fn new(seed: u64) -> StoreRandom {
         // Neighbouring seeds must not draw alike, and no state may be zero.
-        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        StoreRandom(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// From 0 to `limit` - 1.

@@ -18,7 +18,7 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 
-use crate::disk::{Changes, Disk, Power};
+use crate::disk::{Changes, ForgetfulDisk, Power};
 
 /// The kernel asks again each time: the power may have been cut in between.
 const NO_TIME: Duration = Duration::ZERO;
@@ -27,20 +27,20 @@ const GENERATION: Generation = Generation(0);
 const LETTING_GO_MAX: Duration = Duration::from_secs(30);
 
 /// The disk, and who waits for its power.
-pub(crate) struct Shared {
-    disk: Mutex<Disk>,
+pub(crate) struct DiskShared {
+    disk: Mutex<ForgetfulDisk>,
     /// Its power, or what is open.
     changed: Condvar,
 }
 
-impl Shared {
-    pub fn new(disk: Disk) -> Shared {
-        Shared { disk: Mutex::new(disk), changed: Condvar::new() }
+impl DiskShared {
+    pub fn new(disk: ForgetfulDisk) -> DiskShared {
+        DiskShared { disk: Mutex::new(disk), changed: Condvar::new() }
     }
 
     /// The disk, with or without power. A test that panicked while it held it has failed already; the mount must still
     /// be taken down.
-    pub fn disk(&self) -> MutexGuard<'_, Disk> {
+    pub fn disk(&self) -> MutexGuard<'_, ForgetfulDisk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,36 +51,36 @@ impl Shared {
 
     /// Waits until nothing is open from before the last power loss; false: it took too long.
     pub fn wait_for_dead_files(&self) -> bool {
-        let has_dead_files = |disk: &mut Disk| disk.has_dead_files();
+        let has_dead_files = |disk: &mut ForgetfulDisk| disk.has_dead_files();
         let waited = self.changed.wait_timeout_while(self.disk(), LETTING_GO_MAX, has_dead_files);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
-pub(crate) struct Served(pub Arc<Shared>);
+pub(crate) struct Served(pub Arc<DiskShared>);
 
 impl Served {
     /// The disk, if it has power. Waits, and with it everyone who asks later, while it hangs or the power is cut.
-    fn disk(&self) -> Result<MutexGuard<'_, Disk>, Errno> {
-        let is_mute = |disk: &mut Disk| matches!(disk.power(), Power::Hung | Power::Cut);
+    fn disk(&self) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
+        let is_mute = |disk: &mut ForgetfulDisk| matches!(disk.power(), Power::Hung | Power::Cut);
         let disk = self.0.changed.wait_while(self.0.disk(), is_mute).unwrap_or_else(PoisonError::into_inner);
         if disk.power() == Power::On { Ok(disk) } else { Err(Errno::EIO) }
     }
 
     /// The disk for a call that counts: the moment in which it may be set to fail.
-    fn disk_to_call(&self, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+    fn disk_to_call(&self, call: &'static str) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
         let mut disk = self.disk()?;
         disk.begin_call(call)?;
         Ok(disk)
     }
 
     /// The same, if the handle is not from before a power loss.
-    fn disk_of(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+    fn disk_of(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
         of_this_boot(self.disk_to_call(call)?, handle)
     }
 
     /// The disk for something that makes durable: the moment in which the power may be set to be lost.
-    fn disk_to_flush(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, Disk>, Errno> {
+    fn disk_to_flush(&self, handle: FileHandle, call: &'static str) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
         let mut disk = self.disk_of(handle, call)?;
         if disk.begin_flush() {
             return Ok(disk);
@@ -89,13 +89,16 @@ impl Served {
         of_this_boot(self.disk()?, handle)
     }
 
-    fn opened(disk: &mut Disk) -> (FileHandle, FopenFlags) {
+    fn opened(disk: &mut ForgetfulDisk) -> (FileHandle, FopenFlags) {
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH;
         (FileHandle(disk.open_file()), flags)
     }
 }
 
-fn of_this_boot(disk: MutexGuard<'_, Disk>, handle: FileHandle) -> Result<MutexGuard<'_, Disk>, Errno> {
+fn of_this_boot(
+    disk: MutexGuard<'_, ForgetfulDisk>,
+    handle: FileHandle,
+) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
     if handle.0 == disk.boot() { Ok(disk) } else { Err(Errno::EIO) }
 }
 
@@ -346,7 +349,7 @@ impl Filesystem for Served {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let grows = !mode.contains(FallocateFlags::KEEP_SIZE);
-        let allocate = |mut disk: MutexGuard<'_, Disk>| disk.allocate(ino.0, offset, length, grows, zeroes);
+        let allocate = |mut disk: MutexGuard<'_, ForgetfulDisk>| disk.allocate(ino.0, offset, length, grows, zeroes);
         answer_empty!(reply, self.disk_of(fh, "allocate").and_then(allocate));
     }
 

@@ -8,24 +8,24 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forgetful::{Fate, Store};
+use forgetful::{Fate, ForgetfulStore};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
 
-struct Rig {
+struct MountedRig {
     // Unmounted before its directory is removed.
-    store: Store,
+    store: ForgetfulStore,
     directory: tempfile::TempDir,
 }
 
 /// Runs the test where a store can be mounted; says so where it cannot.
-fn on_a_store(test: &str, body: impl FnOnce(&Rig)) {
+fn on_a_store(test: &str, body: impl FnOnce(&MountedRig)) {
     if let Some(reason) = forgetful::missing() {
         return skip(test, reason);
     }
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::mount(directory.path()).unwrap();
-    body(&Rig { store, directory });
+    let store = ForgetfulStore::mount(directory.path()).unwrap();
+    body(&MountedRig { store, directory });
 }
 
 fn skip(test: &str, reason: &str) {
@@ -36,7 +36,7 @@ fn skip(test: &str, reason: &str) {
     }
 }
 
-impl Rig {
+impl MountedRig {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -257,9 +257,9 @@ fn the_mount_is_for_its_thread_and_that_ones_children_only() {
             let path = rig.file("a");
             let child = Command::new("cat").arg(&path).output().unwrap();
             assert_eq!(child.stdout, [1; 16 << 10]);
-            let (told, said) = std::sync::mpsc::channel();
+            let (report, said) = std::sync::mpsc::channel();
             std::thread::scope(|scope| {
-                scope.spawn(|| told.send(path.exists()).unwrap());
+                scope.spawn(|| report.send(path.exists()).unwrap());
             });
             assert!(said.recv().unwrap());
             // The first thread of the process did not mount it.

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use certificates::{CLUSTER, Dates, TestCertificates};
-use engine::wire::{Header, Kind};
+use engine::wire::{FrameHeader, FrameKind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::{
-    Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
-    Versions,
+    ClusterSecret, FrameOptions, LinkBounds, LinkConfig, LinkEvents, LinkPeer, LinkSender, Links, Ourselves, PeerInfo,
+    SocketOptions, Versions,
 };
-use host::tls::Store;
+use host::tls::CredentialStore;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -31,13 +31,13 @@ const WINDOW_BYTES: usize = 8 << 20;
 const ROUNDS: usize = 5;
 
 #[derive(Default)]
-struct Ear {
+struct SpeedListener {
     up: RefCell<Option<(Rc<LinkSender>, SessionId)>>,
     received_bytes: Cell<usize>,
     changed: Notify,
 }
 
-impl LinkEvents for Ear {
+impl LinkEvents for SpeedListener {
     fn up(&self, _: NodeId, _: LinkId, session: SessionId, sender: Rc<LinkSender>, _: PeerInfo) {
         self.up.replace(Some((sender, session)));
         self.changed.notify_one();
@@ -47,7 +47,7 @@ impl LinkEvents for Ear {
         panic!("the link fell: {reason}");
     }
 
-    fn frame(&self, _: LinkId, header: Header, _: FramePayload) {
+    fn frame(&self, _: LinkId, header: FrameHeader, _: FramePayload) {
         self.received_bytes.set(self.received_bytes.get() + header.payload_bytes as usize);
     }
 
@@ -66,16 +66,16 @@ impl LinkEvents for Ear {
     fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
-fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) -> (Rc<Ear>, Links) {
+fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<CredentialStore>) -> (Rc<SpeedListener>, Links) {
     let ours = Ourselves {
         cluster: CLUSTER.into(),
         node: name.into(),
         peers: vec![peer.into()],
-        secret: Secret::new(b"correct horse battery staple"),
+        secret: ClusterSecret::new(b"correct horse battery staple"),
         definitions: String::new(),
         versions: Versions::OURS,
     };
-    let peers = vec![Peer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
+    let peers = vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
     let listen = vec!["127.0.0.1:0".parse().expect("an address")];
     let config = LinkConfig {
         ours,
@@ -83,16 +83,16 @@ fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) ->
         listen,
         tls,
         socket: SocketOptions::default(),
-        flow: Flow::default(),
+        flow: FrameOptions::default(),
         bounds: LinkBounds::default(),
     };
-    let ear = Rc::new(Ear::default());
+    let ear = Rc::new(SpeedListener::default());
     let links = Links::start(config, Pool::new(256 << 20), ear.clone()).expect("loopback can be bound");
     (ear, links)
 }
 
 /// Sends one round in frames of this size; how long it took.
-async fn round(from: &Ear, to: &Ear, frame_bytes: usize) -> Duration {
+async fn round(from: &SpeedListener, to: &SpeedListener, frame_bytes: usize) -> Duration {
     let (sender, session) = from.up.borrow().clone().expect("the link is up");
     let buffer = Buf::new(Arc::new(Buffer::detached(frame_bytes)));
     let (began, before) = (Instant::now(), to.received_bytes.get());
@@ -102,7 +102,7 @@ async fn round(from: &Ear, to: &Ear, frame_bytes: usize) -> Duration {
             let slice = Slice { buf: buffer.clone(), start: 0, length: frame_bytes as u32 };
             let seq = Seq((sent / frame_bytes) as u64);
             let length = frame_bytes as u64;
-            let header = Header { seq, length, ..Header::new(Kind::Data, session, GroupId(1)) };
+            let header = FrameHeader { seq, length, ..FrameHeader::new(FrameKind::Data, session, GroupId(1)) };
             sender.push(header, SendPayload::Data(slice));
             sent += frame_bytes;
         }
@@ -112,7 +112,7 @@ async fn round(from: &Ear, to: &Ear, frame_bytes: usize) -> Duration {
     began.elapsed()
 }
 
-async fn measure(tls: Option<(Store, Store)>) {
+async fn measure(tls: Option<(CredentialStore, CredentialStore)>) {
     let word = if tls.is_some() { "TLS 1.3" } else { "plain" };
     let (east, west) = tls.unzip();
     let (to, west) = node("west", "east", "127.0.0.1:9".parse().expect("an address"), west);

@@ -3,7 +3,7 @@
 //! A switchboard with one operator. Clients, links, disks and the clock ring; the operator tells the engine what
 //! happened, and when the engine has no more to say, plugs what it asked for: frames into sockets, requests into the
 //! disks' tray, answers back to their clients. Everything happens on one data thread; people speak to it through
-//! [`Control`] alone.
+//! [`DriverControl`] alone.
 //!
 //! What must hold:
 //! * the engine's outputs are performed in their order, once per turn, whoever caused the turn;
@@ -31,18 +31,18 @@ use std::time::Duration;
 
 use tokio::task::{LocalSet, spawn_local};
 
-pub use control::{Control, Gone};
+pub use control::{DriverControl, Gone};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag};
-pub use snapshot::{GroupSnapshot, LinkSnapshot, PeerConnection, Snapshot, SyncPace, VolumeSnapshot};
+pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
 
 pub use crate::random::entropy;
 
 use crate::buffers::Pool;
 use crate::disk::FileEngine;
-use crate::link::{LinkBounds, LinkConfig, Links, Ourselves, Secret, Versions};
+use crate::link::{ClusterSecret, LinkBounds, LinkConfig, Links, Ourselves, Versions};
 use crate::nbd;
-use crate::tls::Store;
+use crate::tls::CredentialStore;
 use peers::Peers;
 use plane::Plane;
 
@@ -73,7 +73,7 @@ pub const DATA_THREAD: &str = "data-0";
 ///
 /// # Errors
 /// A sentence: no file engine, no thread, or an address or socket that cannot be listened on.
-pub fn start(setup: DriverSetup) -> Result<(Control, JoinHandle<DriverEnd>), String> {
+pub fn start(setup: DriverSetup) -> Result<(DriverControl, JoinHandle<DriverEnd>), String> {
     let (control, commands) = control::channel(COMMANDS_MAX);
     let (ready, started) = std::sync::mpsc::channel();
     let run = move || {
@@ -166,7 +166,7 @@ async fn stop(plane: &Plane) -> DriverEnd {
 
 struct OpenDriver {
     plane: Rc<Plane>,
-    server: nbd::Server,
+    server: nbd::NbdServer,
     links: Links,
 }
 
@@ -175,16 +175,16 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
     let (secret, tls) = match proof {
-        NodeProof::Secret(bytes) => (Secret::new(&bytes), None),
+        NodeProof::Secret(bytes) => (ClusterSecret::new(&bytes), None),
         // Each encrypted connection has a secret of its own; this one is nobody's.
         NodeProof::Certificates(store) => {
-            (Secret::new(&[entropy().to_le_bytes(), entropy().to_le_bytes()].concat()), Some(store))
+            (ClusterSecret::new(&[entropy().to_le_bytes(), entropy().to_le_bytes()].concat()), Some(store))
         }
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
     let known = Peers::new(known, definitions.clone(), show_difference);
     let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), known));
-    let server = nbd::Server::new(plane.clone(), nbd::Limits::default());
+    let server = nbd::NbdServer::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
     let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
@@ -193,7 +193,7 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     Ok(OpenDriver { plane, server, links })
 }
 
-fn listen_nbd(server: &nbd::Server, listen: &Listen, tls: &Option<Store>) -> Result<(), nbd::ListenError> {
+fn listen_nbd(server: &nbd::NbdServer, listen: &Listen, tls: &Option<CredentialStore>) -> Result<(), nbd::ListenError> {
     match (listen, tls) {
         (Listen::Unix(path), _) => server.listen_unix(path),
         (Listen::Tcp { address, needs_tls }, Some(store)) => {

@@ -1,6 +1,6 @@
 //! Sentences of the engine, with the names that it does not know.
 
-/// `text` with the group's name for `GROUP`, and each volume's for its place in the order of names.
+/// `text` with the group's name for `GROUP`, and each volume's for its position in the order of names.
 pub fn with_names<'a>(text: &str, group: &str, volumes: impl IntoIterator<Item = &'a str>) -> String {
     let text = text.replace(" GROUP'", &format!(" {group}'")).replace(" GROUP ", &format!(" {group} "));
     volumes.into_iter().enumerate().fold(text, |text, (index, volume)| {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_real_connection_tells_of_itself() {
+    fn a_real_connection_reports_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let mut one = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
         let (mut other, _) = listener.accept().expect("accepts");

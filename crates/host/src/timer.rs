@@ -13,27 +13,27 @@ use tokio::io::unix::AsyncFd;
 const EARLY: Duration = Duration::from_micros(120);
 
 /// A descriptor that is owned here and never replaced: what makes its registration sound.
-pub(crate) struct Watched(OwnedFd);
+pub(crate) struct WatchedDescriptor(OwnedFd);
 
-impl Watched {
+impl WatchedDescriptor {
     pub fn get(&self) -> &OwnedFd {
         &self.0
     }
 }
 
-impl AsRawFd for Watched {
+impl AsRawFd for WatchedDescriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
 /// Watches a descriptor for something to read. Must run inside a tokio runtime with I/O enabled.
-pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<Watched>> {
-    // SAFETY: `Watched` owns its descriptor, keeps it open until it is dropped and always names the same one.
-    unsafe { AsyncFd::register_with_interest(Watched(fd), Interest::READABLE) }.map_err(Into::into)
+pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<WatchedDescriptor>> {
+    // SAFETY: `WatchedDescriptor` owns its descriptor, keeps it open until it is dropped and always names the same one.
+    unsafe { AsyncFd::register_with_interest(WatchedDescriptor(fd), Interest::READABLE) }.map_err(Into::into)
 }
 
-pub(crate) async fn readable(fd: Option<&AsyncFd<Watched>>) {
+pub(crate) async fn readable(fd: Option<&AsyncFd<WatchedDescriptor>>) {
     let Some(fd) = fd else {
         return std::future::pending().await;
     };
@@ -44,7 +44,7 @@ pub(crate) async fn readable(fd: Option<&AsyncFd<Watched>>) {
 }
 
 /// A kernel timer that rings once each time it is set.
-pub(crate) struct Timer(AsyncFd<Watched>);
+pub(crate) struct Timer(AsyncFd<WatchedDescriptor>);
 
 impl Timer {
     pub fn new() -> std::io::Result<Timer> {

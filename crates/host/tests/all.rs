@@ -10,7 +10,7 @@ mod disk_meta;
 mod disk_power;
 mod disk_volume;
 mod link;
-mod link_liar;
+mod link_hostile_peer;
 mod link_support;
 mod link_tls;
 mod nbd_clients;

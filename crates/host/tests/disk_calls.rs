@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use crate::disk_common::{Rig, on_a_store, sparse};
-use forgetful::{Fate, Store};
+use crate::disk_common::root::{LoopDevice, TestMount, root_or_skip, run};
+use crate::disk_common::{DiskRig, on_a_store, sparse};
+use forgetful::{Fate, ForgetfulStore};
 use host::buffers::Buffer;
 use host::disk::meta::{StateDirectory, create_or_open_meta, create_or_open_sparse, make_directory};
 use host::disk::volume::{OpenError, VolumeOptions, open_volume};
@@ -22,43 +22,43 @@ const OLD: u8 = 1;
 
 /// What a page may hold, as bytes that fill it.
 #[derive(Clone, Debug)]
-struct Page {
+struct FilePage {
     /// Now; more than one after a write that failed.
     now: Vec<u8>,
     /// After a power loss.
     kept: Vec<u8>,
 }
 
-impl Default for Page {
-    fn default() -> Page {
-        Page { now: vec![OLD], kept: vec![OLD] }
+impl Default for FilePage {
+    fn default() -> FilePage {
+        FilePage { now: vec![OLD], kept: vec![OLD] }
     }
 }
 
 /// What each file's pages may hold.
 #[derive(Default)]
-struct Ledger(BTreeMap<(&'static str, u64), Page>);
+struct Ledger(BTreeMap<(&'static str, u64), FilePage>);
 
 impl Ledger {
-    fn page(&mut self, name: &'static str, page: u64) -> &mut Page {
+    fn page(&mut self, name: &'static str, page: u64) -> &mut FilePage {
         self.0.entry((name, page)).or_default()
     }
 
     /// A file is there: of zeroes, durable.
     fn made(&mut self, name: &'static str) {
-        (0..PAGES).for_each(|page| *self.page(name, page) = Page { now: vec![0], kept: vec![0] });
+        (0..PAGES).for_each(|page| *self.page(name, page) = FilePage { now: vec![0], kept: vec![0] });
     }
 
     fn has(&self, name: &'static str) -> bool {
         self.0.contains_key(&(name, 0))
     }
 
-    fn issue(&mut self, change: &Change) {
-        let Change { name, page, byte, .. } = *change;
+    fn issue(&mut self, change: &PageChange) {
+        let PageChange { name, page, byte, .. } = *change;
         self.page(name, page).kept.push(byte);
     }
 
-    fn end(&mut self, change: &Change, is_done: bool) {
+    fn end(&mut self, change: &PageChange, is_done: bool) {
         let page = self.page(change.name, change.page);
         if !is_done {
             page.now.push(change.byte);
@@ -92,14 +92,14 @@ impl Ledger {
 }
 
 /// One page that a request fills with a byte.
-struct Change {
+struct PageChange {
     name: &'static str,
     page: u64,
     byte: u8,
     is_durable: bool,
 }
 
-impl Change {
+impl PageChange {
     fn write(&self) -> DiskOp {
         let mut buffer = Buffer::detached(PAGE as usize);
         buffer.fill(self.byte);
@@ -116,13 +116,13 @@ fn path_of(directory: &Path, name: &str) -> PathBuf {
     if name == VOLUME { directory.join(name) } else { directory.join("state/group").join(name) }
 }
 
-struct Files {
+struct TestFiles {
     _state: StateDirectory,
     files: BTreeMap<&'static str, Arc<File>>,
 }
 
 /// What a start of a daemon does with its disk. Not [`OpenError`] alone: a directory's error is named by whoever makes it.
-fn open(directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Result<Files, String> {
+fn open(directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Result<TestFiles, String> {
     let said = |error: OpenError| error.to_string();
     let make = |path: &Path| {
         make_directory(path)
@@ -142,11 +142,11 @@ fn open(directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Result
         files.insert(name, Arc::new(meta.file));
     }
     files.insert(VOLUME, Arc::new(open_volume(&path_of(directory, VOLUME), options).map_err(said)?));
-    Ok(Files { _state: state, files })
+    Ok(TestFiles { _state: state, files })
 }
 
 /// One life of a daemon on its disk: a start, then requests of each kind, alone and together; what it was told of failures.
-async fn live(rig: &mut Rig, directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Vec<String> {
+async fn live(rig: &mut DiskRig, directory: &Path, options: VolumeOptions, ledger: &mut Ledger) -> Vec<String> {
     let files = match open(directory, options, ledger) {
         Ok(files) => files.files,
         Err(said) => return vec![said],
@@ -169,7 +169,7 @@ async fn live(rig: &mut Rig, directory: &Path, options: VolumeOptions, ledger: &
 }
 
 struct Requests<'a> {
-    rig: &'a mut Rig,
+    rig: &'a mut DiskRig,
     files: BTreeMap<&'static str, Arc<File>>,
     ledger: &'a mut Ledger,
     errors: Vec<String>,
@@ -178,8 +178,8 @@ struct Requests<'a> {
 impl Requests<'_> {
     /// Writes pages, all in flight together.
     async fn change(&mut self, changes: &[(&'static str, u64, u8, bool)]) {
-        let changes: Vec<Change> =
-            changes.iter().map(|&(name, page, byte, is_durable)| Change { name, page, byte, is_durable }).collect();
+        let changes: Vec<PageChange> =
+            changes.iter().map(|&(name, page, byte, is_durable)| PageChange { name, page, byte, is_durable }).collect();
         for (token, change) in changes.iter().enumerate() {
             self.ledger.issue(change);
             self.rig.engine.submit(token as u64, &self.files[change.name], change.write(), Inline::Allowed);
@@ -208,7 +208,7 @@ impl Requests<'_> {
     }
 
     async fn zero(&mut self, page: u64, no_hole: bool) {
-        let change = Change { name: VOLUME, page, byte: 0, is_durable: false };
+        let change = PageChange { name: VOLUME, page, byte: 0, is_durable: false };
         self.ledger.issue(&change);
         let op = DiskOp::Zero { offset: page * PAGE, length: PAGE, no_hole };
         let result = self.rig.run(&self.files[VOLUME], op).await;
@@ -256,36 +256,36 @@ const OPENING_CALLS: u64 = 35;
 
 /// How far the daemon before had come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Before {
+enum DaemonBefore {
     Nothing,
     /// It was killed when its directories had their names, and these were not durable.
     Directories,
 }
 
-fn prepare(directory: &Path, before: Before) {
+fn prepare(directory: &Path, before: DaemonBefore) {
     std::fs::create_dir(directory).unwrap();
     let volume = path_of(directory, VOLUME);
     std::fs::write(&volume, vec![OLD; SIZE as usize]).unwrap();
     for path in [&volume, directory, directory.parent().unwrap()] {
         std::fs::File::open(path).unwrap().sync_all().unwrap();
     }
-    if before == Before::Directories {
+    if before == DaemonBefore::Directories {
         std::fs::create_dir(directory.join("state")).unwrap();
         std::fs::create_dir(directory.join("state/group")).unwrap();
     }
 }
 
 /// Has a life struck at each of its calls in turn. `strike`: at the call after so many. `struck`: whether it came to that, and what was
-/// told of it. What is left is judged and taken up again by a second life, which nothing strikes.
+/// told of it. What is left is checked and taken up again by a second life, which nothing strikes.
 async fn at_each_call(
-    rig: &mut Rig,
-    (store, root, options): (&Store, &Path, VolumeOptions),
-    (what, before): (&str, Before),
+    rig: &mut DiskRig,
+    (store, root, options): (&ForgetfulStore, &Path, VolumeOptions),
+    (what, before): (&str, DaemonBefore),
     strike: impl Fn(u64),
     struck: impl Fn(&[String], &Path, &str) -> bool,
 ) {
     // That differs by how the life begins.
-    let most = if before == Before::Directories { OPENING_CALLS } else { u64::MAX };
+    let most = if before == DaemonBefore::Directories { OPENING_CALLS } else { u64::MAX };
     for calls in 0..most {
         let case = format!("{what} at call {calls} after {before:?}, buffered: {}", options.buffered);
         let directory = root.join(format!("{what}-{before:?}-{calls}"));
@@ -313,9 +313,9 @@ async fn at_each_call(
 fn one_call_fails() {
     on_a_store("one_call_fails", async |rig, store, root, options| {
         for (what, errno, before) in [
-            ("EIO", libc::EIO, Before::Nothing),
-            ("EIO", libc::EIO, Before::Directories),
-            ("ENOSPC", libc::ENOSPC, Before::Nothing),
+            ("EIO", libc::EIO, DaemonBefore::Nothing),
+            ("EIO", libc::EIO, DaemonBefore::Directories),
+            ("ENOSPC", libc::ENOSPC, DaemonBefore::Nothing),
         ] {
             // What a full file system says does not depend on the way there.
             if errno == libc::ENOSPC && options.buffered {
@@ -348,17 +348,17 @@ fn power_is_lost_at_a_call() {
             !store.has_power()
         };
         let lost = |calls| store.die_after_calls(calls, Fate::AllLost);
-        at_each_call(rig, (store, root, options), ("all lost", Before::Directories), lost, struck).await;
+        at_each_call(rig, (store, root, options), ("all lost", DaemonBefore::Directories), lost, struck).await;
         let drawn = |calls| store.die_after_calls(calls, Fate::Drawn(calls));
-        at_each_call(rig, (store, root, options), ("part lost", Before::Nothing), drawn, struck).await;
+        at_each_call(rig, (store, root, options), ("part lost", DaemonBefore::Nothing), drawn, struck).await;
     });
 }
 
 /// What the page cache could not write of the ends of a hole was told to the durable write that came next, and the flush that speaks
 /// for the hole succeeded.
 #[test]
-fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
-    let test = "a_flush_tells_what_became_of_the_ends_of_a_hole";
+fn a_flush_reports_what_became_of_the_ends_of_a_hole() {
+    let test = "a_flush_reports_what_became_of_the_ends_of_a_hole";
     if !root_or_skip(test) {
         return;
     }
@@ -369,7 +369,7 @@ fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
         let device_path = device.path.to_str().unwrap();
         run("mkfs.ext4", &["-q", "-O", "^has_journal", device_path]).unwrap();
         let name = format!("mounted-{}-{}", options.buffered, rig.engine.kind() == EngineKind::Pool);
-        let mount = Mount::new(&rig.directory.path().join(name), &[device_path]);
+        let mount = TestMount::new(&rig.directory.path().join(name), &[device_path]);
         let path = mount.point.join("volume");
         std::fs::write(&path, vec![OLD; SIZE as usize]).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
@@ -380,7 +380,7 @@ fn a_flush_tells_what_became_of_the_ends_of_a_hole() {
         let other = std::fs::File::options().write(true).open(&path).unwrap();
         assert!(other.sync_data().is_err(), "the end of the hole is written back");
         assert_eq!(store.fail_no_call(), Some("write"));
-        let durable = Change { name: VOLUME, page: 3, byte: 3, is_durable: true };
+        let durable = PageChange { name: VOLUME, page: 3, byte: 3, is_durable: true };
         let errors = rig.run(&file, durable.write()).await;
         let flushed = rig.run(&file, DiskOp::Flush).await;
         assert!(flushed.is_err(), "the flush succeeds, and the write before was told {errors:?}");

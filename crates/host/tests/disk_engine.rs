@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::disk_common::{Random, Rig, on_both, with_engine};
+use crate::disk_common::{DiskRandom, DiskRig, on_both, with_engine};
 use host::buffers::{Buffer, Pool};
 use host::disk::{
     AllocationRun, DiskAnswer, DiskOp, EngineKind, ErrorKind, File, FileEngine, Inline, OpName, Part, Parts, is_zero,
@@ -23,7 +23,7 @@ fn write(offset: u64, buffer: &Arc<Buffer>) -> DiskOp {
 
 #[test]
 fn written_bytes_come_back_and_reach_the_file() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(1 << 20);
         for (offset, byte, dsync) in [(0, 1, false), (8192, 2, true)] {
             let parts = Part::whole(filled(8192, byte)).into();
@@ -42,7 +42,7 @@ fn written_bytes_come_back_and_reach_the_file() {
 
 #[test]
 fn a_write_of_many_parts_lands_in_order_whatever_their_alignment() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(8 << 20);
         let payload = filled(3 << 20, 3);
         let parts = vec![
@@ -62,7 +62,7 @@ fn a_write_of_many_parts_lands_in_order_whatever_their_alignment() {
 
 #[test]
 fn more_parts_than_one_call_takes_are_continued() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(4 << 20);
         let parts: Vec<Part> = (0..2500u32).map(|at| Part::whole(filled(512, at as u8))).collect();
         rig.done(&file, DiskOp::Write { offset: 0, parts: parts.into(), dsync: false }).await;
@@ -73,7 +73,7 @@ fn more_parts_than_one_call_takes_are_continued() {
 
 #[test]
 fn the_longest_payload_and_the_last_sector_work() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let size = (33 << 20) + 512;
         let file = rig.volume(size);
         let large = filled(32 << 20, 9);
@@ -86,7 +86,7 @@ fn the_longest_payload_and_the_last_sector_work() {
 
 #[test]
 fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(8192);
         for (offset, length) in [(8192, 512), (u64::MAX - 511, 512), (7680, 1024), (1, 512), (0, 513)] {
             let ops = [
@@ -110,7 +110,7 @@ fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
 
 #[test]
 fn zeroed_ranges_read_as_zero_and_holes_show_only_where_allowed() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let size = 4 << 20;
         let file = rig.volume(size);
         let ones = filled(size as usize, 1);
@@ -131,12 +131,12 @@ fn zeroed_ranges_read_as_zero_and_holes_show_only_where_allowed() {
 
 #[test]
 fn the_longest_zeroing_works_while_reads_go_on() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(5 << 30);
         let length = (4u64 << 30) - 512;
-        let places = [0, (128 << 20) - 512, 2 << 30, length - 512, length];
-        for place in places {
-            rig.done(&file, write(place, &filled(512, 1))).await;
+        let offsets = [0, (128 << 20) - 512, 2 << 30, length - 512, length];
+        for offset in offsets {
+            rig.done(&file, write(offset, &filled(512, 1))).await;
         }
         rig.engine.submit(0, &file, DiskOp::Zero { offset: 0, length, no_hole: false }, Inline::Allowed);
         rig.engine.submit(1, &file, DiskOp::Read { offset: length, buffer: Buffer::detached(512) }, Inline::Allowed);
@@ -145,19 +145,19 @@ fn the_longest_zeroing_works_while_reads_go_on() {
         while done.len() < 2 {
             done.extend(rig.some_completions().await.into_iter().map(|done| done.result.unwrap()));
         }
-        for place in places {
-            assert_eq!(is_zero(&rig.read(&file, place, 512).await), place < length);
+        for offset in offsets {
+            assert_eq!(is_zero(&rig.read(&file, offset, 512).await), offset < length);
         }
     });
 }
 
 #[test]
-fn block_status_tells_holes_from_data() {
-    on_both(async |rig: &mut Rig| {
+fn block_status_distinguishes_holes_from_data() {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(1 << 20);
         rig.done(&file, write(64 << 10, &filled(64 << 10, 1))).await;
         rig.done(&file, write(256 << 10, &filled(4096, 1))).await;
-        let status = async |rig: &mut Rig, offset, length, runs_max| match rig
+        let status = async |rig: &mut DiskRig, offset, length, runs_max| match rig
             .run(&file, DiskOp::BlockStatus { offset, length, runs_max })
             .await
         {
@@ -178,17 +178,17 @@ fn block_status_tells_holes_from_data() {
 /// they do in the engine above.
 #[test]
 fn random_requests_agree_with_a_model() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let size: u64 = 2 << 20;
         let file = rig.volume(size);
         let mut model = vec![0u8; size as usize];
-        let mut random = Random(0x5eed);
+        let mut random = DiskRandom(0x5eed);
         let mut busy = Busy::default();
         for token in 0..1500 {
             let length = (1 + random.below(64)) * 512;
             let offset = random.below((size - length) / 512 + 1) * 512;
             while busy.overlaps(offset, length) || busy.ranges.len() >= 40 {
-                busy.settle(rig).await;
+                busy.drain(rig).await;
             }
             let range = offset as usize..(offset + length) as usize;
             let op = match random.below(8) {
@@ -214,14 +214,14 @@ fn random_requests_agree_with_a_model() {
             }
         }
         while !busy.ranges.is_empty() {
-            busy.settle(rig).await;
+            busy.drain(rig).await;
         }
         assert_eq!(rig.engine.pending(), 0);
         assert!(rig.read(&file, 0, size as usize).await[..] == model[..]);
     });
 }
 
-fn random_write(random: &mut Random, offset: u64, length: usize, byte: u8) -> DiskOp {
+fn random_write(random: &mut DiskRandom, offset: u64, length: usize, byte: u8) -> DiskOp {
     let parts = if random.below(2) == 0 {
         let cut = random.below(length as u64) as usize;
         Parts::Many([cut, length - cut].map(|bytes| Part::Meta(vec![byte; bytes])).into())
@@ -244,7 +244,7 @@ impl Busy {
         self.ranges.values().any(|(start, end)| *start < offset + length && offset < *end)
     }
 
-    async fn settle(&mut self, rig: &mut Rig) {
+    async fn drain(&mut self, rig: &mut DiskRig) {
         rig.engine.kick();
         for completion in rig.some_completions().await {
             self.ranges.remove(&completion.token).expect("each request completes once");
@@ -257,7 +257,7 @@ impl Busy {
 
 #[test]
 fn more_requests_than_the_ring_is_deep_all_complete() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(4 << 20);
         for token in 0..1000 {
             rig.engine.submit(token, &file, write(token * 4096, &filled(4096, token as u8)), Inline::Allowed);
@@ -279,7 +279,7 @@ fn more_requests_than_the_ring_is_deep_all_complete() {
 
 #[test]
 fn a_modelled_disk_completes_writes_late_without_blocking() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(1 << 20);
         let latency = Duration::from_millis(30);
         file.model_latency(latency);
@@ -312,7 +312,7 @@ fn a_modelled_disk_completes_writes_late_without_blocking() {
 
 #[test]
 fn a_truncated_file_is_named() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(1 << 20);
         std::fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(4096).unwrap();
         let error = rig.run(&file, DiskOp::Read { offset: 0, buffer: Buffer::detached(8192) }).await.unwrap_err();
@@ -322,7 +322,7 @@ fn a_truncated_file_is_named() {
 
 #[test]
 fn an_engine_dropped_with_requests_in_flight_lets_go_of_their_memory() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(16 << 20);
         for token in 0..64 {
             let buffer = rig.pool.take(128 << 10).unwrap();
@@ -337,7 +337,7 @@ fn an_engine_dropped_with_requests_in_flight_lets_go_of_their_memory() {
 
 #[test]
 fn waiting_does_not_need_the_engine_and_every_completion_wakes() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let file = rig.volume(1 << 20);
         // Enough lone requests that the pace is known and, on a fast disk, some run inline.
         for round in 0..200u64 {
@@ -354,9 +354,9 @@ fn waiting_does_not_need_the_engine_and_every_completion_wakes() {
 
 #[test]
 fn auto_takes_the_ring_where_it_works() {
-    let works = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).is_ok();
+    let works = with_engine(EngineKind::Uring, async |_: &mut DiskRig| {}).is_ok();
     let expected = if works { EngineKind::Uring } else { EngineKind::Pool };
-    with_engine(EngineKind::Auto, async |rig: &mut Rig| assert_eq!(rig.engine.kind(), expected)).unwrap();
+    with_engine(EngineKind::Auto, async |rig: &mut DiskRig| assert_eq!(rig.engine.kind(), expected)).unwrap();
 }
 
 #[test]
@@ -400,9 +400,9 @@ fn where_io_uring_is_forbidden_the_workers_take_over() {
 
 fn works_without_ring(forbidden: [u32; 3]) {
     forbid_io_uring(forbidden);
-    let refused = with_engine(EngineKind::Uring, async |_: &mut Rig| {}).unwrap_err();
+    let refused = with_engine(EngineKind::Uring, async |_: &mut DiskRig| {}).unwrap_err();
     assert!(refused.to_string().contains("\"pool\""), "{refused}");
-    with_engine(EngineKind::Auto, async |rig: &mut Rig| {
+    with_engine(EngineKind::Auto, async |rig: &mut DiskRig| {
         assert_eq!(rig.engine.kind(), EngineKind::Pool);
         let file = rig.volume(1 << 20);
         for offset in (0..1 << 20).step_by(64 << 10) {

@@ -4,8 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use crate::disk_common::{Rig, on_both, scratch, sparse};
+use crate::disk_common::root::{LoopDevice, TestMount, root_or_skip, run};
+use crate::disk_common::{DiskRig, on_both, scratch, sparse};
 use host::disk::fingerprint::{Changed, Fingerprint, compare};
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{DiskOp, Part};
@@ -57,7 +57,7 @@ fn our_own_direct_writes_are_seen_and_leave_a_stable_fingerprint() {
     if !root_or_skip("our_own_direct_writes_are_seen_and_leave_a_stable_fingerprint") {
         return;
     }
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let backing = rig.directory.path().join("backing");
         sparse(&backing, 4 << 20);
         let device = LoopDevice::new(&backing, &[]);
@@ -90,7 +90,7 @@ fn a_device_shows_a_mount_and_a_write() {
     run("mkfs.ext4", &["-q", device.path.to_str().unwrap()]).unwrap();
     let before = take(&device.path);
     assert_eq!(compare(&before, &take(&device.path)), Ok(()));
-    drop(Mount::new(&directory.path().join("mount"), &[device.path.to_str().unwrap()]));
+    drop(TestMount::new(&directory.path().join("mount"), &[device.path.to_str().unwrap()]));
     assert!(matches!(changed(&device.path, &before), Changed::Written { .. }));
 
     let before = take(&device.path);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::disk_common::{Rig, on_both, skip};
-use forgetful::Store;
+use crate::disk_common::{DiskRig, on_both, skip};
+use forgetful::ForgetfulStore;
 use host::buffers::Buffer;
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{DiskOp, File, Inline, Part};
@@ -18,14 +18,14 @@ const SIZE: u64 = 4 << 20;
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The test with a volume on a store of its own.
-fn beside_a_store(test: &str, body: impl AsyncFn(&mut Rig, &Store, Arc<File>)) {
+fn beside_a_store(test: &str, body: impl AsyncFn(&mut DiskRig, &ForgetfulStore, Arc<File>)) {
     if let Some(needed) = forgetful::missing() {
         return skip(test, needed);
     }
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let directory = rig.directory.path().join("store");
         std::fs::create_dir(&directory).unwrap();
-        let store = Store::mount(&directory).unwrap();
+        let store = ForgetfulStore::mount(&directory).unwrap();
         let file = volume(&directory.join("volume"));
         // Now it is known how fast it is.
         for page in 0..100 {
@@ -55,7 +55,7 @@ fn zero(page: u64) -> DiskOp {
 }
 
 /// What happens while the store hangs. Should it hold this thread, the store's requests fail in the end, and the test does.
-fn in_time<T>(store: &Store, action: impl FnOnce() -> T) -> T {
+fn in_time<T>(store: &ForgetfulStore, action: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (done, watch) = channel::<()>();
         scope.spawn(move || {
@@ -72,8 +72,8 @@ fn in_time<T>(store: &Store, action: impl FnOnce() -> T) -> T {
     })
 }
 
-/// All kinds of requests, each answered; the token of [`Rig::run`] tells them from those of the store.
-async fn is_served(rig: &mut Rig, file: &Arc<File>) {
+/// All kinds of requests, each answered; the token of [`DiskRig::run`] tells them from those of the store.
+async fn is_served(rig: &mut DiskRig, file: &Arc<File>) {
     for page in 0..20 {
         rig.done(file, write(page, page % 2 == 0)).await;
         assert!(rig.read(file, page * PAGE, PAGE as usize).await.iter().all(|byte| *byte == 7));
@@ -97,7 +97,7 @@ async fn is_served(rig: &mut Rig, file: &Arc<File>) {
 }
 
 /// Collects so many answers of the store.
-async fn drain(rig: &mut Rig, mut left: usize) {
+async fn drain(rig: &mut DiskRig, mut left: usize) {
     while left > 0 {
         for completion in rig.some_completions().await {
             completion.result.unwrap();

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::disk_common::root::{Mount, root_or_skip};
-use crate::disk_common::{Rig, on_both, scratch};
+use crate::disk_common::root::{TestMount, root_or_skip};
+use crate::disk_common::{DiskRig, on_both, scratch};
 use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, open_meta};
 use host::disk::volume::OpenError;
 use host::disk::{AllocationRun, DiskOp, Part, block_status, is_zero};
@@ -41,12 +41,12 @@ fn unfit_state_directories_are_refused() {
 }
 
 #[test]
-fn full_and_read_only_state_directories_are_told() {
-    if !root_or_skip("full_and_read_only_state_directories_are_told") {
+fn full_and_read_only_state_directories_are_reported() {
+    if !root_or_skip("full_and_read_only_state_directories_are_reported") {
         return;
     }
     let directory = tempfile::tempdir_in(scratch()).unwrap();
-    let mount = Mount::new(&directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=64k,mode=700", "none"]);
+    let mount = TestMount::new(&directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=64k,mode=700", "none"]);
     let journal = mount.point.join("journal");
     let error = create_or_open_meta(&journal, 1 << 20).unwrap_err();
     assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
@@ -63,7 +63,7 @@ fn full_and_read_only_state_directories_are_told() {
 
 #[test]
 fn a_state_file_is_made_whole_and_keeps_its_content() {
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let path = rig.directory.path().join("journal");
         let size = (3 << 20) + 512;
         let meta = create_or_open_meta(&path, size).unwrap();

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk_common::{Rig, on_a_store};
-use forgetful::{Fate, Store};
+use crate::disk_common::{DiskRig, on_a_store};
+use forgetful::{Fate, ForgetfulStore};
 use host::buffers::Buffer;
 use host::disk::meta::{create_or_open_meta, make_directory};
 use host::disk::volume::{VolumeOptions, open_volume};
@@ -25,7 +25,7 @@ fn zero(page: u64, no_hole: bool) -> DiskOp {
 }
 
 /// A durable volume full of ones.
-async fn volume(rig: &mut Rig, path: &Path, options: VolumeOptions) -> Arc<File> {
+async fn volume(rig: &mut DiskRig, path: &Path, options: VolumeOptions) -> Arc<File> {
     std::fs::write(path, vec![1; SIZE as usize]).unwrap();
     std::fs::File::open(path).unwrap().sync_all().unwrap();
     std::fs::File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
@@ -36,7 +36,7 @@ async fn volume(rig: &mut Rig, path: &Path, options: VolumeOptions) -> Arc<File>
     file
 }
 
-fn lose_all(store: &Store) -> u64 {
+fn lose_all(store: &ForgetfulStore) -> u64 {
     let loss = store.cut_power(Fate::AllLost);
     store.restore_power();
     loss.forgotten_bytes

@@ -4,8 +4,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk_common::root::{LoopDevice, Mount, root_or_skip, run};
-use crate::disk_common::{Rig, on_both, scratch, sparse};
+use crate::disk_common::root::{LoopDevice, TestMount, root_or_skip, run};
+use crate::disk_common::{DiskRig, on_both, scratch, sparse};
 use host::buffers::Buffer;
 use host::disk::volume::{OpenError, VolumeOptions, identity, open_volume};
 use host::disk::{AllocationRun, DiskAnswer, DiskOp, ErrorKind, File, Part, is_zero};
@@ -110,7 +110,7 @@ fn a_block_device_is_held_exclusively_and_works() {
         return;
     }
     for sector in [512, 4096] {
-        on_both(async |rig: &mut Rig| {
+        on_both(async |rig: &mut DiskRig| {
             let backing = rig.directory.path().join("backing");
             sparse(&backing, 8 << 20);
             let device = LoopDevice::new(&backing, &["--sector-size", &sector.to_string()]);
@@ -147,11 +147,11 @@ fn a_block_device_is_held_exclusively_and_works() {
 
 /// A primary on 512-byte sectors sends such writes, and trims with such ends, to a secondary on 4 KiB ones.
 #[test]
-fn sectors_find_their_place_on_a_device_with_larger_blocks() {
-    if !root_or_skip("sectors_find_their_place_on_a_device_with_larger_blocks") {
+fn sectors_find_their_offset_on_a_device_with_larger_blocks() {
+    if !root_or_skip("sectors_find_their_offset_on_a_device_with_larger_blocks") {
         return;
     }
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let backing = rig.directory.path().join("backing");
         sparse(&backing, 8 << 20);
         let device = LoopDevice::new(&backing, &["--sector-size", "4096"]);
@@ -189,7 +189,7 @@ fn a_read_only_device_or_file_system_is_refused() {
     sparse(&backing, 8 << 20);
     let device = LoopDevice::new(&backing, &["--read-only"]);
     assert!(matches!(refusal(&device.path), OpenError::ReadOnly(_)));
-    let mount = Mount::new(&directory.path().join("mount"), &["-t", "tmpfs", "none"]);
+    let mount = TestMount::new(&directory.path().join("mount"), &["-t", "tmpfs", "none"]);
     let path = mount.point.join("volume");
     sparse(&path, 4096);
     mount.remount("ro");
@@ -206,7 +206,7 @@ fn a_mounted_device_is_refused_with_its_mount_point() {
     sparse(&backing, 16 << 20);
     let device = LoopDevice::new(&backing, &[]);
     run("mkfs.ext4", &["-q", device.path.to_str().unwrap()]).unwrap();
-    let mount = Mount::new(&directory.path().join("a mount"), &[device.path.to_str().unwrap()]);
+    let mount = TestMount::new(&directory.path().join("a mount"), &[device.path.to_str().unwrap()]);
     let error = refusal(&device.path);
     assert!(matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()), "{error}");
     drop(mount);
@@ -234,7 +234,7 @@ fn a_disk_with_a_mounted_partition_is_refused() {
     let partition = partition.to_str().unwrap();
     run("mknod", &[partition, "b", major, minor]).unwrap();
     run("mkfs.ext4", &["-q", partition]).unwrap();
-    let mount = Mount::new(&directory.path().join("mount"), &[partition]);
+    let mount = TestMount::new(&directory.path().join("mount"), &[partition]);
     let error = refusal(&device.path);
     assert!(matches!(&error, OpenError::Mounted { point, .. } if *point == mount.point.to_str().unwrap()), "{error}");
 }
@@ -244,12 +244,12 @@ fn a_file_on_large_sectors_takes_small_requests_too() {
     if !root_or_skip("a_file_on_large_sectors_takes_small_requests_too") {
         return;
     }
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         let backing = rig.directory.path().join("backing");
         sparse(&backing, 32 << 20);
         let device = LoopDevice::new(&backing, &["--sector-size", "4096"]);
         run("mkfs.ext4", &["-q", "-b", "4096", device.path.to_str().unwrap()]).unwrap();
-        let mount = Mount::new(&rig.directory.path().join("mount"), &[device.path.to_str().unwrap()]);
+        let mount = TestMount::new(&rig.directory.path().join("mount"), &[device.path.to_str().unwrap()]);
         let path = mount.point.join("volume");
         sparse(&path, (1 << 20) + 512);
         let file = Arc::new(open(&path).unwrap());
@@ -270,12 +270,12 @@ fn a_file_on_large_sectors_takes_small_requests_too() {
 }
 
 #[test]
-fn full_file_systems_and_failing_devices_are_told_apart() {
-    if !root_or_skip("full_file_systems_and_failing_devices_are_told_apart") {
+fn full_file_systems_and_failing_devices_are_distinguished() {
+    if !root_or_skip("full_file_systems_and_failing_devices_are_distinguished") {
         return;
     }
-    on_both(async |rig: &mut Rig| {
-        let mount = Mount::new(&rig.directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=1m", "none"]);
+    on_both(async |rig: &mut DiskRig| {
+        let mount = TestMount::new(&rig.directory.path().join("tiny"), &["-t", "tmpfs", "-o", "size=1m", "none"]);
         let path = mount.point.join("volume");
         sparse(&path, 8 << 20);
         let file = Arc::new(open(&path).unwrap());

@@ -5,20 +5,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::wire::{HEADER_BYTES, Header, Kind};
+use engine::wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use engine::{Buf, FramePayload, GroupId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::Buffer;
 use host::link::auth::{Authenticated, Handshake, PREFIX_BYTES};
 use host::link::envelope::{Envelope, Packing};
-use host::link::{Attempt, Compression, Doing, Flow, LinkConfig, LinkSender, Method, Ourselves, Secret};
+use host::link::{
+    Attempt, ClusterSecret, Compression, FrameOptions, LinkConfig, LinkSender, Method, Ourselves, PackingState,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::link_support::{DEADLINE, Node, SeenEvents, config, nowhere, ours, pair, run};
+use crate::link_support::{DEADLINE, LinkNode, SeenEvents, config, nowhere, ours, pair, run};
 
-struct Rng(u64);
+struct LinkRandom(u64);
 
-impl Rng {
+impl LinkRandom {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -44,20 +46,20 @@ fn a_node_that_always_has_something_to_send_hears_its_peer() {
 }
 
 /// Frame number `n` of a stream: any kind, any size it may have.
-fn make(rng: &mut Rng, session: SessionId, n: u64) -> (Header, SendPayload) {
-    const KINDS: [Kind; 9] = [
-        Kind::Data,
-        Kind::Data,
-        Kind::Data,
-        Kind::GroupHello,
-        Kind::Void,
-        Kind::Zero,
-        Kind::Ack,
-        Kind::Probe,
-        Kind::Heartbeat,
+fn make(rng: &mut LinkRandom, session: SessionId, n: u64) -> (FrameHeader, SendPayload) {
+    const KINDS: [FrameKind; 9] = [
+        FrameKind::Data,
+        FrameKind::Data,
+        FrameKind::Data,
+        FrameKind::GroupHello,
+        FrameKind::Void,
+        FrameKind::Zero,
+        FrameKind::Ack,
+        FrameKind::Probe,
+        FrameKind::Heartbeat,
     ];
     let kind = KINDS[rng.below(KINDS.len())];
-    let mut header = Header { seq: Seq(n), ..Header::new(kind, session, GroupId(rng.below(1000) as u32)) };
+    let mut header = FrameHeader { seq: Seq(n), ..FrameHeader::new(kind, session, GroupId(rng.below(1000) as u32)) };
     let size = match rng.below(20) {
         0 => kind.payload_max() as usize,
         1..5 => rng.below(kind.payload_max() as usize + 1),
@@ -98,8 +100,8 @@ fn arrived(payload: &FramePayload) -> Vec<u8> {
 /// Pushes `count` frames in batches and checks that `to` gets each of them, in order; total bytes pushed.
 async fn stream_frames(from: &SeenEvents, to: &SeenEvents, seed: u64, count: u64) -> u64 {
     let session = from.up.borrow().last().unwrap().1;
-    let (mut rng, mut checked, mut total) = (Rng(seed), 0, 0);
-    let mut pushed: Vec<(Header, Vec<u8>)> = Vec::new();
+    let (mut rng, mut checked, mut total) = (LinkRandom(seed), 0, 0);
+    let mut pushed: Vec<(FrameHeader, Vec<u8>)> = Vec::new();
     while checked < count {
         let batch = rng.below(50) as u64;
         from.call(|sender| {
@@ -144,7 +146,7 @@ async fn chop(address: SocketAddr) -> SocketAddr {
 }
 
 async fn chop_one_way(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, seed: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = LinkRandom(seed);
     let mut buffer = vec![0; 300_000];
     loop {
         let most = if rng.below(4) == 0 { buffer.len() } else { 200 };
@@ -173,8 +175,8 @@ fn thousands_of_frames_of_all_kinds_both_ways() {
 #[test]
 fn any_chunking_on_the_way_changes_nothing() {
     run(async {
-        let west = Node::west(|_| {});
-        let east = Node::east(chop(west.address()).await, |_| {});
+        let west = LinkNode::west(|_| {});
+        let east = LinkNode::east(chop(west.address()).await, |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
         tokio::join!(stream_frames(&east.seen, &west.seen, 3, 300), stream_frames(&west.seen, &east.seen, 4, 300));
         assert!(west.seen.heard.get() > 0, "parts of frames are heard");
@@ -188,14 +190,14 @@ fn packing(compression: Compression) -> impl Fn(&mut LinkConfig) {
 #[test]
 fn packed_frames_arrive_the_same_and_take_less_of_the_line() {
     run(async {
-        let west = Node::west(packing(Compression::Always(Method::Zstd(1))));
-        let east = Node::east(chop(west.address()).await, packing(Compression::Always(Method::Lz4)));
+        let west = LinkNode::west(packing(Compression::Always(Method::Zstd(1))));
+        let east = LinkNode::east(chop(west.address()).await, packing(Compression::Always(Method::Lz4)));
         tokio::join!(east.is_up(1), west.is_up(1));
         tokio::join!(stream_frames(&east.seen, &west.seen, 3, 300), stream_frames(&west.seen, &east.seen, 4, 300));
         let (ours, theirs) = (east.seen.sender().carried(), west.seen.sender().carried());
         assert_eq!((ours.sent, theirs.sent), (theirs.received, ours.received), "both ends count alike");
         for (carried, method) in [(ours, Method::Lz4), (theirs, Method::Zstd(1))] {
-            assert_eq!(carried.doing, Doing::Packing(method));
+            assert_eq!(carried.doing, PackingState::Packing(method));
             assert!(carried.sent.plain_bytes > 5 * carried.sent.wire_bytes, "{carried:?}");
         }
     });
@@ -208,12 +210,12 @@ fn packing_begins_and_ends_while_the_link_is_up() {
         let ways = [Compression::Always(Method::Zstd(3)), Compression::Off, Compression::Auto];
         for compression in ways {
             let session = east.seen.up.borrow()[0].1;
-            let mut rng = Rng(9);
+            let mut rng = LinkRandom(9);
             east.seen.call(|sender| {
                 for n in 0..200 {
                     // In the middle of what waits.
                     if n == 100 {
-                        east.links.set_flow(Flow { compression, rate: None });
+                        east.links.set_flow(FrameOptions { compression, rate: None });
                     }
                     let (header, payload) = make(&mut rng, session, n);
                     sender.push(header, payload);
@@ -236,7 +238,7 @@ fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
     run(async {
         let (west, east) = pair(|config| config.flow.rate = Some(1)).await;
         let session = east.seen.up.borrow()[0].1;
-        let void = |n| Header { seq: Seq(n), ..Header::new(Kind::Void, session, GroupId(1)) };
+        let void = |n| FrameHeader { seq: Seq(n), ..FrameHeader::new(FrameKind::Void, session, GroupId(1)) };
         east.seen.call(|sender| {
             (0..100).for_each(|n| sender.push(void(n), SendPayload::None));
             sender.flush();
@@ -245,13 +247,13 @@ fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
         // At a byte a second the next one is a minute and a half away.
         east.seen.call(|sender| {
             assert!(sender.carried().is_held);
-            sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![1; 8]));
+            sender.push(FrameHeader::new(FrameKind::Heartbeat, session, GroupId(0)), SendPayload::Control(vec![1; 8]));
             sender.flush();
         });
         west.seen.until(|seen| seen.frames.borrow().len() >= 2).await;
-        let kinds: Vec<Kind> = west.seen.frames.take().into_iter().map(|(header, _)| header.kind).collect();
-        assert_eq!(kinds, [Kind::Void, Kind::Heartbeat]);
-        east.links.set_flow(Flow::default());
+        let kinds: Vec<FrameKind> = west.seen.frames.take().into_iter().map(|(header, _)| header.kind).collect();
+        assert_eq!(kinds, [FrameKind::Void, FrameKind::Heartbeat]);
+        east.links.set_flow(FrameOptions::default());
         west.seen.until(|seen| seen.frames.borrow().len() == 99).await;
         assert!(west.seen.frames.take().into_iter().map(|(header, _)| header.seq.0).eq(1..100));
         assert!(!east.seen.sender().carried().is_held);
@@ -264,13 +266,15 @@ fn a_closed_link_says_its_goodbye_past_the_rate() {
         let (west, east) = pair(|config| config.flow.rate = Some(1)).await;
         let session = east.seen.up.borrow()[0].1;
         east.seen.call(|sender| {
-            (0..50).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
-            sender.push(Header::new(Kind::Goodbye, session, GroupId(0)), SendPayload::Control(b"bye".to_vec()));
+            (0..50)
+                .for_each(|_| sender.push(FrameHeader::new(FrameKind::Void, session, GroupId(1)), SendPayload::None));
+            sender
+                .push(FrameHeader::new(FrameKind::Goodbye, session, GroupId(0)), SendPayload::Control(b"bye".to_vec()));
             sender.flush();
             sender.close("until tomorrow");
         });
         west.seen.until(|seen| seen.frames.borrow().len() == 51).await;
-        assert_eq!(west.seen.frames.take().last().map(|(header, _)| header.kind), Some(Kind::Goodbye));
+        assert_eq!(west.seen.frames.take().last().map(|(header, _)| header.kind), Some(FrameKind::Goodbye));
     });
 }
 
@@ -279,7 +283,7 @@ fn many_frames_pushed_before_one_flush_all_arrive() {
     run(async {
         let (west, east) = pair(|_| {}).await;
         let session = east.seen.up.borrow()[0].1;
-        let mut rng = Rng(5);
+        let mut rng = LinkRandom(5);
         east.seen.call(|sender| {
             (0..2000).for_each(|n| {
                 let (header, payload) = make(&mut rng, session, n);
@@ -306,7 +310,8 @@ fn small_frames_without_end_leave_others_their_turns() {
         west.seen.labour.set(Duration::from_micros(100));
         let turns = west.seen.turns.get();
         east.seen.call(|sender| {
-            (0..FRAMES).for_each(|_| sender.push(Header::new(Kind::Void, session, GroupId(1)), SendPayload::None));
+            (0..FRAMES)
+                .for_each(|_| sender.push(FrameHeader::new(FrameKind::Void, session, GroupId(1)), SendPayload::None));
             sender.flush();
         });
         west.seen.until(|seen| seen.frames.borrow().len() == FRAMES).await;
@@ -319,15 +324,16 @@ fn small_frames_without_end_leave_others_their_turns() {
 #[test]
 fn without_buffers_reading_stops_and_nothing_is_lost() {
     run(async {
-        let west = Node::start(config("west", "east", nowhere()), 256 << 10);
-        let east = Node::east(west.address(), |_| {});
+        let west = LinkNode::start(config("west", "east", nowhere()), 256 << 10);
+        let east = LinkNode::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
         let session = east.seen.up.borrow()[0].1;
         for n in 0..200u64 {
             let mut buffer = Buffer::detached(64 << 10);
             buffer.fill(n as u8);
             let slice = Slice { buf: Buf::new(Arc::new(buffer)), start: 0, length: 64 << 10 };
-            let header = Header { seq: Seq(n), length: 64 << 10, ..Header::new(Kind::Data, session, GroupId(0)) };
+            let header =
+                FrameHeader { seq: Seq(n), length: 64 << 10, ..FrameHeader::new(FrameKind::Data, session, GroupId(0)) };
             east.seen.call(|sender| sender.push(header, SendPayload::Data(slice)));
         }
         east.seen.call(LinkSender::flush);
@@ -351,11 +357,11 @@ fn without_buffers_reading_stops_and_nothing_is_lost() {
 #[test]
 fn a_closed_link_is_down_once_with_its_goodbye_delivered_and_comes_back() {
     run(async {
-        let west = Node::west(|_| {});
-        let east = Node::east(west.address(), |_| {});
+        let west = LinkNode::west(|_| {});
+        let east = LinkNode::east(west.address(), |_| {});
         for round in 1..4 {
             tokio::join!(east.is_up(round), west.is_up(round));
-            let goodbye = Header::new(Kind::Goodbye, west.seen.up.borrow()[round - 1].1, GroupId(0));
+            let goodbye = FrameHeader::new(FrameKind::Goodbye, west.seen.up.borrow()[round - 1].1, GroupId(0));
             west.seen.call(|sender| {
                 sender.push(goodbye, SendPayload::Control(b"until tomorrow".to_vec()));
                 sender.close("the operator said so");
@@ -380,9 +386,9 @@ fn a_dialer_finds_an_acceptor_that_starts_later() {
             let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
             held.local_addr().unwrap()
         };
-        let east = Node::east(address, |_| {});
+        let east = LinkNode::east(address, |_| {});
         east.seen.refused_with("cannot connect").await;
-        let west = Node::west(|config| config.listen = vec![address]);
+        let west = LinkNode::west(|config| config.listen = vec![address]);
         tokio::join!(east.is_up(1), west.is_up(1));
     });
 }
@@ -395,7 +401,7 @@ fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
             let held = TcpListener::bind("127.0.0.1:0").await.unwrap();
             held.local_addr().unwrap()
         };
-        let east = Node::east(address, |config| config.bounds.repeat_after = DEADLINE);
+        let east = LinkNode::east(address, |config| config.bounds.repeat_after = DEADLINE);
         east.seen.until(|seen| seen.not_reached.borrow().len() == 3).await;
         assert_eq!(east.seen.refused.borrow().len(), 1);
         for (peer, why) in &*east.seen.not_reached.borrow() {
@@ -408,8 +414,8 @@ fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
 #[test]
 fn another_secret_is_refused_on_both_sides() {
     run(async {
-        let west = Node::west(|_| {});
-        let east = Node::east(west.address(), |config| config.ours.secret = Secret::new(b"guess"));
+        let west = LinkNode::west(|_| {});
+        let east = LinkNode::east(west.address(), |config| config.ours.secret = ClusterSecret::new(b"guess"));
         tokio::join!(west.seen.refused_with("does not fit"), east.seen.refused_with("refused this node"));
         assert!(west.seen.up.borrow().is_empty() && east.seen.up.borrow().is_empty());
     });
@@ -418,8 +424,8 @@ fn another_secret_is_refused_on_both_sides() {
 #[test]
 fn other_definitions_are_shown_to_both_sides() {
     run(async {
-        let west = Node::west(|_| {});
-        let east = Node::east(west.address(), |config| config.ours.definitions = "group b\n".repeat(50_000));
+        let west = LinkNode::west(|_| {});
+        let east = LinkNode::east(west.address(), |config| config.ours.definitions = "group b\n".repeat(50_000));
         west.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
         east.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
         assert_eq!(east.seen.differ.borrow()[0], (NodeId(1), "group a".into()));
@@ -454,7 +460,7 @@ async fn shake_on(mut stream: TcpStream, attempt: Attempt) -> Result<(TcpStream,
 #[test]
 fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
     run(async {
-        let west = Node::west(|_| {});
+        let west = LinkNode::west(|_| {});
         let at = |number| Attempt { run: 1, number };
         let (mut first, _) = shake_by_hand(west.address(), at(1)).await.unwrap();
         west.is_up(1).await;
@@ -466,7 +472,7 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
         west.seen.refused_with("dialed before").await;
         assert!(matches!(second.read(&mut [0; 1]).await, Ok(0) | Err(_)), "the late one is closed");
         // The one that is up still works.
-        let frame = Header::new(Kind::Tick, peer.session, GroupId(7)).sealed(b"").encode();
+        let frame = FrameHeader::new(FrameKind::Tick, peer.session, GroupId(7)).sealed(b"").encode();
         third.write_all(&frame).await.unwrap();
         west.seen.until(|seen| seen.frames.borrow().len() == 1).await;
         // The same peer started anew: its numbers begin again, and it wins by coming later.
@@ -477,11 +483,11 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
 
 /// Each may take minutes and tell a MiB. A node dials one at a time; one that lies held as many as it liked.
 #[test]
-fn peers_that_tell_other_definitions_are_few_at_a_time() {
+fn peers_that_report_other_definitions_are_few_at_a_time() {
     const MOST: usize = 16;
     run(async {
-        let west = Node::west(|_| {});
-        let mut telling = Vec::new();
+        let west = LinkNode::west(|_| {});
+        let mut comparing = Vec::new();
         for number in 1..=MOST as u64 + 1 {
             let ours = Rc::new(Ourselves { definitions: "group b".into(), ..ours("east", "west") });
             let (mut handshake, hello) = Handshake::dial(ours, "west", [3; 32], Attempt { run: 1, number });
@@ -490,22 +496,22 @@ fn peers_that_tell_other_definitions_are_few_at_a_time() {
             while !handshake.peer_is_proven() {
                 let mut prefix = [0; PREFIX_BYTES];
                 if stream.read_exact(&mut prefix).await.is_err() {
-                    assert_eq!(telling.len(), MOST, "all these may tell");
+                    assert_eq!(comparing.len(), MOST, "all these may tell");
                     break;
                 }
                 let mut body = vec![0; handshake.body_bytes(&prefix).unwrap()];
                 stream.read_exact(&mut body).await.unwrap();
                 stream.write_all(&handshake.receive(&prefix, &body).send).await.unwrap();
             }
-            telling.push(stream);
+            comparing.push(stream);
         }
         west.seen.refused_with("telling other definitions").await;
         // Whoever means the same has nothing to tell.
         let _peer = shake_by_hand(west.address(), Attempt { run: 2, number: 1 }).await.unwrap();
         west.is_up(1).await;
         // And their places are free again when they have gone.
-        drop(telling);
-        let east = Node::east(west.address(), |config| config.ours.definitions = "group c".into());
+        drop(comparing);
+        let east = LinkNode::east(west.address(), |config| config.ours.definitions = "group c".into());
         east.seen.until(|seen| !seen.differ.borrow().is_empty()).await;
     });
 }
@@ -515,7 +521,7 @@ fn peers_that_tell_other_definitions_are_few_at_a_time() {
 fn a_peer_that_goes_on_after_the_end_has_little_of_the_threads_time() {
     const MOST: usize = 64 << 20;
     run(async {
-        let west = Node::west(|_| {});
+        let west = LinkNode::west(|_| {});
         let (mut stream, _) = shake_by_hand(west.address(), Attempt { run: 1, number: 1 }).await.unwrap();
         west.is_up(1).await;
         west.seen.call(|sender| sender.close("the test ends it"));
@@ -538,9 +544,9 @@ fn packed(plain: &[u8], plain_bytes: u32) -> Vec<u8> {
 #[test]
 fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
     run(async {
-        let west = Node::west(|_| {});
+        let west = LinkNode::west(|_| {});
         let mut number = 0;
-        let good = |session| Header::new(Kind::Ack, session, GroupId(1)).sealed(&[1; 300]);
+        let good = |session| FrameHeader::new(FrameKind::Ack, session, GroupId(1)).sealed(&[1; 300]);
         let inner = packed(&[0; 1000], 1000);
         type Make<'a> = Box<dyn Fn(SessionId) -> Vec<u8> + 'a>;
         let cases: Vec<(Make<'_>, &str)> = vec![
@@ -550,8 +556,8 @@ fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
             (Box::new(|s| [&good(s).encode()[..], &[1; 299]].concat()), "middle of a frame"),
             (Box::new(|s| [&good(s).encode()[..], &[2; 300]].concat()), "arrived damaged"),
             (Box::new(|s| good(SessionId(s.0 ^ 1)).encode().to_vec()), "of session"),
-            (Box::new(|s| Header { payload_bytes: 1 << 30, ..good(s) }.encode().to_vec()), "announced"),
-            (Box::new(|s| Header::new(Kind::Data, s, GroupId(1)).encode().to_vec()), "without data"),
+            (Box::new(|s| FrameHeader { payload_bytes: 1 << 30, ..good(s) }.encode().to_vec()), "announced"),
+            (Box::new(|s| FrameHeader::new(FrameKind::Data, s, GroupId(1)).encode().to_vec()), "without data"),
             (Box::new(|_| packed(&[0; 64 << 20], 1 << 20)), "do not unpack into the 1048576 bytes"),
             (Box::new(|_| packed(&[0; 1000], 1001)), "do not unpack into the 1001 bytes"),
             (Box::new(|_| packed(&[0; 1000], 1 << 30)), "announced"),
@@ -583,11 +589,11 @@ fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
 }
 
 #[test]
-fn strangers_bytes_at_every_stage_are_refused_and_named() {
+fn unauthenticated_bytes_at_every_stage_are_refused_and_named() {
     run(async {
-        let west = Node::west(|_| {});
+        let west = LinkNode::west(|_| {});
         let (_, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], Attempt { run: 1, number: 1 });
-        let mut rng = Rng(77);
+        let mut rng = LinkRandom(77);
         let mut noise = |n: usize| (0..n).map(|_| rng.next() as u8).collect::<Vec<u8>>();
         let mut said = vec![noise(1), noise(12), noise(5000), b"NBDMAGIC".repeat(3), hello.repeat(2)];
         said.extend((0..hello.len()).step_by(9).map(|cut| hello[..cut].to_vec()));
@@ -600,20 +606,20 @@ fn strangers_bytes_at_every_stage_are_refused_and_named() {
             let _ = stream.shutdown().await;
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer).await;
-            assert!(answer.len() <= 1024, "{} bytes said to a stranger", answer.len());
+            assert!(answer.len() <= 1024, "{} bytes said to an unauthenticated peer", answer.len());
         }
         west.seen.until(|seen| seen.refused.borrow().len() == count).await;
         assert!(west.seen.refused.borrow().iter().all(|(who, _)| who.contains("127.0.0.1:")));
         assert!(west.seen.up.borrow().is_empty());
-        let east = Node::east(west.address(), |_| {});
+        let east = LinkNode::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
     });
 }
 
 #[test]
-fn silent_strangers_are_few_and_soon_gone() {
+fn silent_unauthenticated_peers_are_few_and_soon_gone() {
     run(async {
-        let west = Node::west(|config| {
+        let west = LinkNode::west(|config| {
             config.bounds.unauthenticated_max = 3;
             config.bounds.auth_timeout = Duration::from_millis(300);
         });
@@ -643,7 +649,7 @@ fn silent_strangers_are_few_and_soon_gone() {
         });
         west.seen.until(|seen| seen.refused.borrow().len() == silent.len() + 1).await;
         drip.await.expect("the dripping connection was cut");
-        let east = Node::east(west.address(), |_| {});
+        let east = LinkNode::east(west.address(), |_| {});
         tokio::join!(east.is_up(1), west.is_up(1));
     });
 }
@@ -651,7 +657,7 @@ fn silent_strangers_are_few_and_soon_gone() {
 #[test]
 fn a_flood_from_one_address_does_not_crowd_out_another() {
     run(async {
-        let west = Node::west(|config| config.bounds.unauthenticated_max = 3);
+        let west = LinkNode::west(|config| config.bounds.unauthenticated_max = 3);
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         let patient = socket.connect(west.address()).await.unwrap();
@@ -675,7 +681,7 @@ fn a_configuration_may_be_made_on_another_thread() {
 #[test]
 fn a_repeated_complaint_is_made_once() {
     run(async {
-        let west = Node::west(|config| config.bounds.repeat_after = DEADLINE);
+        let west = LinkNode::west(|config| config.bounds.repeat_after = DEADLINE);
         for _ in 0..20 {
             let mut stream = TcpStream::connect(west.address()).await.unwrap();
             stream.write_all(&[0; 12]).await.unwrap();

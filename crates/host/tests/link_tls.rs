@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::certificates::{CLUSTER, Dates, TestCertificates, tls_client};
-use engine::wire::{Header, Kind};
+use engine::wire::{FrameHeader, FrameKind};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice};
 use host::buffers::{Buffer, Pool};
 use host::link::{
-    Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
-    Versions,
+    ClusterSecret, FrameOptions, LinkBounds, LinkConfig, LinkEvents, LinkPeer, LinkSender, Links, Ourselves, PeerInfo,
+    SocketOptions, Versions,
 };
-use host::tls::{Clients, Credentials, Identity, Paths, Store};
+use host::tls::{Clients, CredentialStore, Credentials, MemberIdentity, Paths};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -26,16 +26,16 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a node was told.
 #[derive(Default)]
-struct SeenEvents {
+struct TlsSeenEvents {
     up: RefCell<Vec<(Rc<LinkSender>, SessionId, PeerInfo)>>,
     down: RefCell<Vec<String>>,
-    frames: RefCell<Vec<(Header, FramePayload)>>,
+    frames: RefCell<Vec<(FrameHeader, FramePayload)>>,
     refused: RefCell<Vec<(String, String)>>,
     differ: RefCell<Vec<String>>,
     changed: Notify,
 }
 
-impl LinkEvents for SeenEvents {
+impl LinkEvents for TlsSeenEvents {
     fn up(&self, _peer: NodeId, _link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         self.up.borrow_mut().push((sender, session, info));
         self.changed.notify_waiters();
@@ -46,7 +46,7 @@ impl LinkEvents for SeenEvents {
         self.changed.notify_waiters();
     }
 
-    fn frame(&self, _link: LinkId, header: Header, payload: FramePayload) {
+    fn frame(&self, _link: LinkId, header: FrameHeader, payload: FramePayload) {
         self.frames.borrow_mut().push((header, payload));
         self.changed.notify_waiters();
     }
@@ -70,8 +70,8 @@ impl LinkEvents for SeenEvents {
     }
 }
 
-impl SeenEvents {
-    async fn until(&self, what: &str, mut holds: impl FnMut(&SeenEvents) -> bool) {
+impl TlsSeenEvents {
+    async fn until(&self, what: &str, mut holds: impl FnMut(&TlsSeenEvents) -> bool) {
         let wait = async {
             loop {
                 let changed = self.changed.notified();
@@ -99,19 +99,24 @@ impl SeenEvents {
     }
 }
 
-struct Node {
-    seen: Rc<SeenEvents>,
+struct TlsNode {
+    seen: Rc<TlsSeenEvents>,
     links: Links,
 }
 
-impl Node {
-    fn start(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Store>) -> Node {
-        Node::meaning("group a", Duration::ZERO, (name, peer, peer_address), tls)
+impl TlsNode {
+    fn start(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<CredentialStore>) -> TlsNode {
+        TlsNode::meaning("group a", Duration::ZERO, (name, peer, peer_address), tls)
     }
 
     /// With these definitions; complaints are repeated after this time.
-    fn meaning(definitions: &str, repeat_after: Duration, who: (&str, &str, SocketAddr), tls: Option<Store>) -> Node {
-        Node::of_cluster(CLUSTER, definitions, repeat_after, who, tls)
+    fn meaning(
+        definitions: &str,
+        repeat_after: Duration,
+        who: (&str, &str, SocketAddr),
+        tls: Option<CredentialStore>,
+    ) -> TlsNode {
+        TlsNode::of_cluster(CLUSTER, definitions, repeat_after, who, tls)
     }
 
     /// The same for one that belongs to this cluster.
@@ -120,23 +125,23 @@ impl Node {
         definitions: &str,
         repeat_after: Duration,
         (name, peer, peer_address): (&str, &str, SocketAddr),
-        tls: Option<Store>,
-    ) -> Node {
+        tls: Option<CredentialStore>,
+    ) -> TlsNode {
         let ours = Ourselves {
             cluster: cluster.into(),
             node: name.into(),
             peers: vec![peer.into()],
-            secret: Secret::new(b"correct horse battery staple"),
+            secret: ClusterSecret::new(b"correct horse battery staple"),
             definitions: definitions.into(),
             versions: Versions::OURS,
         };
         let config = LinkConfig {
             ours,
-            peers: vec![Peer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }],
+            peers: vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             tls,
             socket: SocketOptions::default(),
-            flow: Flow::default(),
+            flow: FrameOptions::default(),
             bounds: LinkBounds {
                 auth_timeout: Duration::from_secs(2),
                 backoff_min: Duration::from_millis(5),
@@ -145,19 +150,19 @@ impl Node {
                 ..LinkBounds::default()
             },
         };
-        let seen = Rc::new(SeenEvents::default());
+        let seen = Rc::new(TlsSeenEvents::default());
         let links = Links::start(config, Pool::new(64 << 20), seen.clone()).expect("loopback can be bound");
-        Node { seen, links }
+        TlsNode { seen, links }
     }
 
     /// Listens; nobody is where it would dial.
-    fn west(tls: Option<Store>) -> Node {
-        Node::start("west", "east", "127.0.0.1:9".parse().unwrap(), tls)
+    fn west(tls: Option<CredentialStore>) -> TlsNode {
+        TlsNode::start("west", "east", "127.0.0.1:9".parse().unwrap(), tls)
     }
 
     /// Dials.
-    fn east(address: SocketAddr, tls: Option<Store>) -> Node {
-        Node::start("east", "west", address, tls)
+    fn east(address: SocketAddr, tls: Option<CredentialStore>) -> TlsNode {
+        TlsNode::start("east", "west", address, tls)
     }
 
     fn address(&self) -> SocketAddr {
@@ -187,14 +192,14 @@ enum Mischief {
 }
 
 /// A stretch of cable between dialer and acceptor.
-struct Cable {
+struct TestCable {
     address: SocketAddr,
     mischief: Rc<Cell<Mischief>>,
     /// All that the dialers have said.
     said: Rc<RefCell<Vec<u8>>>,
 }
 
-async fn cable(to: SocketAddr) -> Cable {
+async fn cable(to: SocketAddr) -> TestCable {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (mischief, said) = (Rc::new(Cell::new(Mischief::None)), Rc::<RefCell<Vec<u8>>>::default());
@@ -207,7 +212,7 @@ async fn cable(to: SocketAddr) -> Cable {
             tokio::task::spawn_local(carry(far_read, near_write, Rc::new(Cell::new(Mischief::None)), Rc::default()));
         }
     });
-    Cable { address, mischief, said }
+    TestCable { address, mischief, said }
 }
 
 async fn carry(
@@ -237,15 +242,19 @@ async fn carry(
     }
 }
 
-fn data(session: SessionId, number: u64, length: usize) -> (Header, SendPayload) {
+fn data(session: SessionId, number: u64, length: usize) -> (FrameHeader, SendPayload) {
     let mut buffer = Buffer::detached(length);
     buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u64 * 31 + number) as u8);
-    let header = Header { seq: Seq(number), length: length as u64, ..Header::new(Kind::Data, session, GroupId(1)) };
+    let header = FrameHeader {
+        seq: Seq(number),
+        length: length as u64,
+        ..FrameHeader::new(FrameKind::Data, session, GroupId(1))
+    };
     (header, SendPayload::Data(Slice { buf: Buf::new(Arc::new(buffer)), start: 0, length: length as u32 }))
 }
 
 /// Sends frames of many sizes and sees each arrive whole and in order.
-async fn exchange(from: &Node, to: &Node, count: u64) {
+async fn exchange(from: &TlsNode, to: &TlsNode, count: u64) {
     let session = from.seen.up.borrow().last().unwrap().1;
     let before = to.seen.frames.borrow().len();
     let length = |number: u64| [1, 96, 4096, 16_384, 65_537, 1 << 20][number as usize % 6];
@@ -272,17 +281,17 @@ async fn exchange(from: &Node, to: &Node, count: u64) {
     from.seen.until("all is sent", |_| from.seen.sender().queued_bytes() == 0).await;
 }
 
-/// Two nodes whose papers are in order, with a cable between them.
-async fn linked(certificates: &TestCertificates) -> (Node, Node, Cable) {
+/// Two nodes whose certificates are in order, with a cable between them.
+async fn linked(certificates: &TestCertificates) -> (TlsNode, TlsNode, TestCable) {
     linked_by([certificates.node("west", "east", Dates::Now), certificates.node("east", "west", Dates::Now)].map(Some))
         .await
 }
 
 /// The same by these credentials, the acceptor's first, or by none.
-async fn linked_by([accepts, dials]: [Option<Store>; 2]) -> (Node, Node, Cable) {
-    let west = Node::west(accepts);
+async fn linked_by([accepts, dials]: [Option<CredentialStore>; 2]) -> (TlsNode, TlsNode, TestCable) {
+    let west = TlsNode::west(accepts);
     let cable = cable(west.address()).await;
-    let east = Node::east(cable.address, dials);
+    let east = TlsNode::east(cable.address, dials);
     west.is_up(1).await;
     east.is_up(1).await;
     (east, west, cable)
@@ -298,7 +307,7 @@ fn frames_travel_encrypted_and_whole_both_ways() {
         let marker = b"nobody on the way reads this, nor this, nor this";
         let session = east.seen.up.borrow()[0].1;
         let sender = east.seen.sender();
-        sender.push(Header::new(Kind::Ack, session, GroupId(1)), SendPayload::Control(marker.to_vec()));
+        sender.push(FrameHeader::new(FrameKind::Ack, session, GroupId(1)), SendPayload::Control(marker.to_vec()));
         sender.flush();
         west.seen.until("the marker", |seen| seen.frames.borrow().len() == 61).await;
         let said = cable.said.borrow();
@@ -306,15 +315,15 @@ fn frames_travel_encrypted_and_whole_both_ways() {
         assert!(!said.windows(16).any(|window| window == &marker[..16]), "it could be read on the way");
         let info = &west.seen.up.borrow()[0].2;
         let certificate = info.certificate.as_ref().expect("it showed one");
-        assert_eq!(certificate.identity, Some(Identity::node(CLUSTER, "east")));
+        assert_eq!(certificate.identity, Some(MemberIdentity::node(CLUSTER, "east")));
         assert_eq!((info.key, info.name.as_str()), (east.seen.up.borrow()[0].2.key, "east"));
     });
 }
 
 /// Two nodes that do not accept each other; what the log of each says.
-async fn refused(east: Store, west: Store, by_east: &str, by_west: &str) {
-    let west = Node::west(Some(west));
-    let east = Node::east(west.address(), Some(east));
+async fn refused(east: CredentialStore, west: CredentialStore, by_east: &str, by_west: &str) {
+    let west = TlsNode::west(Some(west));
+    let east = TlsNode::east(west.address(), Some(east));
     west.seen.refused_with(by_west).await;
     east.seen.refused_with(by_east).await;
 }
@@ -348,12 +357,12 @@ fn another_nodes_certificate_is_refused_on_either_side() {
 fn a_node_that_speaks_for_another_is_refused() {
     run(async {
         let certificates = TestCertificates::new();
-        let us = Identity::node(CLUSTER, "west");
+        let us = MemberIdentity::node(CLUSTER, "west");
         let peers = ["east".to_owned(), "beta".to_owned()];
         let loaded = Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
-        let west = Node::west(Some(Store::new(loaded.unwrap())));
+        let west = TlsNode::west(Some(CredentialStore::new(loaded.unwrap())));
         // It is let in as beta, and then says that it is east.
-        let _east = Node::east(west.address(), Some(certificates.node("beta", "west", Dates::Now)));
+        let _east = TlsNode::east(west.address(), Some(certificates.node("beta", "west", Dates::Now)));
         west.seen.refused_with("says that it is node \"east\", and its certificate is that of node \"beta\"").await;
     });
 }
@@ -363,13 +372,13 @@ fn a_node_that_speaks_for_another_is_refused() {
 fn nothing_that_is_said_for_another_node_is_believed() {
     run(async {
         let certificates = TestCertificates::new();
-        let us = Identity::node(CLUSTER, "west");
+        let us = MemberIdentity::node(CLUSTER, "west");
         let peers = ["east".to_owned(), "beta".to_owned()];
         let loaded = Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &peers, &Clients::Certified);
-        let west = Node::west(Some(Store::new(loaded.unwrap())));
+        let west = TlsNode::west(Some(CredentialStore::new(loaded.unwrap())));
         let beta = certificates.node("beta", "west", Dates::Now);
         let who = ("east", "west", west.address());
-        let impostor = Node::meaning("group b", Duration::ZERO, who, Some(beta));
+        let impostor = TlsNode::meaning("group b", Duration::ZERO, who, Some(beta));
         let words = "says that it is node \"east\", and its certificate is that of node \"beta\"";
         west.seen.refused_with(words).await;
         impostor.seen.until("it was refused", |seen| seen.refused.borrow().len() > 3).await;
@@ -385,18 +394,18 @@ fn a_peer_that_says_something_else_each_time_fills_no_log() {
         let certificates = TestCertificates::new();
         let nobody = "127.0.0.1:9".parse().unwrap();
         let own = certificates.node("west", "east", Dates::Now);
-        let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), Some(own));
+        let west = TlsNode::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), Some(own));
         for number in 0..5 {
             let theirs = certificates.node("east", "west", Dates::Now);
             let who = ("east", "west", west.address());
-            let east = Node::meaning(&format!("group b{number}"), Duration::ZERO, who, Some(theirs));
+            let east = TlsNode::meaning(&format!("group b{number}"), Duration::ZERO, who, Some(theirs));
             east.seen.until("the difference", |seen| !seen.differ.borrow().is_empty()).await;
         }
         assert_eq!(west.seen.differ.borrow().len(), 1);
-        let west = Node::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), None);
+        let west = TlsNode::meaning("group a", Duration::from_secs(3600), ("west", "east", nobody), None);
         for number in 0..5 {
             let who = ("east", "west", west.address());
-            let east = Node::of_cluster(&format!("cluster{number}"), "group a", Duration::ZERO, who, None);
+            let east = TlsNode::of_cluster(&format!("cluster{number}"), "group a", Duration::ZERO, who, None);
             east.seen.refused_with(&format!("this node to \"cluster{number}\"")).await;
         }
         let refused = west.seen.refused.borrow();
@@ -420,14 +429,14 @@ fn certificates_out_of_their_time_are_refused_on_either_side() {
 }
 
 #[test]
-fn plain_and_encrypted_ends_tell_each_other_apart() {
+fn plain_and_encrypted_ends_distinguish_each_other() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
-        let _plain = Node::east(west.address(), None);
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
+        let _plain = TlsNode::east(west.address(), None);
         west.seen.refused_with("does not speak TLS here").await;
-        let west = Node::west(None);
-        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
+        let west = TlsNode::west(None);
+        let east = TlsNode::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         west.seen.refused_with("it speaks TLS, and this node does not").await;
         east.seen.refused_with("does not speak TLS here").await;
     });
@@ -461,7 +470,7 @@ fn hello_of_tls_1_2() -> Vec<u8> {
 fn an_older_tls_is_refused() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
         let answer = say(west.address(), &hello_of_tls_1_2()).await;
         assert_eq!(answer[..1], [21], "an alert and nothing else: {answer:?}");
         west.seen.refused_with("it cannot speak TLS 1.3").await;
@@ -472,7 +481,7 @@ fn an_older_tls_is_refused() {
 fn a_client_without_a_certificate_is_refused() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
         visit(west.address(), tls_client(&certificates, None)).await;
         west.seen.refused_with("it presented no certificate").await;
     });
@@ -503,7 +512,7 @@ fn a_replayed_handshake_is_refused() {
         let (east, west, cable) = linked(&certificates).await;
         let heard = cable.said.borrow().clone();
         drop(east);
-        let again = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        let again = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
         say(again.address(), &heard).await;
         again.seen.refused_with("does not decrypt").await;
         drop(west);
@@ -554,7 +563,7 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
 fn dribbled_and_endless_handshakes_are_cut_off() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
         let mut streams = Vec::new();
         for _ in 0..40 {
             let mut stream = TcpStream::connect(west.address()).await.unwrap();
@@ -586,7 +595,7 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
         say(west.address(), &records).await;
         west.seen.refused_with("without finishing the TLS handshake").await;
         // A friend still gets in.
-        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
+        let east = TlsNode::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         east.is_up(1).await;
     });
 }
@@ -595,8 +604,8 @@ fn dribbled_and_endless_handshakes_are_cut_off() {
 fn an_nbd_clients_certificate_opens_no_link() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
-        let own = certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
+        let own = certificates.issue("backup", &MemberIdentity::client(CLUSTER, "backup"), Dates::Now);
         visit(west.address(), tls_client(&certificates, Some(&own))).await;
         west.seen.refused_with("that of the client \"backup\"").await;
     });
@@ -606,9 +615,9 @@ fn an_nbd_clients_certificate_opens_no_link() {
 fn a_connection_meant_for_something_else_is_no_link() {
     run(async {
         let certificates = TestCertificates::new();
-        let west = Node::west(Some(certificates.node("west", "east", Dates::Now)));
-        // Papers of the right node, and no word of a link.
-        let own = certificates.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now);
+        let west = TlsNode::west(Some(certificates.node("west", "east", Dates::Now)));
+        // A certificate of the right node, and no word of a link.
+        let own = certificates.issue("east", &MemberIdentity::node(CLUSTER, "east"), Dates::Now);
         visit(west.address(), tls_client(&certificates, Some(&own))).await;
         west.seen.refused_with("it is no end of a link").await;
     });
@@ -621,28 +630,29 @@ fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {
         for revoked in ["east", "west"] {
             let certificates = TestCertificates::new();
             let stores = ["east", "west"].map(|name| certificates.node(name, other_than(name), Dates::Now));
-            let west = Node::west(Some(stores[1].clone()));
-            let east = Node::east(west.address(), Some(stores[0].clone()));
+            let west = TlsNode::west(Some(stores[1].clone()));
+            let east = TlsNode::east(west.address(), Some(stores[0].clone()));
             west.is_up(1).await;
             east.is_up(1).await;
             certificates.revoke(revoked);
-            let judge = other_than(revoked);
-            let us = Identity::node(CLUSTER, judge);
+            let checking_node = other_than(revoked);
+            let us = MemberIdentity::node(CLUSTER, checking_node);
             // As a renewal reads them: nothing has changed but the list.
             let own = Paths {
                 authority: certificates.path("ca.crt"),
-                certificate: certificates.path(&format!("{judge}.crt")),
-                key: certificates.path(&format!("{judge}.key")),
+                certificate: certificates.path(&format!("{checking_node}.crt")),
+                key: certificates.path(&format!("{checking_node}.key")),
             };
             let again = Credentials::load(&own, &us, &[revoked.to_owned()], &Clients::Certified).unwrap();
-            let (judging, store) = if judge == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
+            let (checking, store) = if checking_node == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
             store.replace(again);
-            judging.seen.until("the end", |seen| !seen.down.borrow().is_empty()).await;
-            let reason = judging.seen.down.borrow()[0].clone();
+            checking.seen.until("the end", |seen| !seen.down.borrow().is_empty()).await;
+            let reason = checking.seen.down.borrow()[0].clone();
             assert!(reason.contains("believed no more") && reason.contains("revoked"), "{reason}");
-            let refused = |seen: &SeenEvents| seen.refused.borrow().iter().any(|(_, why)| why.contains("was revoked"));
-            judging.seen.until("a refusal", refused).await;
-            assert_eq!(judging.seen.up.borrow().len(), 1);
+            let refused =
+                |seen: &TlsSeenEvents| seen.refused.borrow().iter().any(|(_, why)| why.contains("was revoked"));
+            checking.seen.until("a refusal", refused).await;
+            assert_eq!(checking.seen.up.borrow().len(), 1);
         }
     });
 }
@@ -656,10 +666,10 @@ fn new_credentials_serve_the_next_connection() {
     run(async {
         let certificates = TestCertificates::new();
         let store = certificates.node("west", "east", Dates::Now);
-        let west = Node::west(Some(store.clone()));
-        let east = Node::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
+        let west = TlsNode::west(Some(store.clone()));
+        let east = TlsNode::east(west.address(), Some(certificates.node("east", "west", Dates::Now)));
         east.is_up(1).await;
-        let us = Identity::node(CLUSTER, "west");
+        let us = MemberIdentity::node(CLUSTER, "west");
         let renewed =
             Credentials::load(&certificates.issue("west", &us, Dates::Now), &us, &["east".into()], &Clients::Certified);
         store.replace(renewed.unwrap());
@@ -675,7 +685,7 @@ fn new_credentials_serve_the_next_connection() {
 }
 
 /// Nothing has happened to the link since it came up.
-fn assert_untouched(nodes: [&Node; 2]) {
+fn assert_untouched(nodes: [&TlsNode; 2]) {
     for node in nodes {
         assert_eq!(node.seen.up.borrow().len(), 1);
         assert!(node.seen.down.borrow().is_empty(), "{:?}", node.seen.down);
@@ -707,9 +717,9 @@ fn a_session_that_is_played_back_opens_nothing_and_disturbs_nobody() {
     });
 }
 
-/// Certificates are renewed on both sides, again and again, while frames travel and strangers with every kind of wrong paper knock.
+/// Certificates are renewed on both sides, again and again, while frames travel and unauthenticated peers with every kind of wrong certificate knock.
 #[test]
-fn renewals_and_strangers_do_not_touch_a_link_under_load() {
+fn renewals_and_unauthenticated_peers_do_not_touch_a_link_under_load() {
     const RENEWALS: usize = 12;
     run(async {
         let certificates = TestCertificates::new();
@@ -717,10 +727,10 @@ fn renewals_and_strangers_do_not_touch_a_link_under_load() {
         let (east, west, _cable) = linked_by(stores.clone().map(Some)).await;
         let others = TestCertificates::of("another");
         let wrong: Vec<Paths> = vec![
-            others.issue("east", &Identity::node(CLUSTER, "east"), Dates::Now),
-            certificates.issue("late", &Identity::node(CLUSTER, "east"), Dates::Past),
-            certificates.issue("north", &Identity::node(CLUSTER, "north"), Dates::Now),
-            certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now),
+            others.issue("east", &MemberIdentity::node(CLUSTER, "east"), Dates::Now),
+            certificates.issue("late", &MemberIdentity::node(CLUSTER, "east"), Dates::Past),
+            certificates.issue("north", &MemberIdentity::node(CLUSTER, "north"), Dates::Now),
+            certificates.issue("backup", &MemberIdentity::client(CLUSTER, "backup"), Dates::Now),
         ];
         let knocking = async {
             for own in wrong.iter().cycle().take(2 * RENEWALS) {
@@ -730,7 +740,7 @@ fn renewals_and_strangers_do_not_touch_a_link_under_load() {
         let renewing = async {
             for _ in 0..RENEWALS {
                 for (store, (name, peer)) in stores.iter().zip([("west", "east"), ("east", "west")]) {
-                    let us = Identity::node(CLUSTER, name);
+                    let us = MemberIdentity::node(CLUSTER, name);
                     let own = certificates.issue(name, &us, Dates::Now);
                     store.replace(Credentials::load(&own, &us, &[peer.into()], &Clients::Certified).unwrap());
                 }

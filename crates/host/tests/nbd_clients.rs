@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command as Program;
 
 use crate::nbd_support::*;
-use host::nbd::proto::Command;
+use host::nbd::proto::NbdCommand;
 
 /// Runs a client to its end and returns what it printed.
 fn run(program: &str, arguments: &[&str]) -> String {
@@ -16,14 +16,14 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 /// On a sparse file, answers out of order: the least comfortable server.
-fn files() -> Setup {
-    Setup { files: true, pace: Pace::Reversed, ..Setup::default() }
+fn files() -> ServerSetup {
+    ServerSetup { files: true, pace: AnswerPace::Reversed, ..ServerSetup::default() }
 }
 
 /// A file with data and holes.
 fn sample(path: &Path, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; 64 << 20];
-    let mut random = Random(seed);
+    let mut random = NbdRandom(seed);
     for _ in 0..40 {
         let at = random.below(15000) as usize * 4096;
         let length = 1 + random.below(100) as usize * 4096;
@@ -35,7 +35,7 @@ fn sample(path: &Path, seed: u64) -> Vec<u8> {
 
 /// The commands `server` has served, and that none of them failed unless it is named.
 #[track_caller]
-fn assert_seen(server: &TestServer, expected: &[Command], may_fail: &[Command]) {
+fn assert_seen(server: &TestServer, expected: &[NbdCommand], may_fail: &[NbdCommand]) {
     let counters = server.counters();
     for command in expected {
         assert!(counters.command(*command).received > 0, "no {} arrived", command.name());
@@ -49,7 +49,7 @@ fn assert_seen(server: &TestServer, expected: &[Command], may_fail: &[Command]) 
 
 #[test]
 fn nbdinfo_lists_describes_and_maps() {
-    let setup = Setup { exports: vec![("g/v", 64 << 20), ("g/w", 1 << 30)], ..files() };
+    let setup = ServerSetup { exports: vec![("g/v", 64 << 20), ("g/w", 1 << 30)], ..files() };
     let server = TestServer::start(setup);
     let listed = run("nbdinfo", &["--list", &server.uri("")]);
     for expected in ["export=\"g/v\"", "export=\"g/w\"", "test volume g/w", "block_size_minimum: 512"] {
@@ -73,7 +73,7 @@ fn nbdinfo_lists_describes_and_maps() {
     let (code, said) = run_any("nbdinfo", &[&server.uri("g/missing")]);
     assert_ne!(code, Some(0));
     assert!(said.contains("No such file or directory"), "{said}");
-    assert_seen(&server, &[Command::BlockStatus, Command::Write, Command::Disconnect], &[]);
+    assert_seen(&server, &[NbdCommand::BlockStatus, NbdCommand::Write, NbdCommand::Disconnect], &[]);
     server.stop();
 }
 
@@ -86,8 +86,9 @@ fn nbdcopy_copies_in_and_out() {
     run("nbdcopy", &["--connections=4", "--threads=4", "--requests=64", &server.uri("g/v"), back.to_str().unwrap()]);
     assert!(std::fs::read(&back).unwrap() == bytes, "nbdcopy brought back something else");
     // Fast zeroes are refused with ENOTSUP, and the client then writes them slowly.
-    let expected = [Command::Read, Command::Write, Command::WriteZeroes, Command::BlockStatus, Command::Flush];
-    assert_seen(&server, &expected, &[Command::WriteZeroes]);
+    let expected =
+        [NbdCommand::Read, NbdCommand::Write, NbdCommand::WriteZeroes, NbdCommand::BlockStatus, NbdCommand::Flush];
+    assert_seen(&server, &expected, &[NbdCommand::WriteZeroes]);
     assert!(server.counters().sessions_started > 4, "nbdcopy uses several connections");
     server.stop();
 }
@@ -106,8 +107,9 @@ fn qemu_img_converts_maps_and_compares() {
     run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &uri, back]);
     assert!(std::fs::read(back).unwrap() == bytes, "qemu-img brought back something else");
     run("qemu-img", &["bench", "-f", "raw", "-w", "-c", "2000", "-d", "32", "-s", "4k", "-t", "none", "-n", &uri]);
-    let expected = [Command::Read, Command::Write, Command::WriteZeroes, Command::BlockStatus, Command::Disconnect];
-    assert_seen(&server, &expected, &[Command::WriteZeroes]);
+    let expected =
+        [NbdCommand::Read, NbdCommand::Write, NbdCommand::WriteZeroes, NbdCommand::BlockStatus, NbdCommand::Disconnect];
+    assert_seen(&server, &expected, &[NbdCommand::WriteZeroes]);
     server.stop();
 }
 
@@ -142,18 +144,18 @@ fn qemu_io_reads_writes_discards_and_zeroes() {
     arguments.push(&uri);
     let said = run("qemu-io", &arguments);
     assert!(!said.contains("failed") && !said.contains("rror"), "{said}");
-    let expected = [Command::Read, Command::Write, Command::WriteZeroes, Command::Trim, Command::Flush];
+    let expected = [NbdCommand::Read, NbdCommand::Write, NbdCommand::WriteZeroes, NbdCommand::Trim, NbdCommand::Flush];
     assert_seen(&server, &expected, &[]);
     let counters = server.counters();
-    assert!(counters.command(Command::Write).with_fua > 0);
-    assert!(counters.command(Command::WriteZeroes).with_no_hole > 0);
+    assert!(counters.command(NbdCommand::Write).with_fua > 0);
+    assert!(counters.command(NbdCommand::WriteZeroes).with_no_hole > 0);
     server.stop();
 }
 
 #[test]
 fn fio_verifies_what_it_wrote() {
-    for pace in [Pace::Inline, Pace::Reversed] {
-        let server = TestServer::start(Setup { pace, ..files() });
+    for pace in [AnswerPace::Inline, AnswerPace::Reversed] {
+        let server = TestServer::start(ServerSetup { pace, ..files() });
         let uri = format!("--uri={}", server.uri("g/v"));
         let common = [
             "--name=job",
@@ -169,7 +171,7 @@ fn fio_verifies_what_it_wrote() {
         assert!(said.contains("err= 0"), "{said}");
         let trims = ["--rw=randtrimwrite", "--bs=4k", "--iodepth=32", "--do_verify=0"];
         run("fio", &[&common[..3], &trims[..], &["--size=8M"]].concat());
-        assert_seen(&server, &[Command::Read, Command::Write, Command::Flush, Command::Trim], &[]);
+        assert_seen(&server, &[NbdCommand::Read, NbdCommand::Write, NbdCommand::Flush, NbdCommand::Trim], &[]);
         server.stop();
     }
 }
@@ -231,12 +233,13 @@ h.shutdown()
 fn nbdsh_sends_every_command_by_hand() {
     let server = TestServer::start(files());
     run("nbdsh", &["--base-allocation", "--uri", &server.uri(""), "-c", EVERY_COMMAND]);
-    let failing = [Command::Read, Command::Write, Command::WriteZeroes, Command::Trim, Command::Flush];
-    let expected: Vec<Command> = Command::ALL.into_iter().filter(|command| *command != Command::Unknown).collect();
+    let failing = [NbdCommand::Read, NbdCommand::Write, NbdCommand::WriteZeroes, NbdCommand::Trim, NbdCommand::Flush];
+    let expected: Vec<NbdCommand> =
+        NbdCommand::ALL.into_iter().filter(|command| *command != NbdCommand::Unknown).collect();
     assert_seen(&server, &expected, &failing);
     let counters = server.counters();
-    assert_eq!(counters.command(Command::WriteZeroes).with_fast_zero, 1);
-    assert_eq!(counters.command(Command::Read).with_df, 1);
+    assert_eq!(counters.command(NbdCommand::WriteZeroes).with_fast_zero, 1);
+    assert_eq!(counters.command(NbdCommand::Read).with_df, 1);
     assert_eq!(counters.sessions_ended_cleanly, 1);
     server.stop();
 }
@@ -256,7 +259,7 @@ h.shutdown()
 "#;
     let script = format!("uri = {:?}\n{script}", server.uri("g/v"));
     run("nbdsh", &["-c", &script]);
-    assert_seen(&server, &[Command::Read, Command::Write, Command::Disconnect], &[]);
+    assert_seen(&server, &[NbdCommand::Read, NbdCommand::Write, NbdCommand::Disconnect], &[]);
 }
 
 #[test]
@@ -266,7 +269,7 @@ fn clients_reach_it_over_tcp() {
     assert!(run("nbdinfo", &["--size", &uri]).contains("67108864"));
     let commands = ["-c", "write -P 5 0 8M", "-c", "read -P 5 0 8M", "-c", "flush"];
     run("qemu-io", &[&["-f", "raw"], &commands[..], &[&uri]].concat());
-    assert_seen(&server, &[Command::Read, Command::Write, Command::Flush], &[]);
+    assert_seen(&server, &[NbdCommand::Read, NbdCommand::Write, NbdCommand::Flush], &[]);
     let listed = run("qemu-nbd", &["--list", "--bind=127.0.0.1", &format!("--port={}", server.tcp.port())]);
     assert!(listed.contains("g/v") && listed.contains("base:allocation"), "{listed}");
     let port = server.tcp.port().to_string();
@@ -279,14 +282,14 @@ fn clients_reach_it_over_tcp() {
 fn nbdfuse_shows_the_export_as_a_file() {
     assert!(Path::new("/dev/fuse").exists(), "this test needs /dev/fuse: load the fuse module");
     let server = TestServer::start(files());
-    let place = server.path("mounted");
-    std::fs::create_dir(&place).unwrap();
-    let file = place.join("nbd");
-    let (mount, uri) = (place.to_str().unwrap().to_owned(), server.uri("g/v"));
+    let location = server.path("mounted");
+    std::fs::create_dir(&location).unwrap();
+    let file = location.join("nbd");
+    let (mount, uri) = (location.to_str().unwrap().to_owned(), server.uri("g/v"));
     let mut fuse = Program::new("nbdfuse").args([&mount, &uri]).spawn().expect("nbdfuse runs: install libnbd-bin");
     server.until("the file appears", move |_| file.exists());
-    let file = std::fs::File::options().read(true).write(true).open(place.join("nbd")).unwrap();
-    let bytes = Random(21).bytes(3 << 20);
+    let file = std::fs::File::options().read(true).write(true).open(location.join("nbd")).unwrap();
+    let bytes = NbdRandom(21).bytes(3 << 20);
     file.write_all_at(&bytes, 512).unwrap();
     file.sync_all().unwrap();
     let mut back = vec![0; 3 << 20];
@@ -295,6 +298,6 @@ fn nbdfuse_shows_the_export_as_a_file() {
     drop(file);
     run("fusermount3", &["-u", &mount]);
     assert!(fuse.wait().unwrap().success());
-    assert_seen(&server, &[Command::Read, Command::Write, Command::Flush], &[]);
+    assert_seen(&server, &[NbdCommand::Read, NbdCommand::Write, NbdCommand::Flush], &[]);
     server.stop();
 }

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::certificates::{CLUSTER, Dates, TestCertificates};
 use crate::nbd_support::*;
-use host::nbd::proto::{self, Command};
-use host::tls::clients::{Client, Grant, Holder, Scope};
-use host::tls::{Clients, Identity};
+use host::nbd::proto::{self, NbdCommand};
+use host::tls::clients::{ClientMatch, Grant, Scope, TlsClient};
+use host::tls::{Clients, MemberIdentity};
 use rcgen::SanType;
 
-/// A server that insists on TLS, over papers of its own.
+/// A server that insists on TLS, over certificates of its own.
 fn guarded(certificates: &TestCertificates, clients: Clients, is_required: bool) -> TestServer {
     let tls = Some((certificates.server(clients), is_required));
-    TestServer::start(Setup { files: true, pace: Pace::Reversed, tls, ..Setup::default() })
+    TestServer::start(ServerSetup { files: true, pace: AnswerPace::Reversed, tls, ..ServerSetup::default() })
 }
 
 #[track_caller]
@@ -67,7 +67,7 @@ fn qemu_and_libnbd_read_and_write_over_tls() {
     many.extend(["aio_flush", "read -P 0 16M 128k", "read -P 63 24448k 128k"]);
     check(qemu("qemu-io", server.tcp.port(), &own, &many));
     let counters = server.counters();
-    for command in [Command::Read, Command::Write, Command::WriteZeroes, Command::Flush] {
+    for command in [NbdCommand::Read, NbdCommand::Write, NbdCommand::WriteZeroes, NbdCommand::Flush] {
         let seen = counters.command(command);
         assert!(seen.received > 0 && seen.failed == 0, "{}: {seen:?}", command.name());
     }
@@ -80,7 +80,7 @@ fn nbdcopy_brings_back_what_it_took_over_tls() {
     let server = guarded(&certificates, Clients::Certified, true);
     let own = certificates.client("backup", Dates::Now);
     let (source, back) = (server.path("source"), server.path("back"));
-    let mut bytes = Random(5).bytes(64 << 20);
+    let mut bytes = NbdRandom(5).bytes(64 << 20);
     bytes[1 << 20..5 << 20].fill(0);
     std::fs::write(&source, &bytes).unwrap();
     works("nbdcopy", &["--flush", source.to_str().unwrap(), &uri(&server, &own)]);
@@ -90,7 +90,7 @@ fn nbdcopy_brings_back_what_it_took_over_tls() {
 }
 
 #[test]
-fn clients_without_sound_papers_are_kept_out() {
+fn clients_without_sound_certificates_are_kept_out() {
     let certificates = TestCertificates::new();
     let server = guarded(&certificates, Clients::Certified, true);
     let others = TestCertificates::of("another");
@@ -115,13 +115,13 @@ fn clients_without_sound_papers_are_kept_out() {
 fn a_certificate_of_something_else_is_kept_out() {
     let certificates = TestCertificates::new();
     let server = guarded(&certificates, Clients::Certified, true);
-    let uri_name = |identity: Identity| SanType::URI(identity.to_string().try_into().unwrap());
+    let uri_name = |identity: MemberIdentity| SanType::URI(identity.to_string().try_into().unwrap());
     let host_name = || SanType::DnsName("www.example.com".try_into().unwrap());
     for (name, names) in [
         ("web", vec![host_name()]),
-        ("node", vec![uri_name(Identity::node(CLUSTER, "west")), host_name()]),
-        ("elsewhere", vec![uri_name(Identity::client("bay", "backup"))]),
-        ("both", vec![uri_name(Identity::client(CLUSTER, "a")), uri_name(Identity::node(CLUSTER, "west"))]),
+        ("node", vec![uri_name(MemberIdentity::node(CLUSTER, "west")), host_name()]),
+        ("elsewhere", vec![uri_name(MemberIdentity::client("bay", "backup"))]),
+        ("both", vec![uri_name(MemberIdentity::client(CLUSTER, "a")), uri_name(MemberIdentity::node(CLUSTER, "west"))]),
         ("nameless", vec![]),
     ] {
         let own = certificates.without_identity(name, names);
@@ -133,9 +133,9 @@ fn a_certificate_of_something_else_is_kept_out() {
     server.stop();
 }
 
-fn listed(entries: &[(Holder, &[(Scope, bool)])]) -> Clients {
+fn listed(entries: &[(ClientMatch, &[(Scope, bool)])]) -> Clients {
     let grant = |(scope, read_only): &(Scope, bool)| Grant { scope: scope.clone(), read_only: *read_only };
-    let one = |(holder, grants): &(Holder, &[(Scope, bool)])| Client {
+    let one = |(holder, grants): &(ClientMatch, &[(Scope, bool)])| TlsClient {
         holder: holder.clone(),
         grants: grants.iter().map(grant).collect(),
     };
@@ -147,12 +147,12 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
     let certificates = TestCertificates::new();
     let one = |name: &str| Scope::Export(name.to_owned());
     let clients = listed(&[
-        (Holder::Client("backup".into()), &[(one("g/v"), true)]),
-        (Holder::Host("db1.example.com".into()), &[(Scope::Group("g".into()), false), (one("g/w"), true)]),
+        (ClientMatch::Client("backup".into()), &[(one("g/v"), true)]),
+        (ClientMatch::Host("db1.example.com".into()), &[(Scope::Group("g".into()), false), (one("g/w"), true)]),
     ]);
     let exports = vec![("g/v", 64 << 20), ("g/w", 32 << 20), ("h/v", 16 << 20)];
     let tls = Some((certificates.server(clients), true));
-    let server = TestServer::start(Setup { exports, files: true, tls, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { exports, files: true, tls, ..ServerSetup::default() });
     let port = server.tcp.port();
     let at = |own: &Path, export: &str| format!("nbds://127.0.0.1:{port}/{export}?tls-certificates={}", own.display());
     let names = |own: &Path| -> Vec<String> {
@@ -175,8 +175,8 @@ fn a_listed_client_finds_what_it_is_granted_and_nothing_else() {
         assert_eq!((refused.0, &refused.1), (Some(1), &missing.1), "{denied}");
     }
     let readable = [at(&backup, "g/v"), at(&backup, ""), at(&db1, "g/w")];
-    for place in &readable {
-        assert!(works("nbdinfo", &["--json", place]).contains("\"is_read_only\": true"), "{place}");
+    for location in &readable {
+        assert!(works("nbdinfo", &["--json", location]).contains("\"is_read_only\": true"), "{location}");
     }
     assert!(works("nbdinfo", &["--json", &at(&db1, "g/v")]).contains("\"is_read_only\": false"));
     // A client that does not look at the flag.
@@ -242,7 +242,7 @@ fn who_is_believed_no_more_is_cut_off_at_once() {
     let certificates = TestCertificates::new();
     let store = certificates.server(Clients::Certified);
     let tls = Some((store.clone(), true));
-    let server = TestServer::start(Setup { files: true, tls, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { files: true, tls, ..ServerSetup::default() });
     let [stolen, other, last] = ["stolen", "other", "last"].map(|name| certificates.client(name, Dates::Now));
     let (first, second, mut third) = (stay(&server, &stolen), stay(&server, &other), stay(&server, &last));
     for (name, child, own) in [("stolen", first, &stolen), ("other", second, &other)] {
@@ -316,7 +316,7 @@ fn reply_of(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn nothing_is_told_in_the_clear_and_nothing_slips_in_before_tls() {
+fn nothing_is_sent_in_the_clear_and_nothing_slips_in_before_tls() {
     let certificates = TestCertificates::new();
     let server = guarded(&certificates, Clients::Certified, true);
     for kind in [proto::option::LIST, proto::option::GO, proto::option::INFO, proto::option::STRUCTURED_REPLY, 99] {
@@ -349,7 +349,7 @@ fn nothing_is_told_in_the_clear_and_nothing_slips_in_before_tls() {
 
 #[test]
 fn a_wish_for_tls_where_there_is_none_is_answered() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     let heard = say(&server, &option(proto::option::STARTTLS, b""), proto::OPTION_REPLY_BYTES);
     assert_eq!(reply_of(&heard), proto::reply::ERR_UNSUP);
     server.stop();

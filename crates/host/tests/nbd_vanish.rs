@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::certificates::{CLUSTER, Dates, TestCertificates, tls_client};
 use crate::nbd_support::*;
-use host::nbd::proto::{self, Command};
-use host::tls::{Clients, Identity, Paths};
+use host::nbd::proto::{self, NbdCommand};
+use host::tls::{Clients, MemberIdentity, Paths};
 
 /// Lines that the server may say of any number of clients of one host that vanish.
 const LINES_MAX: usize = 16;
 
 /// The two ends of a client's life: after so many bytes said or heard it is gone.
 #[derive(Clone, Copy, Debug)]
-struct Life {
+struct ClientLife {
     say: usize,
     hear: usize,
 }
@@ -26,7 +26,7 @@ const ENDLESS: usize = usize::MAX;
 /// A client's socket until the end of its life.
 struct Mortal {
     stream: TcpStream,
-    left: Life,
+    left: ClientLife,
     said: usize,
     heard: usize,
 }
@@ -59,7 +59,7 @@ impl Write for Mortal {
 }
 
 impl Mortal {
-    fn connect(address: SocketAddr, left: Life) -> Mortal {
+    fn connect(address: SocketAddr, left: ClientLife) -> Mortal {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Mortal { stream, left, said: 0, heard: 0 }
@@ -78,23 +78,23 @@ fn speech() -> Vec<u8> {
     option(&mut bytes, 99, &[7; 40]);
     bytes.extend(&opening(true)[4..]);
     let ask = |command, flags, handle, length| request(command, flags, handle, 4096, length);
-    bytes.extend(ask(Command::Write, proto::flag::FUA, 1, 512));
+    bytes.extend(ask(NbdCommand::Write, proto::flag::FUA, 1, 512));
     bytes.extend([7; 512]);
-    bytes.extend(ask(Command::Read, 0, 2, 512));
-    bytes.extend(ask(Command::WriteZeroes, proto::flag::NO_HOLE, 3, 4096));
-    bytes.extend(ask(Command::Trim, 0, 4, 4096));
-    bytes.extend(ask(Command::Cache, 0, 5, 4096));
-    bytes.extend(ask(Command::BlockStatus, 0, 6, 8192));
-    bytes.extend(ask(Command::Flush, 0, 7, 0));
+    bytes.extend(ask(NbdCommand::Read, 0, 2, 512));
+    bytes.extend(ask(NbdCommand::WriteZeroes, proto::flag::NO_HOLE, 3, 4096));
+    bytes.extend(ask(NbdCommand::Trim, 0, 4, 4096));
+    bytes.extend(ask(NbdCommand::Cache, 0, 5, 4096));
+    bytes.extend(ask(NbdCommand::BlockStatus, 0, 6, 8192));
+    bytes.extend(ask(NbdCommand::Flush, 0, 7, 0));
     // Refused, and its payload thrown away.
-    bytes.extend(request(Command::Write, 0, 8, u64::MAX - 511, 512));
+    bytes.extend(request(NbdCommand::Write, 0, 8, u64::MAX - 511, 512));
     bytes.extend([8; 512]);
-    bytes.extend(ask(Command::Disconnect, 0, 9, 0));
+    bytes.extend(ask(NbdCommand::Disconnect, 0, 9, 0));
     bytes
 }
 
 /// One client's life in the clear; how much it said and heard.
-fn live(address: SocketAddr, life: Life) -> Mortal {
+fn live(address: SocketAddr, life: ClientLife) -> Mortal {
     let mut mortal = Mortal::connect(address, life);
     let lives = mortal.read_exact(&mut [0; 18]).and_then(|()| mortal.write_all(&speech()));
     let _ = lives.and_then(|()| mortal.read_to_end(&mut Vec::new()));
@@ -102,7 +102,7 @@ fn live(address: SocketAddr, life: Life) -> Mortal {
 }
 
 /// The same behind TLS.
-fn live_encrypted(address: SocketAddr, life: Life, certificates: &TestCertificates, own: &Paths) -> Mortal {
+fn live_encrypted(address: SocketAddr, life: ClientLife, certificates: &TestCertificates, own: &Paths) -> Mortal {
     let mut mortal = Mortal::connect(address, life);
     let lives = (|| {
         mortal.read_exact(&mut [0; 18])?;
@@ -157,7 +157,7 @@ fn beside_a_healthy_client(server: &TestServer, what: &str, clients: impl FnOnce
             let (mut rounds, mut longest) = (0, Duration::ZERO);
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                healthy.say(&[request(Command::Write, 0, rounds, 8192, 4096), vec![3; 4096]].concat());
+                healthy.say(&[request(NbdCommand::Write, 0, rounds, 8192, 4096), vec![3; 4096]].concat());
                 assert_eq!(healthy.simple(), (rounds, 0));
                 longest = longest.max(began.elapsed());
                 rounds += 1;
@@ -175,27 +175,27 @@ fn beside_a_healthy_client(server: &TestServer, what: &str, clients: impl FnOnce
     let ended = after.sessions_started + after.handshakes_without_session;
     let ended_before = counters.sessions_started + counters.handshakes_without_session;
     let lines = lines.lock().unwrap();
-    let told = lines.len();
-    println!("{what}: {count} clients vanished beside {rounds} writes, {longest:?} at the longest; {told} lines");
+    let reported = lines.len();
+    println!("{what}: {count} clients vanished beside {rounds} writes, {longest:?} at the longest; {reported} lines");
     lines.iter().take(LINES_MAX).for_each(|line| println!("  {line}"));
     assert_eq!((after.connections_accepted - counters.connections_accepted) as usize, count);
     assert_eq!((ended - ended_before) as usize, count);
     assert_eq!(after.connections_refused, 0);
     assert_eq!(holdings(server), before);
-    assert!(rounds > 20 && told <= LINES_MAX, "{rounds} writes, {told} lines");
+    assert!(rounds > 20 && reported <= LINES_MAX, "{rounds} writes, {reported} lines");
 }
 
-fn lives(whole: &Mortal, step: usize) -> impl Iterator<Item = Life> {
-    let after_saying = (1..=whole.said).step_by(step).map(|say| Life { say, hear: ENDLESS });
-    let after_hearing = (1..=whole.heard).step_by(step).map(|hear| Life { say: ENDLESS, hear });
+fn lives(whole: &Mortal, step: usize) -> impl Iterator<Item = ClientLife> {
+    let after_saying = (1..=whole.said).step_by(step).map(|say| ClientLife { say, hear: ENDLESS });
+    let after_hearing = (1..=whole.heard).step_by(step).map(|hear| ClientLife { say: ENDLESS, hear });
     after_saying.chain(after_hearing)
 }
 
 #[test]
 fn clients_vanish_at_every_byte() {
-    for pace in [Pace::Inline, Pace::Reversed] {
-        let server = TestServer::start(Setup { pace, ..Setup::default() });
-        let whole = live(server.tcp, Life { say: ENDLESS, hear: ENDLESS });
+    for pace in [AnswerPace::Inline, AnswerPace::Reversed] {
+        let server = TestServer::start(ServerSetup { pace, ..ServerSetup::default() });
+        let whole = live(server.tcp, ClientLife { say: ENDLESS, hear: ENDLESS });
         assert!(whole.said > 1400 && whole.heard > 1000, "{} said, {} heard", whole.said, whole.heard);
         server.until_quiet();
         beside_a_healthy_client(&server, &format!("{pace:?}"), || {
@@ -208,10 +208,10 @@ fn clients_vanish_at_every_byte() {
 #[test]
 fn clients_vanish_over_tls() {
     let certificates = TestCertificates::new();
-    let own = certificates.issue("backup", &Identity::client(CLUSTER, "backup"), Dates::Now);
+    let own = certificates.issue("backup", &MemberIdentity::client(CLUSTER, "backup"), Dates::Now);
     let tls = Some((certificates.server(Clients::Certified), true));
-    let server = TestServer::start(Setup { pace: Pace::Reversed, tls, ..Setup::default() });
-    let whole = live_encrypted(server.tcp, Life { say: ENDLESS, hear: ENDLESS }, &certificates, &own);
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Reversed, tls, ..ServerSetup::default() });
+    let whole = live_encrypted(server.tcp, ClientLife { say: ENDLESS, hear: ENDLESS }, &certificates, &own);
     assert!(whole.said > 2500 && whole.heard > 1500, "{} said, {} heard", whole.said, whole.heard);
     server.until_quiet();
     beside_a_healthy_client(&server, "TLS", || {
@@ -223,20 +223,20 @@ fn clients_vanish_over_tls() {
 /// Its requests are with the disk when it goes: their answers go nowhere, and nothing waits for them.
 #[test]
 fn clients_vanish_with_requests_in_flight() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     let before = holdings(&server);
     let speech = speech();
     // Without the goodbye, after which it would be waited for the answers.
     let requests = &speech[..speech.len() - proto::REQUEST_BYTES];
     let clients: Vec<TcpStream> = (0..64)
         .map(|_| {
-            let mut mortal = Mortal::connect(server.tcp, Life { say: ENDLESS, hear: ENDLESS });
+            let mut mortal = Mortal::connect(server.tcp, ClientLife { say: ENDLESS, hear: ENDLESS });
             mortal.write_all(requests).expect("it reads");
             mortal.stream
         })
         .collect();
     // The last one is a write that is refused.
-    server.until("all has come", |world| world.server.counters().command(Command::Write).received == 2 * 64);
+    server.until("all has come", |world| world.server.counters().command(NbdCommand::Write).received == 2 * 64);
     let held = holdings(&server);
     println!("with all in flight: {held:?}");
     assert!(held.in_flight >= 5 * 64 && held.pool_bytes > 0);

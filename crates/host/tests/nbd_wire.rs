@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::nbd_support::*;
 use host::frontend::RequestFailure;
-use host::nbd::proto::{self, Command, chunk, flag};
-use host::nbd::{Address, Ask, Client, Limits};
+use host::nbd::proto::{self, NbdCommand, chunk, flag};
+use host::nbd::{Address, Ask, Limits, NbdClient};
 
 const MIB: u32 = 1 << 20;
 
@@ -22,25 +22,25 @@ fn recorded_session() -> Vec<u8> {
         bytes.extend(request(command, flags, 9, offset, length));
         bytes.extend(std::iter::repeat_n(7, payload));
     };
-    step(Command::Write, flag::FUA, 4096, 1024, 1024);
-    step(Command::Read, flag::DF, 0, 8192, 0);
-    step(Command::Write, 0, 1, 512, 512);
-    step(Command::Unknown, 0, 0, 512, 0);
-    step(Command::Trim, 0, 0, 4096, 0);
-    step(Command::WriteZeroes, flag::NO_HOLE, 0, 4096, 0);
-    step(Command::BlockStatus, 0, 0, MIB, 0);
-    step(Command::Cache, 0, 0, 4096, 0);
-    step(Command::Flush, 0, 0, 0, 0);
-    step(Command::Read, 0, 0, 65536, 0);
-    step(Command::Disconnect, 0, 0, 0, 0);
+    step(NbdCommand::Write, flag::FUA, 4096, 1024, 1024);
+    step(NbdCommand::Read, flag::DF, 0, 8192, 0);
+    step(NbdCommand::Write, 0, 1, 512, 512);
+    step(NbdCommand::Unknown, 0, 0, 512, 0);
+    step(NbdCommand::Trim, 0, 0, 4096, 0);
+    step(NbdCommand::WriteZeroes, flag::NO_HOLE, 0, 4096, 0);
+    step(NbdCommand::BlockStatus, 0, 0, MIB, 0);
+    step(NbdCommand::Cache, 0, 0, 4096, 0);
+    step(NbdCommand::Flush, 0, 0, 0, 0);
+    step(NbdCommand::Read, 0, 0, 65536, 0);
+    step(NbdCommand::Disconnect, 0, 0, 0, 0);
     bytes
 }
 
 #[test]
 fn a_client_may_vanish_at_any_byte() {
     let session = recorded_session();
-    for pace in [Pace::Inline, Pace::Reversed, Pace::Held] {
-        let server = TestServer::start(Setup { pace, ..Setup::default() });
+    for pace in [AnswerPace::Inline, AnswerPace::Reversed, AnswerPace::Held] {
+        let server = TestServer::start(ServerSetup { pace, ..ServerSetup::default() });
         for end in 0..=session.len() {
             for abrupt in [false, true] {
                 let mut line = server.connect();
@@ -50,7 +50,7 @@ fn a_client_may_vanish_at_any_byte() {
                     continue;
                 }
                 line.0.shutdown(Shutdown::Write).unwrap();
-                if pace == Pace::Held && end == session.len() {
+                if pace == AnswerPace::Held && end == session.len() {
                     // This one said goodbye: it is owed its answers, and only the gateway can give them.
                     server.until("the answers are due", |world| world.gateway.held() == 8);
                     server.ask(|world| world.gateway.release());
@@ -69,7 +69,7 @@ fn a_client_may_vanish_at_any_byte() {
         for (command, seen) in counters.commands() {
             assert!(seen.received > 0, "{} was never reached", command.name());
         }
-        server.ask(|world| world.gateway.pace.set(Pace::Inline));
+        server.ask(|world| world.gateway.pace.set(AnswerPace::Inline));
         assert_still_serves(&server);
         server.stop();
     }
@@ -77,23 +77,23 @@ fn a_client_may_vanish_at_any_byte() {
 
 fn assert_still_serves(server: &TestServer) {
     let mut line = server.enter(false);
-    line.say(&request(Command::Write, 0, 1, 8192, 512));
+    line.say(&request(NbdCommand::Write, 0, 1, 8192, 512));
     line.say(&[42; 512]);
     assert_eq!(line.simple(), (1, 0));
-    line.say(&request(Command::Read, 0, 2, 8192, 512));
+    line.say(&request(NbdCommand::Read, 0, 2, 8192, 512));
     assert_eq!(line.simple(), (2, 0));
     assert_eq!(line.hear::<512>(), [42; 512]);
-    line.say(&request(Command::Disconnect, 0, 0, 0, 0));
+    line.say(&request(NbdCommand::Disconnect, 0, 0, 0, 0));
     assert!(line.hear_end().is_empty());
 }
 
 #[test]
 fn a_client_may_vanish_with_reads_outstanding_and_unheard() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     for round in 0..20 {
         let mut line = server.enter(round % 2 == 0);
         for handle in 0..8 {
-            line.say(&request(Command::Read, 0, handle, 0, MIB));
+            line.say(&request(NbdCommand::Read, 0, handle, 0, MIB));
         }
         server.until("the reads are in flight", |world| world.gateway.held() == 8);
         if round % 4 < 2 {
@@ -104,14 +104,14 @@ fn a_client_may_vanish_with_reads_outstanding_and_unheard() {
         server.until_quiet();
         server.until("the client is detached", |world| world.gateway.clients() == 0 && world.gateway.held() == 0);
     }
-    server.ask(|world| world.gateway.pace.set(Pace::Inline));
+    server.ask(|world| world.gateway.pace.set(AnswerPace::Inline));
     assert_still_serves(&server);
 }
 
 /// A reset throws away what was sent before it; the server may meet it anywhere.
 #[test]
 fn a_reset_connection_is_no_different() {
-    let server = TestServer::start(Setup { pace: Pace::Reversed, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Reversed, ..ServerSetup::default() });
     let session = recorded_session();
     for end in (0..=session.len()).step_by(13) {
         let mut stream = std::net::TcpStream::connect(server.tcp).unwrap();
@@ -129,13 +129,13 @@ fn a_reset_connection_is_no_different() {
 #[test]
 fn a_goodbye_is_not_waited_for_without_end() {
     let limits = Limits { farewell: Duration::from_millis(100), ..Limits::default() };
-    let server = TestServer::start(Setup { limits, pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { limits, pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut stuck = server.enter(false);
-    stuck.say(&[request(Command::Read, 0, 1, 0, MIB), request(Command::Disconnect, 0, 0, 0, 0)].concat());
+    stuck.say(&[request(NbdCommand::Read, 0, 1, 0, MIB), request(NbdCommand::Disconnect, 0, 0, 0, 0)].concat());
     assert!(stuck.hear_end().is_empty());
     // This one is answered and does not listen.
     let mut deaf = server.enter(false);
-    deaf.say(&[request(Command::Read, 0, 1, 0, 8 * MIB), request(Command::Disconnect, 0, 0, 0, 0)].concat());
+    deaf.say(&[request(NbdCommand::Read, 0, 1, 0, 8 * MIB), request(NbdCommand::Disconnect, 0, 0, 0, 0)].concat());
     server.until("the read is in flight", |world| world.gateway.held() == 1);
     server.ask(|world| world.gateway.release());
     server.until_quiet();
@@ -145,8 +145,8 @@ fn a_goodbye_is_not_waited_for_without_end() {
 
 #[test]
 fn random_bytes_end_only_their_own_connection() {
-    let server = TestServer::start(Setup::default());
-    let mut random = Random(0x5eed);
+    let server = TestServer::start(ServerSetup::default());
+    let mut random = NbdRandom(0x5eed);
     let session = recorded_session();
     for round in 0..600 {
         let mut line = server.connect();
@@ -180,14 +180,14 @@ fn random_bytes_end_only_their_own_connection() {
 /// Requests whose headers are well formed and whose numbers are anything: each gets exactly one answer.
 #[test]
 fn every_request_is_answered_once() {
-    let setup = Setup { pace: Pace::Reversed, exports: vec![("g/v", 1 << 20)], ..Setup::default() };
+    let setup = ServerSetup { pace: AnswerPace::Reversed, exports: vec![("g/v", 1 << 20)], ..ServerSetup::default() };
     let server = TestServer::start(setup);
-    let mut random = Random(77);
+    let mut random = NbdRandom(77);
     for structured in [false, true] {
         let mut line = server.enter(structured);
         for handle in 0..2000 {
-            let command = Command::ALL[random.below(9) as usize];
-            if command == Command::Disconnect {
+            let command = NbdCommand::ALL[random.below(9) as usize];
+            if command == NbdCommand::Disconnect {
                 continue;
             }
             let aligned = if random.below(4) == 0 { 1 } else { 512 };
@@ -195,7 +195,7 @@ fn every_request_is_answered_once() {
             let length = (random.below(64) * aligned) as u32;
             let flags = if random.below(3) == 0 { random.below(64) as u16 } else { 0 };
             line.say(&request(command, flags, handle, offset, length));
-            if command == Command::Write {
+            if command == NbdCommand::Write {
                 line.say(&random.bytes(length as usize));
             }
             let magic = line.hear::<4>();
@@ -207,17 +207,17 @@ fn every_request_is_answered_once() {
                 assert_eq!(magic, proto::SIMPLE_REPLY_MAGIC.to_be_bytes());
                 let rest: [u8; 12] = line.hear();
                 assert_eq!(rest[4..], handle.to_be_bytes());
-                if command == Command::Read && rest[..4] == [0; 4] {
+                if command == NbdCommand::Read && rest[..4] == [0; 4] {
                     line.hear_bytes(length as usize);
                 }
             }
         }
-        line.say(&request(Command::Disconnect, 0, 0, 0, 0));
+        line.say(&request(NbdCommand::Disconnect, 0, 0, 0, 0));
         assert!(line.hear_end().is_empty());
     }
     let counters = server.counters();
     for (command, seen) in counters.commands() {
-        if command != Command::Disconnect {
+        if command != NbdCommand::Disconnect {
             assert!(seen.received > 100, "{} was hardly tried", command.name());
             assert_eq!(seen.received, seen.done + seen.failed, "{}", command.name());
         }
@@ -226,9 +226,9 @@ fn every_request_is_answered_once() {
 }
 
 #[test]
-fn slow_and_silent_strangers_are_shown_out() {
+fn slow_and_silent_unauthenticated_peers_are_shown_out() {
     let limits = Limits { handshake: Duration::from_millis(150), ..Limits::default() };
-    let server = TestServer::start(Setup { limits, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { limits, ..ServerSetup::default() });
     let mut entered = server.enter(false);
     for bytes in [&b""[..], &[0], &[0, 0, 0, 3], &[0, 0, 0, 3, 0x49]] {
         let mut line = server.connect();
@@ -236,14 +236,14 @@ fn slow_and_silent_strangers_are_shown_out() {
         assert_eq!(line.hear_end().len(), 18, "only the greeting");
     }
     // The limit is for the handshake alone.
-    entered.say(&request(Command::Flush, 0, 5, 0, 0));
+    entered.say(&request(NbdCommand::Flush, 0, 5, 0, 0));
     assert_eq!(entered.simple(), (5, 0));
     assert_eq!(server.counters().handshakes_without_session, 4);
 }
 
 #[test]
 fn too_long_options_and_wrong_magic_end_the_handshake() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     let mut line = server.connect();
     line.hear::<18>();
     let mut bytes = 3_u32.to_be_bytes().to_vec();
@@ -271,7 +271,7 @@ fn too_long_options_and_wrong_magic_end_the_handshake() {
 
 #[test]
 fn a_wrong_request_magic_ends_the_session() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     let mut line = server.enter(false);
     line.say(&[0; proto::REQUEST_BYTES]);
     assert!(line.hear_end().is_empty());
@@ -281,37 +281,37 @@ fn a_wrong_request_magic_ends_the_session() {
 
 #[test]
 fn structured_answers_carry_data_extents_and_reasons() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     let mut line = server.enter(true);
-    line.say(&request(Command::Write, 0, 1, 4096, 4096));
+    line.say(&request(NbdCommand::Write, 0, 1, 4096, 4096));
     line.say(&[9; 4096]);
     assert_eq!(line.simple(), (1, 0));
-    line.say(&request(Command::Read, flag::DF, 2, 3584, 1024));
+    line.say(&request(NbdCommand::Read, flag::DF, 2, 3584, 1024));
     let answer = line.chunk();
     let data = [3584_u64.to_be_bytes().as_slice(), &[0; 512], &[9; 512]].concat();
     assert_eq!((answer.kind, answer.handle, answer.payload), (chunk::OFFSET_DATA, 2, data));
-    line.say(&request(Command::BlockStatus, 0, 3, 0, 16384));
+    line.say(&request(NbdCommand::BlockStatus, 0, 3, 0, 16384));
     let words = |payload: &[u8]| -> Vec<u32> {
         payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     };
     let answer = line.chunk();
     assert_eq!(answer.kind, chunk::BLOCK_STATUS);
     assert_eq!(words(&answer.payload), [proto::ALLOCATION_ID, 4096, 3, 4096, 0, 8192, 3]);
-    line.say(&request(Command::BlockStatus, flag::REQ_ONE, 4, 0, 16384));
+    line.say(&request(NbdCommand::BlockStatus, flag::REQ_ONE, 4, 0, 16384));
     assert_eq!(words(&line.chunk().payload), [proto::ALLOCATION_ID, 4096, 3]);
-    line.say(&request(Command::Read, 0, 5, 512, 0));
+    line.say(&request(NbdCommand::Read, 0, 5, 512, 0));
     assert_eq!(line.chunk(), Chunk { kind: chunk::NONE, handle: 5, payload: vec![] });
-    line.say(&request(Command::Read, 0, 6, 1, 512));
+    line.say(&request(NbdCommand::Read, 0, 6, 1, 512));
     assert_eq!(line.chunk().errno(), Some(22));
-    line.say(&request(Command::WriteZeroes, flag::FAST_ZERO, 7, 4096, 4096));
+    line.say(&request(NbdCommand::WriteZeroes, flag::FAST_ZERO, 7, 4096, 4096));
     assert_eq!(line.chunk().errno(), Some(95));
-    line.say(&request(Command::Read, 0, 8, 4096, 512));
+    line.say(&request(NbdCommand::Read, 0, 8, 4096, 512));
     assert_eq!(line.chunk().payload[8..], [9; 512], "a refused fast zero has changed nothing");
 }
 
 #[test]
 fn failures_below_have_their_numbers() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     let (mut simple, mut structured) = (server.enter(false), server.enter(true));
     for (failure, code) in [
         (RequestFailure::Io, 5),
@@ -322,7 +322,7 @@ fn failures_below_have_their_numbers() {
         (RequestFailure::Gone, 108),
     ] {
         server.ask(move |world| world.gateway.failing.set(Some(failure)));
-        for command in [Command::Read, Command::Trim] {
+        for command in [NbdCommand::Read, NbdCommand::Trim] {
             simple.say(&request(command, 0, 3, 0, 512));
             assert_eq!(simple.simple(), (3, code));
             structured.say(&request(command, 0, 3, 0, 512));
@@ -333,11 +333,11 @@ fn failures_below_have_their_numbers() {
 
 #[test]
 fn answers_come_in_the_order_they_are_ready() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut line = server.enter(false);
     let mut bytes = Vec::new();
     for handle in 0..32 {
-        bytes.extend(request(Command::Write, 0, handle, handle * 512, 512));
+        bytes.extend(request(NbdCommand::Write, 0, handle, handle * 512, 512));
         bytes.extend([handle as u8; 512]);
     }
     line.say(&bytes);
@@ -352,9 +352,9 @@ fn answers_come_in_the_order_they_are_ready() {
 /// An answer larger than the socket's buffer, to a client that says nothing more.
 #[test]
 fn a_large_answer_leaves_by_itself() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut line = server.enter(false);
-    line.say(&request(Command::Read, 0, 1, 0, 8 * MIB));
+    line.say(&request(NbdCommand::Read, 0, 1, 0, 8 * MIB));
     server.until("the read is in flight", |world| world.gateway.held() == 1);
     server.ask(|world| world.gateway.release());
     assert_eq!(line.simple(), (1, 0));
@@ -363,9 +363,9 @@ fn a_large_answer_leaves_by_itself() {
 
 #[test]
 fn goodbye_waits_for_the_answers_due() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut line = server.enter(false);
-    line.say(&[request(Command::Read, 0, 1, 0, 4 * MIB), request(Command::Disconnect, 0, 0, 0, 0)].concat());
+    line.say(&[request(NbdCommand::Read, 0, 1, 0, 4 * MIB), request(NbdCommand::Disconnect, 0, 0, 0, 0)].concat());
     server.until("the read is in flight", |world| world.gateway.held() == 1);
     server.ask(|world| world.gateway.release());
     assert_eq!(line.hear_end().len(), 16 + 4 * MIB as usize);
@@ -375,9 +375,9 @@ fn goodbye_waits_for_the_answers_due() {
 
 #[test]
 fn an_export_that_goes_takes_its_clients_along() {
-    let server = TestServer::start(Setup { pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut line = server.enter(false);
-    line.say(&request(Command::Flush, 0, 1, 0, 0));
+    line.say(&request(NbdCommand::Flush, 0, 1, 0, 0));
     server.until("the flush is in flight", |world| world.gateway.held() == 1);
     server.ask(|world| world.gateway.close());
     assert_eq!(line.simple(), (1, 108));
@@ -391,13 +391,13 @@ fn an_export_that_goes_takes_its_clients_along() {
 
 #[test]
 fn a_stopping_server_answers_what_it_was_asked() {
-    let server = TestServer::start(Setup { pace: Pace::Reversed, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Reversed, ..ServerSetup::default() });
     let mut line = server.enter(false);
     let mut half = server.enter(false);
-    half.say(&[request(Command::Write, 0, 1, 0, 4096), vec![0; 100]].concat());
-    line.say(&request(Command::Read, 0, 1, 0, 512));
-    server.until("the read was received", |world| world.server.counters().command(Command::Read).received == 1);
-    server.until("the write was begun", |world| world.server.counters().command(Command::Write).received == 1);
+    half.say(&[request(NbdCommand::Write, 0, 1, 0, 4096), vec![0; 100]].concat());
+    line.say(&request(NbdCommand::Read, 0, 1, 0, 512));
+    server.until("the read was received", |world| world.server.counters().command(NbdCommand::Read).received == 1);
+    server.until("the write was begun", |world| world.server.counters().command(NbdCommand::Write).received == 1);
     let socket = server.socket();
     server.stop();
     assert_eq!(line.hear_end().len(), 16 + 512);
@@ -407,9 +407,9 @@ fn a_stopping_server_answers_what_it_was_asked() {
 
 #[test]
 fn a_dropped_server_cuts_its_clients() {
-    let server = TestServer::start(Setup { cut: true, pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { cut: true, pace: AnswerPace::Held, ..ServerSetup::default() });
     let (mut asking, mut idle, mut outside) = (server.enter(false), server.enter(true), server.connect());
-    asking.say(&request(Command::Read, 0, 1, 0, 512));
+    asking.say(&request(NbdCommand::Read, 0, 1, 0, 512));
     server.until("the read is in flight", |world| world.gateway.held() == 1);
     server.stop();
     assert!(asking.hear_end().is_empty() && idle.hear_end().is_empty());
@@ -419,21 +419,22 @@ fn a_dropped_server_cuts_its_clients() {
 #[test]
 fn a_client_that_does_not_listen_is_not_read() {
     let limits = Limits { requests_in_flight: 16, bytes_in_flight: 4 << 20, ..Limits::default() };
-    let server = TestServer::start(Setup { limits, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { limits, ..ServerSetup::default() });
     let mut line = server.enter(false);
     // 64 MiB of answers are asked for; the socket and the allowance hold a few.
     for handle in 0..64 {
-        line.say(&request(Command::Read, 0, handle, 0, MIB));
+        line.say(&request(NbdCommand::Read, 0, handle, 0, MIB));
     }
-    server.until("the allowance is used up", |world| world.server.counters().command(Command::Read).received >= 4);
+    server.until("the allowance is used up", |world| world.server.counters().command(NbdCommand::Read).received >= 4);
     let mut other = server.enter(false);
     for handle in 0..100 {
-        other.say(&request(Command::Read, 0, handle, 0, 512));
+        other.say(&request(NbdCommand::Read, 0, handle, 0, 512));
         assert_eq!(other.simple(), (handle, 0));
         other.hear::<512>();
     }
-    let (received, held) = server
-        .ask(|world| (world.server.counters().command(Command::Read).received, world.gateway.pool.outstanding_bytes()));
+    let (received, held) = server.ask(|world| {
+        (world.server.counters().command(NbdCommand::Read).received, world.gateway.pool.outstanding_bytes())
+    });
     assert!(received - 100 <= 6, "{received} requests were taken");
     assert!(held <= 5 << 20, "{held} bytes are held");
     for handle in 0..64 {
@@ -445,10 +446,10 @@ fn a_client_that_does_not_listen_is_not_read() {
 #[test]
 fn more_requests_than_allowed_wait_for_their_turn() {
     let limits = Limits { requests_in_flight: 4, ..Limits::default() };
-    let server = TestServer::start(Setup { limits, pace: Pace::Held, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { limits, pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut line = server.enter(false);
     for handle in 0..32 {
-        line.say(&request(Command::Flush, 0, handle, 0, 0));
+        line.say(&request(NbdCommand::Flush, 0, handle, 0, 0));
     }
     for _ in 0..8 {
         server.until("the allowance is used up", |world| world.gateway.held() == 4);
@@ -461,15 +462,16 @@ fn more_requests_than_allowed_wait_for_their_turn() {
 
 #[test]
 fn a_pool_that_is_empty_makes_clients_wait_not_fail() {
-    let server = TestServer::start(Setup { pool_bytes: 2 << 20, pace: Pace::Held, ..Setup::default() });
+    let server =
+        TestServer::start(ServerSetup { pool_bytes: 2 << 20, pace: AnswerPace::Held, ..ServerSetup::default() });
     let mut first = server.enter(false);
-    first.say(&[request(Command::Write, 0, 1, 0, 2 * MIB), vec![1; 2 << 20]].concat());
+    first.say(&[request(NbdCommand::Write, 0, 1, 0, 2 * MIB), vec![1; 2 << 20]].concat());
     server.until("the pool is empty", |world| world.gateway.held() == 1);
     let mut second = server.enter(false);
-    second.say(&[request(Command::Write, 0, 2, 0, 4096), vec![2; 4096]].concat());
-    second.say(&request(Command::Read, 0, 3, 0, 4096));
+    second.say(&[request(NbdCommand::Write, 0, 2, 0, 4096), vec![2; 4096]].concat());
+    second.say(&request(NbdCommand::Read, 0, 3, 0, 4096));
     server.ask(|world| {
-        world.gateway.pace.set(Pace::Inline);
+        world.gateway.pace.set(AnswerPace::Inline);
         world.gateway.release();
     });
     assert_eq!(first.simple(), (1, 0));
@@ -480,21 +482,21 @@ fn a_pool_that_is_empty_makes_clients_wait_not_fail() {
 
 #[test]
 fn payloads_up_to_the_limit_are_taken_and_longer_ones_thrown_away() {
-    let server = TestServer::start(Setup { exports: vec![("g/v", 128 << 20)], ..Setup::default() });
+    let server = TestServer::start(ServerSetup { exports: vec![("g/v", 128 << 20)], ..ServerSetup::default() });
     let mut line = server.enter(false);
-    let payload = Random(3).bytes(32 << 20);
-    line.say(&request(Command::Write, 0, 1, MIB.into(), 32 * MIB));
+    let payload = NbdRandom(3).bytes(32 << 20);
+    line.say(&request(NbdCommand::Write, 0, 1, MIB.into(), 32 * MIB));
     line.say(&payload);
     assert_eq!(line.simple(), (1, 0));
-    line.say(&request(Command::Read, 0, 2, MIB.into(), 32 * MIB));
+    line.say(&request(NbdCommand::Read, 0, 2, MIB.into(), 32 * MIB));
     assert_eq!(line.simple(), (2, 0));
     assert!(line.hear_bytes(32 << 20) == payload, "32 MiB came back changed");
-    line.say(&request(Command::Write, 0, 3, 0, 33 * MIB));
+    line.say(&request(NbdCommand::Write, 0, 3, 0, 33 * MIB));
     line.say(&vec![1; 33 << 20]);
     assert_eq!(line.simple(), (3, 22));
-    line.say(&request(Command::Read, 0, 4, 0, 33 * MIB));
+    line.say(&request(NbdCommand::Read, 0, 4, 0, 33 * MIB));
     assert_eq!(line.simple(), (4, 22));
-    line.say(&request(Command::Write, 0, 5, 0, u32::MAX));
+    line.say(&request(NbdCommand::Write, 0, 5, 0, u32::MAX));
     assert_eq!(line.simple(), (5, 22));
     assert!(line.hear_end().is_empty(), "4 GiB are not worth reading to throw them away");
 }
@@ -502,41 +504,43 @@ fn payloads_up_to_the_limit_are_taken_and_longer_ones_thrown_away() {
 #[test]
 fn long_ranges_go_down_whole() {
     let length = u32::MAX - 511;
-    let setup = Setup { exports: vec![("g/v", 1 << 40)], files: true, ..Setup::default() };
+    let setup = ServerSetup { exports: vec![("g/v", 1 << 40)], files: true, ..ServerSetup::default() };
     let server = TestServer::start(setup);
     let mut line = server.enter(true);
-    for command in [Command::Trim, Command::WriteZeroes, Command::Cache] {
+    for command in [NbdCommand::Trim, NbdCommand::WriteZeroes, NbdCommand::Cache] {
         line.say(&request(command, 0, 1, 512, length));
         assert_eq!(line.simple(), (1, 0));
         assert_eq!(server.ask(|world| world.gateway.lengths_max.replace(0)), u64::from(length));
     }
-    line.say(&request(Command::BlockStatus, 0, 2, 512, length));
+    line.say(&request(NbdCommand::BlockStatus, 0, 2, 512, length));
     assert_eq!(line.chunk().payload[4..8], length.to_be_bytes());
-    line.say(&request(Command::Trim, 0, 3, 1 << 39, length));
+    line.say(&request(NbdCommand::Trim, 0, 3, 1 << 39, length));
     assert_eq!(line.simple(), (3, 0));
-    line.say(&request(Command::Trim, 0, 4, (1 << 40) - 512, length));
+    line.say(&request(NbdCommand::Trim, 0, 4, (1 << 40) - 512, length));
     assert_eq!(line.chunk().errno(), Some(28));
 }
 
 #[test]
 fn large_logical_blocks_bind_everyone() {
-    let server = TestServer::start(Setup { block_min_bytes: 4096, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { block_min_bytes: 4096, ..ServerSetup::default() });
     let mut line = server.enter(false);
-    line.say(&request(Command::Read, 0, 1, 512, 512));
+    line.say(&request(NbdCommand::Read, 0, 1, 512, 512));
     assert_eq!(line.simple(), (1, 22));
-    line.say(&[request(Command::Write, 0, 2, 0, 4608), vec![0; 4608]].concat());
+    line.say(&[request(NbdCommand::Write, 0, 2, 0, 4608), vec![0; 4608]].concat());
     assert_eq!(line.simple(), (2, 22));
-    line.say(&request(Command::Read, 0, 3, 4096, 4096));
+    line.say(&request(NbdCommand::Read, 0, 3, 4096, 4096));
     assert_eq!(line.simple(), (3, 0));
 }
 
 #[test]
 fn more_clients_than_allowed_are_turned_away() {
-    let server =
-        TestServer::start(Setup { limits: Limits { connections: 2, ..Limits::default() }, ..Setup::default() });
+    let server = TestServer::start(ServerSetup {
+        limits: Limits { connections: 2, ..Limits::default() },
+        ..ServerSetup::default()
+    });
     let (first, second) = (server.enter(false), server.enter(false));
-    let refused = on_runtime(async { Client::connect(&Address::Tcp(server.tcp), "g/v").await.err() });
-    let refused = refused.expect("no place is left").to_string();
+    let refused = on_runtime(async { NbdClient::connect(&Address::Tcp(server.tcp), "g/v").await.err() });
+    let refused = refused.expect("no slot is left").to_string();
     assert!(refused.contains("this node serves 2 connections at once, 0 of them are this client's"), "{refused}");
     assert_eq!(server.counters().connections_refused, 1);
     drop((first, second));
@@ -546,16 +550,16 @@ fn more_clients_than_allowed_are_turned_away() {
 
 /// Whoever says nothing takes no client's place, and its own only until others come.
 #[test]
-fn silent_strangers_keep_no_client_out() {
+fn silent_unauthenticated_clients_keep_no_client_out() {
     let limits = Limits { connections: 2, unauthenticated: 3, ..Limits::default() };
-    let server = TestServer::start(Setup { limits, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { limits, ..ServerSetup::default() });
     let mut silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.tcp).expect("it listens")).collect();
     server.until("the first of them had to go", |world| world.server.counters().connections_open == 3);
     let mut greeting = Vec::new();
     silent[0].read_to_end(&mut greeting).expect("closed");
     let by_file = server.enter(false);
-    let by_tcp = on_runtime(async { Client::connect(&Address::Tcp(server.tcp), "g/v").await });
-    assert!(by_tcp.is_ok(), "a stranger that makes haste comes in");
+    let by_tcp = on_runtime(async { NbdClient::connect(&Address::Tcp(server.tcp), "g/v").await });
+    assert!(by_tcp.is_ok(), "an unauthenticated client that makes haste comes in");
     drop((by_file, by_tcp, silent));
     server.until_quiet();
     assert_still_serves(&server);
@@ -563,12 +567,12 @@ fn silent_strangers_keep_no_client_out() {
 
 #[test]
 fn our_own_client_speaks_over_both_sockets() {
-    let server = TestServer::start(Setup { pace: Pace::Reversed, ..Setup::default() });
+    let server = TestServer::start(ServerSetup { pace: AnswerPace::Reversed, ..ServerSetup::default() });
     for address in [Address::Unix(server.socket()), Address::Tcp(server.tcp)] {
         on_runtime(async {
-            let mut client = Client::connect(&address, "g/v").await.unwrap();
+            let mut client = NbdClient::connect(&address, "g/v").await.unwrap();
             assert_eq!((client.export().size_bytes, client.export().block_min_bytes), (64 << 20, 512));
-            let data = Random(1).bytes(3 << 20);
+            let data = NbdRandom(1).bytes(3 << 20);
             for (index, part) in data.chunks(64 << 10).enumerate() {
                 client
                     .queue(index as u64, Ask::Write { offset: (index as u64) << 16, data: part, fua: index % 2 == 0 });
@@ -593,7 +597,7 @@ fn our_own_client_speaks_over_both_sockets() {
             let cache = client.call(Ask::Cache { offset: 1, length: 5 }).await.unwrap();
             assert_eq!(cache, Err(proto::Errno::Invalid));
             client.disconnect().await.unwrap();
-            let refused = Client::connect(&address, "g/other").await.err().unwrap().to_string();
+            let refused = NbdClient::connect(&address, "g/other").await.err().unwrap().to_string();
             assert!(refused.contains("g/other") && refused.contains("list the exports"), "{refused}");
         });
     }
@@ -604,10 +608,10 @@ fn our_own_client_speaks_over_both_sockets() {
 /// `next` may be dropped half way and called again without losing or repeating a byte.
 #[test]
 fn our_own_client_survives_being_interrupted() {
-    let server = TestServer::start(Setup::default());
+    let server = TestServer::start(ServerSetup::default());
     on_runtime(async {
-        let mut client = Client::connect(&Address::Unix(server.socket()), "").await.unwrap();
-        let data = Random(5).bytes(8 << 20);
+        let mut client = NbdClient::connect(&Address::Unix(server.socket()), "").await.unwrap();
+        let data = NbdRandom(5).bytes(8 << 20);
         client.queue(1, Ask::Write { offset: 0, data: &data, fua: false });
         client.queue(2, Ask::Read { offset: 0, length: 8 * MIB });
         let mut answers = Vec::new();

@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use plan::scan::Scan;
+use plan::scan::TraceScan;
 use plan::trace::blktrace::sample_event;
-use plan::trace::detect::Wish;
+use plan::trace::detect::FormatChoice;
 use plan::trace::merge::Merge;
 use plan::trace::own::TraceWriter;
 use plan::trace::reader::{TraceReader, unpack};
-use plan::trace::{Kind, Record};
+use plan::trace::{TraceKind, TraceRecord};
 use units::quantities::Seconds;
 
 const ROUNDS: usize = 3;
@@ -48,7 +48,7 @@ fn main() {
 }
 
 /// 8 KiB on average over 64 GiB, ten thousand a second, a tenth of them on a hot gigabyte.
-fn records(count: u64) -> Vec<Record> {
+fn records(count: u64) -> Vec<TraceRecord> {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = |bound: u64| {
         seed ^= seed << 13;
@@ -60,24 +60,24 @@ fn records(count: u64) -> Vec<Record> {
     let make = |_| {
         time_ns += next(200_000);
         let span = if next(10) == 0 { 1 << 18 } else { 1 << 24 };
-        Record {
+        TraceRecord {
             time_ns,
             offset: next(span) * 4096,
             length: (1 + next(3)) as u32 * 4096,
-            kind: Kind::Write,
-            ..Record::default()
+            kind: TraceKind::Write,
+            ..TraceRecord::default()
         }
     };
     (0..count).map(make).collect()
 }
 
-fn own(records: &[Record]) -> Vec<u8> {
+fn own(records: &[TraceRecord]) -> Vec<u8> {
     let mut writer = TraceWriter::new(Vec::new(), 0).expect("memory takes everything");
     records.iter().for_each(|record| writer.push(record).expect("memory takes everything"));
     writer.finish().expect("memory takes everything")
 }
 
-fn text(records: &[Record], heading: &str, line: fn(&mut String, &Record) -> std::fmt::Result) -> Vec<u8> {
+fn text(records: &[TraceRecord], heading: &str, line: fn(&mut String, &TraceRecord) -> std::fmt::Result) -> Vec<u8> {
     let mut out = heading.to_owned();
     records.iter().for_each(|record| line(&mut out, record).expect("memory takes everything"));
     out.into_bytes()
@@ -100,9 +100,9 @@ fn cpu_s() -> f64 {
 
 fn once(file: &[u8], count: u64) -> f64 {
     let start = cpu_s();
-    let reader =
-        TraceReader::open("memory", unpack(file).expect("memory reads"), &Wish::default()).expect("a known format");
-    let (mut merge, mut scan, mut batch) = (Merge::new(vec![reader]), Scan::new(Seconds(60.0)), Vec::new());
+    let reader = TraceReader::open("memory", unpack(file).expect("memory reads"), &FormatChoice::default())
+        .expect("a known format");
+    let (mut merge, mut scan, mut batch) = (Merge::new(vec![reader]), TraceScan::new(Seconds(60.0)), Vec::new());
     while merge.next_batch(&mut batch).expect("memory reads") {
         scan.add(&batch);
     }

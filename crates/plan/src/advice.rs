@@ -5,10 +5,10 @@ use serde::Serialize;
 use crate::formulas::{
     BUFFER_BYTES_MAX, GRANTED_USABLE, activity_log_resync, bandwidth_delay, rto_min_advice, socket_buffer,
 };
-use crate::model::Mode;
-use crate::plan::{ModePlan, Plan};
+use crate::model::ModelMode;
+use crate::plan::{ModePlan, ModesPlan};
 use crate::scan::EXTENT_BYTES;
-use crate::table2::{LOW_LATENCY_MS, Row, Work, row_for};
+use crate::table2::{LOW_LATENCY_MS, TableRow, Work, row_for};
 use units::MIB;
 use units::quantities::{Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_rate, show_share, show_time};
 
@@ -32,7 +32,7 @@ const EXTENTS_MAX: u64 = 65_536;
 
 /// One piece of advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Item {
+pub struct AdviceItem {
     /// `mode`, `queue.memory`, ...
     pub key: &'static str,
     pub value: String,
@@ -43,19 +43,19 @@ pub struct Item {
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
     pub mode: &'static str,
-    pub items: Vec<Item>,
+    pub items: Vec<AdviceItem>,
     /// Row of table 2: workload, load, latency, and the mode it advises.
     pub table2: [&'static str; 4],
     /// Sentences for whoever must agree to it.
     pub warnings: Vec<String>,
     #[serde(skip)]
-    pub kind: Mode,
+    pub kind: ModelMode,
 }
 
-pub fn advise(plan: &Plan) -> Advice {
+pub fn advise(plan: &ModesPlan) -> Advice {
     let (kind, reason) = choose_mode(plan);
     let row = row_for(work_of(plan), plan.setup.link.rtt.as_ms() < LOW_LATENCY_MS);
-    let mut items = vec![Item { key: "mode", value: kind.name().to_owned(), reason }];
+    let mut items = vec![AdviceItem { key: "mode", value: kind.name().to_owned(), reason }];
     items.extend(queue_items(plan, kind));
     items.extend(link_items(plan));
     items.extend(activity_log_item(plan));
@@ -69,7 +69,7 @@ pub fn advise(plan: &Plan) -> Advice {
 }
 
 /// The strongest mode that keeps every promise; failing all, the one that at least keeps moving.
-fn choose_mode(plan: &Plan) -> (Mode, String) {
+fn choose_mode(plan: &ModesPlan) -> (ModelMode, String) {
     let goodput = plan.setup.link.goodput();
     let mean = Rate::from_bytes_per_s(plan.work.bytes_per_s);
     let mut refused = Vec::new();
@@ -92,18 +92,18 @@ fn choose_mode(plan: &Plan) -> (Mode, String) {
             show_rate(mean),
             show_rate(goodput)
         );
-        return (Mode::Periodic, reason);
+        return (ModelMode::Periodic, reason);
     }
     (
-        Mode::SuperAsync,
+        ModelMode::SuperAsync,
         format!("writers never wait, and the far copy keeps moving from one consistent point to the next; {refused}"),
     )
 }
 
 /// Why a mode does.
-fn fitting(plan: &Plan, mode: &ModePlan) -> String {
+fn fitting(plan: &ModesPlan, mode: &ModePlan) -> String {
     let age = show_time(Seconds(plan.free_lag_s.max));
-    if mode.kind == Mode::Async {
+    if mode.kind == ModelMode::Async {
         let blocked = if mode.blocked.writes > 0 {
             format!(
                 " (with the {} given they would wait {})",
@@ -125,17 +125,17 @@ fn fitting(plan: &Plan, mode: &ModePlan) -> String {
 }
 
 /// Why a mode does not do, assuming the queue that is advised.
-fn objection(plan: &Plan, mode: &ModePlan) -> Option<String> {
+fn objection(plan: &ModesPlan, mode: &ModePlan) -> Option<String> {
     let limit = plan.questions.max_latency;
     if plan.work.bytes_per_s >= plan.setup.link.goodput().bytes_per_s() {
         return Some("more is written than the link carries".to_owned());
     }
     // Waiting for room ends with the advised queue; waiting for the peer does not.
-    let waits_for_peer = mode.kind != Mode::Async;
+    let waits_for_peer = mode.kind != ModelMode::Async;
     if waits_for_peer && mode.added_s.p99 > limit.0 {
         return Some(format!("99 of 100 writes take up to {} longer", show_time(Seconds(mode.added_s.p99))));
     }
-    if waits_for_peer && mode.mark == "???" {
+    if waits_for_peer && mode.rating == "???" {
         return Some("one write or burst at a time, it cannot carry the busiest interval (???)".to_owned());
     }
     let needed = mode.queue.zero_blocking_bytes.unwrap_or(0);
@@ -157,7 +157,7 @@ fn objection(plan: &Plan, mode: &ModePlan) -> Option<String> {
     }
 }
 
-fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
+fn queue_items(plan: &ModesPlan, kind: ModelMode) -> Vec<AdviceItem> {
     let mut items = Vec::new();
     let peak = plan.modes.iter().filter_map(|mode| mode.queue.zero_blocking_bytes).max();
     if let (Some(peak), true) = (peak, kind.is_ordered()) {
@@ -175,14 +175,14 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
                 show_bytes(Bytes(peak))
             )
         };
-        items.push(Item { key: "queue.memory", value: binary(wanted.max(have).min(MEMORY_QUEUE_MAX)), reason });
+        items.push(AdviceItem { key: "queue.memory", value: binary(wanted.max(have).min(MEMORY_QUEUE_MAX)), reason });
     }
-    if let (Some(peak), Mode::SuperAsync) = (peak, kind) {
+    if let (Some(peak), ModelMode::SuperAsync) = (peak, kind) {
         let reason = format!(
             "past it the group ships sets of regions until it has caught up; {} would keep every write in order",
             show_bytes(Bytes(peak))
         );
-        items.push(Item { key: "queue.memory", value: binary(plan.setup.queue_bytes), reason });
+        items.push(AdviceItem { key: "queue.memory", value: binary(plan.setup.queue_bytes), reason });
     }
     let outage = &plan.outage;
     let spill = outage.queue_bytes.max(peak.unwrap_or(0)).saturating_sub(plan.setup.queue_bytes);
@@ -197,7 +197,7 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
     } else {
         "the far copy is never up to date again, as more is written than the link carries".to_owned()
     };
-    items.push(Item {
+    items.push(AdviceItem {
         key: "queue.disk",
         value: if spill == 0 { "none".to_owned() } else { binary(round_up((spill as f64 * QUEUE_MARGIN) as u64)) },
         reason: format!(
@@ -208,7 +208,7 @@ fn queue_items(plan: &Plan, kind: Mode) -> Vec<Item> {
     items
 }
 
-fn link_items(plan: &Plan) -> Vec<Item> {
+fn link_items(plan: &ModesPlan) -> Vec<AdviceItem> {
     let link = &plan.setup.link;
     let product = bandwidth_delay(link.rate, link.rtt);
     let buffer = socket_buffer(link.rate, link.rtt, Bytes(plan.work.largest_write_bytes))
@@ -216,7 +216,7 @@ fn link_items(plan: &Plan) -> Vec<Item> {
         .next_multiple_of(4096)
         .min(BUFFER_BYTES_MAX.0);
     let mut items = vec![
-        Item {
+        AdviceItem {
             key: "socket buffers",
             value: format!("auto, or {} on both ends", binary(buffer)),
             reason: format!(
@@ -227,7 +227,7 @@ fn link_items(plan: &Plan) -> Vec<Item> {
                 show_bytes(Bytes(plan.work.largest_write_bytes))
             ),
         },
-        Item {
+        AdviceItem {
             key: "net.ipv4.tcp_wmem, tcp_rmem",
             value: format!("maximum at least {}", Bytes::ceil(2.0 * product / GRANTED_USABLE).0.max(4 * MIB)),
             reason: "twice the bandwidth-delay product over the usable share of a kernel buffer (0.62), on both ends"
@@ -235,7 +235,7 @@ fn link_items(plan: &Plan) -> Vec<Item> {
         },
     ];
     if link.loss.0 > 0.0 && link.rtt.0 < 0.05 {
-        items.push(Item {
+        items.push(AdviceItem {
             key: "minimum RTO",
             value: show_time(rto_min_advice(link.rtt)),
             reason: "segments are lost, and the default of 200 ms is far above the round trip; on both ends or on none"
@@ -245,11 +245,11 @@ fn link_items(plan: &Plan) -> Vec<Item> {
     items
 }
 
-fn activity_log_item(plan: &Plan) -> Option<Item> {
+fn activity_log_item(plan: &ModesPlan) -> Option<AdviceItem> {
     let hot = plan.work.hot_extents?;
     let extents = (hot * 2).next_power_of_two().clamp(EXTENTS_MIN, EXTENTS_MAX).max(EXTENTS_DEFAULT);
     let resync = activity_log_resync(extents, Bytes(EXTENT_BYTES), plan.setup.link.goodput());
-    Some(Item {
+    Some(AdviceItem {
         key: "activity log",
         value: format!("{extents} extents of 4 MiB"),
         reason: format!(
@@ -260,7 +260,7 @@ fn activity_log_item(plan: &Plan) -> Option<Item> {
     })
 }
 
-fn warnings(plan: &Plan, kind: Mode, row: &Row) -> Vec<String> {
+fn warnings(plan: &ModesPlan, kind: ModelMode, row: &TableRow) -> Vec<String> {
     let mut found = Vec::new();
     if plan.work.second_bytes.max > plan.setup.link.goodput().bytes_per_s() && kind.is_ordered() {
         found.push(format!(
@@ -275,7 +275,7 @@ fn warnings(plan: &Plan, kind: Mode, row: &Row) -> Vec<String> {
         longest.fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b)))).filter(|s| *s > WAIT_LIMIT_S)
     {
         found.push(format!(
-            "with the queue given a write would wait up to {}; past wait_limit (10 s unless set) the group stops waiting and only marks what changes",
+            "with the queue given a write would wait up to {}; past wait_limit (10 s unless set) the group stops waiting and only tracks what changes",
             show_time(Seconds(longest))
         ));
     }
@@ -306,7 +306,8 @@ fn warnings(plan: &Plan, kind: Mode, row: &Row) -> Vec<String> {
         });
     }
     if plan.setup.local.rate.is_none() && plan.setup.local.overhead.0 == 0.0 {
-        found.push("no disk was given: disks count as infinitely fast; --disk RATE,OVERHEAD tells of yours".to_owned());
+        found
+            .push("no disk was given: disks count as infinitely fast; --disk RATE,OVERHEAD describes yours".to_owned());
     }
     if plan.work.savings.is_none() {
         found.push(
@@ -314,14 +315,14 @@ fn warnings(plan: &Plan, kind: Mode, row: &Row) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if row.advice == crate::table2::Advice::Logging && kind.is_ordered() {
+    if row.advice == crate::table2::TableAdvice::Logging && kind.is_ordered() {
         found.push("it looks like a load or an import: logging for its length and a resync afterwards may be cheaper (table 2)".to_owned());
     }
     found
 }
 
 /// What kind of work table 2 would call it.
-pub fn work_of(plan: &Plan) -> Work {
+pub fn work_of(plan: &ModesPlan) -> Work {
     let work = &plan.work;
     let goodput = plan.setup.link.goodput().bytes_per_s();
     let heavy = work.bytes_per_s > HEAVY_SHARE * goodput || work.second_bytes.p95 > goodput;
@@ -359,16 +360,16 @@ fn binary(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Link, Setup};
+    use crate::model::{LinkModel, ModelSetup};
     use crate::plan::{Planner, Questions};
-    use crate::scan::Scan;
-    use crate::trace::Record;
+    use crate::scan::TraceScan;
+    use crate::trace::TraceRecord;
 
-    fn advice(link: Link, rpo: Option<f64>, records: &[Record]) -> Advice {
-        let mut scan = Scan::new(Seconds(1.0));
+    fn advice(link: LinkModel, rpo: Option<f64>, records: &[TraceRecord]) -> Advice {
+        let mut scan = TraceScan::new(Seconds(1.0));
         scan.add(records);
         let questions = Questions {
-            modes: Mode::ALL.to_vec(),
+            modes: ModelMode::ALL.to_vec(),
             rpo: rpo.map(Seconds),
             max_latency: Seconds(0.01),
             outage: Seconds(10.0),
@@ -376,45 +377,45 @@ mod tests {
             compression: None,
             what_if: None,
         };
-        let mut planner = Planner::new(Setup::new(link), questions, scan.finish());
+        let mut planner = Planner::new(ModelSetup::new(link), questions, scan.finish());
         planner.add(records);
         advise(&planner.finish(None))
     }
 
-    fn steady(per_s: u64, length: u32, stride: u64) -> Vec<Record> {
-        let write = |n: u64| Record {
+    fn steady(per_s: u64, length: u32, stride: u64) -> Vec<TraceRecord> {
+        let write = |n: u64| TraceRecord {
             time_ns: n * 1_000_000_000 / per_s,
             offset: n * stride % (1 << 40),
             length,
-            ..Record::default()
+            ..TraceRecord::default()
         };
         (0..per_s * 60).map(write).collect()
     }
 
     #[track_caller]
-    fn check(link: Link, rpo: Option<f64>, records: &[Record], mode: Mode, row: &str) {
+    fn check(link: LinkModel, rpo: Option<f64>, records: &[TraceRecord], mode: ModelMode, row: &str) {
         let found = advice(link, rpo, records);
         assert_eq!((found.kind, found.table2[3]), (mode, row), "{found:#?}");
     }
 
     #[test]
     fn each_situation_gets_its_mode_and_its_row() {
-        let link = |mbit: f64, ms: f64| Link::of_line(Rate::from_mbit(mbit), Seconds::from_ms(ms));
+        let link = |mbit: f64, ms: f64| LinkModel::of_line(Rate::from_mbit(mbit), Seconds::from_ms(ms));
         let light = steady(50, 8192, 99 * 8192);
-        check(link(1000.0, 1.0), None, &light, Mode::Sync, "sync");
-        check(link(100.0, 50.0), None, &light, Mode::Async, "async, or a periodic point-in-time copy");
+        check(link(1000.0, 1.0), None, &light, ModelMode::Sync, "sync");
+        check(link(100.0, 50.0), None, &light, ModelMode::Async, "async, or a periodic point-in-time copy");
         let heavy = steady(1000, 16_384, 99 * 8192);
         check(
             link(100.0, 50.0),
             None,
             &heavy,
-            Mode::Periodic,
+            ModelMode::Periodic,
             "point-in-time copy shipped periodically; redo logs sync or async",
         );
         let load = steady(100, 262_144, 262_144);
-        check(link(100.0, 50.0), None, &load, Mode::Periodic, "logging, then a fast resync");
+        check(link(100.0, 50.0), None, &load, ModelMode::Periodic, "logging, then a fast resync");
         // A recovery point that even half a round trip breaks.
-        check(link(100.0, 50.0), Some(0.01), &light, Mode::SuperAsync, "async, or a periodic point-in-time copy");
+        check(link(100.0, 50.0), Some(0.01), &light, ModelMode::SuperAsync, "async, or a periodic point-in-time copy");
     }
 
     #[test]

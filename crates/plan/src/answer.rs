@@ -68,7 +68,7 @@ impl Value {
 
 /// A formula applied: what it is, where it is from, what came out.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct FormulaAnswer {
     pub name: &'static str,
     pub formula: &'static str,
     pub source: &'static str,
@@ -78,10 +78,10 @@ pub struct Answer {
     pub notes: Vec<String>,
 }
 
-/// The schema of [`Answer::json`].
+/// The schema of [`FormulaAnswer::json`].
 pub const CALC_SCHEMA: &str = "farshore-calc/1";
 
-impl Answer {
+impl FormulaAnswer {
     pub fn new(name: &'static str, formula: &'static str, source: &'static str) -> Self {
         Self { name, formula, source, ..Self::default() }
     }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn units_end_the_keys() {
-        let answer = Answer::new("n", "f", "s")
+        let answer = FormulaAnswer::new("n", "f", "s")
             .with("window", Value::Bytes(625_000.0))
             .with("rate", Value::Rate(Rate::from_mbit(100.0)))
             .with("fills_in", Value::Seconds(Seconds(f64::INFINITY)));

@@ -75,13 +75,13 @@ pub const BBR_FROM: Seconds = Seconds(0.01);
 
 /// What decides how fast a connection sends: how it answers loss, and what it gives up to look at the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
+pub enum CongestionModel {
     Reno,
     Cubic,
     Bbr,
 }
 
-impl Congestion {
+impl CongestionModel {
     /// What the daemons' `congestion = "auto"` comes to where the kernel has bbr and its own choice is CUBIC.
     pub fn auto(rtt: Seconds) -> Self {
         if rtt.0 >= BBR_FROM.0 { Self::Bbr } else { Self::Cubic }
@@ -107,13 +107,13 @@ impl Congestion {
 
 /// Most a connection carries under random loss. Reno: Mathis et al. 1997, `segment/rtt x 1.2247/sqrt(p)`; CUBIC: RFC 9438,
 /// `1.054 x (rtt/p)^0.75` segments a round trip, never below Reno; BBR keeps the link's rate at the losses links have.
-pub fn loss_limit(link: Rate, rtt: Seconds, loss: Share, control: Congestion) -> Rate {
-    if loss.0 <= 0.0 || rtt.0 <= 0.0 || control == Congestion::Bbr {
+pub fn loss_limit(link: Rate, rtt: Seconds, loss: Share, control: CongestionModel) -> Rate {
+    if loss.0 <= 0.0 || rtt.0 <= 0.0 || control == CongestionModel::Bbr {
         return link;
     }
     let reno_segments = 1.2247 / loss.0.sqrt();
     let segments = match control {
-        Congestion::Cubic => reno_segments.max(1.054 * (rtt.0 / loss.0).powf(0.75)),
+        CongestionModel::Cubic => reno_segments.max(1.054 * (rtt.0 / loss.0).powf(0.75)),
         _ => reno_segments,
     };
     let rate = segments * SEGMENT_BYTES.as_f64() / rtt.0;
@@ -293,14 +293,14 @@ mod tests {
     fn loss_limits() {
         let link = Rate::from_mb(12.5);
         for (loss, mb) in [(1e-2, 0.35), (1e-3, 1.12), (1e-4, 3.55)] {
-            near(loss_limit(link, ms(50.0), Share(loss), Congestion::Reno).as_mb(), mb, 0.01);
+            near(loss_limit(link, ms(50.0), Share(loss), CongestionModel::Reno).as_mb(), mb, 0.01);
             assert!(
-                loss_limit(link, ms(50.0), Share(loss), Congestion::Cubic)
-                    >= loss_limit(link, ms(50.0), Share(loss), Congestion::Reno)
+                loss_limit(link, ms(50.0), Share(loss), CongestionModel::Cubic)
+                    >= loss_limit(link, ms(50.0), Share(loss), CongestionModel::Reno)
             );
         }
-        assert_eq!(loss_limit(link, ms(50.0), Share(1e-2), Congestion::Bbr), link);
-        assert_eq!(loss_limit(link, ms(50.0), Share(0.0), Congestion::Reno), link);
+        assert_eq!(loss_limit(link, ms(50.0), Share(1e-2), CongestionModel::Bbr), link);
+        assert_eq!(loss_limit(link, ms(50.0), Share(0.0), CongestionModel::Reno), link);
     }
 
     /// Measured on Linux at 50 ms: 252 ms by default, 72 with a minimum of 20 ms, 152 with 100 ms; no deviation to speak of.

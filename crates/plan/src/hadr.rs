@@ -35,7 +35,7 @@ impl HadrMode {
 
 /// How near the workload is to what the mode can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum LoadRating {
     /// Carried without a thought.
     None,
     /// Below a quarter of the most.
@@ -43,17 +43,17 @@ pub enum Mark {
     /// Below half.
     Close,
     /// Half or more, or too much.
-    Doubtful,
+    Unclear,
 }
 
-impl Mark {
+impl LoadRating {
     /// Empty, `?`, `??` or `???`.
     pub fn text(self) -> &'static str {
         match self {
             Self::None => "",
             Self::Some => "?",
             Self::Close => "??",
-            Self::Doubtful => "???",
+            Self::Unclear => "???",
         }
     }
 
@@ -63,7 +63,7 @@ impl Mark {
             a if a < min => Self::None,
             a if a < max / 4.0 => Self::Some,
             a if a < max / 2.0 => Self::Close,
-            _ => Self::Doubtful,
+            _ => Self::Unclear,
         }
     }
 
@@ -73,7 +73,7 @@ impl Mark {
             share if share < 0.5 => Self::None,
             share if share < 0.75 => Self::Some,
             share if share < 1.0 => Self::Close,
-            _ => Self::Doubtful,
+            _ => Self::Unclear,
         }
     }
 }
@@ -98,7 +98,7 @@ pub struct HadrWorkload {
 
 /// Flush size, its time, and the rate that makes.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
+pub struct FlushGroup {
     pub pages: f64,
     pub time: Seconds,
     pub rate: Rate,
@@ -106,16 +106,16 @@ pub struct Group {
 
 /// One cell of the calculator's table.
 #[derive(Clone, Copy, Debug)]
-pub struct Cell {
-    pub mark: Mark,
-    pub target: Group,
-    pub min: Group,
-    pub max: Group,
+pub struct CalculatorCell {
+    pub rating: LoadRating,
+    pub target: FlushGroup,
+    pub min: FlushGroup,
+    pub max: FlushGroup,
 }
 
 impl HadrSite {
     /// Time of one flush of this many pages, and the rate of such flushes one behind the other.
-    pub fn group(&self, mode: HadrMode, pages: f64) -> Group {
+    pub fn group(&self, mode: HadrMode, pages: f64) -> FlushGroup {
         let pages = if mode == HadrMode::SuperAsync { CATCH_UP_PAGES } else { pages };
         let mib = pages / PAGES_PER_MIB;
         let disk = self.disk_overhead.0 + mib / self.disk.as_mib();
@@ -125,11 +125,11 @@ impl HadrSite {
             HadrMode::NearSync => disk.max(send + self.rtt.0),
             HadrMode::Async | HadrMode::SuperAsync => disk.max(send),
         };
-        Group { pages, time: Seconds(time), rate: Rate::from_mib(mib / time) }
+        FlushGroup { pages, time: Seconds(time), rate: Rate::from_mib(mib / time) }
     }
 
     /// The calculator's three groups and mark for a workload.
-    pub fn cell(&self, mode: HadrMode, workload: &HadrWorkload) -> Cell {
+    pub fn cell(&self, mode: HadrMode, workload: &HadrWorkload) -> CalculatorCell {
         let min = self.group(mode, workload.pages_per_flush);
         let largest = workload.pages_per_transaction * workload.open_transactions;
         let max = self.group(mode, largest.max(workload.pages_per_flush));
@@ -141,12 +141,12 @@ impl HadrSite {
         } else {
             self.target(mode, actual, min.pages, max.pages)
         };
-        let mark = Mark::of(actual.bytes_per_s(), min.rate.bytes_per_s(), max.rate.bytes_per_s());
-        Cell { mark, target, min, max }
+        let rating = LoadRating::of(actual.bytes_per_s(), min.rate.bytes_per_s(), max.rate.bytes_per_s());
+        CalculatorCell { rating, target, min, max }
     }
 
     /// The flush size that carries the rate: halved until less than a page is left, then the upper end.
-    fn target(&self, mode: HadrMode, actual: Rate, mut low: f64, mut high: f64) -> Group {
+    fn target(&self, mode: HadrMode, actual: Rate, mut low: f64, mut high: f64) -> FlushGroup {
         while high - low >= 1.0 {
             let middle = (low + high) / 2.0;
             if self.group(mode, middle).rate < actual {
@@ -159,7 +159,7 @@ impl HadrSite {
     }
 }
 
-impl Group {
+impl FlushGroup {
     /// Whole pages, cut off as the calculator prints them.
     pub fn printed_pages(&self) -> u64 {
         self.pages as u64
@@ -247,10 +247,10 @@ mod tests {
 
     #[test]
     fn all_36_published_cells() {
-        for ((link, rtt), letter, mode, mark, rate, pages) in CELLS {
+        for ((link, rtt), letter, mode, rating, rate, pages) in CELLS {
             let cell = site(link, rtt).cell(mode, &workload(letter));
             let what = format!("{link} MB/s {letter} {}", mode.name());
-            assert_eq!(cell.mark.text(), mark, "{what}");
+            assert_eq!(cell.rating.text(), rating, "{what}");
             printed(cell.target.rate.as_mib(), rate, 3);
             assert_eq!(cell.target.printed_pages(), pages, "{what}");
         }
@@ -329,7 +329,7 @@ mod tests {
     /// Catch-up at an average of 4.096 MB/s over links of 10, 7, 5 and 3.
     #[test]
     fn catch_up_and_its_marks() {
-        for (link, mark, time) in
+        for (link, rating, time) in
             [(10.0, "", Some(0.006_250)), (7.0, "?", None), (5.0, "??", Some(0.012_500)), (3.0, "???", None)]
         {
             let group = site(link, 0.1).group(HadrMode::SuperAsync, 99.0);
@@ -337,7 +337,7 @@ mod tests {
             if let Some(time) = time {
                 printed(group.time.0, time, 6);
             }
-            assert_eq!(Mark::of_catch_up(Rate::from_mib(4.096), group.rate).text(), mark, "{link}");
+            assert_eq!(LoadRating::of_catch_up(Rate::from_mib(4.096), group.rate).text(), rating, "{link}");
         }
     }
 }

@@ -11,8 +11,8 @@
 
 use serde_json::Value as Json;
 
-use crate::formulas::Congestion;
-use crate::model::{Disk, Link};
+use crate::formulas::CongestionModel;
+use crate::model::{LinkModel, PlannedDisk};
 use units::quantities::{Rate, Seconds, Share};
 
 pub const LINK_TEST_SCHEMA: &str = "farshore-link-test/1";
@@ -20,7 +20,7 @@ pub const DISK_TEST_SCHEMA: &str = "farshore-disk-test/1";
 
 /// # Errors
 /// A sentence: not JSON, of another schema, a number missing or out of range.
-pub fn link(text: &str) -> Result<Link, String> {
+pub fn link(text: &str) -> Result<LinkModel, String> {
     let json = parse(text, LINK_TEST_SCHEMA)?;
     let rate = positive(&json, "/end/received/bytes_per_s")?;
     let rtt = number(&json, "/start/rtt_s")?;
@@ -29,16 +29,16 @@ pub fn link(text: &str) -> Result<Link, String> {
         return Err("end.loss_share is more than the whole".to_owned());
     }
     let used = json.pointer("/start/congestion").and_then(Json::as_str);
-    let congestion = used.map_or(Congestion::auto(Seconds(rtt)), Congestion::like);
-    Ok(Link { loss: Share(loss), congestion, ..Link::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
+    let congestion = used.map_or(CongestionModel::auto(Seconds(rtt)), CongestionModel::like);
+    Ok(LinkModel { loss: Share(loss), congestion, ..LinkModel::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
 }
 
 /// # Errors
 /// A sentence: not JSON, of another schema, a number missing or out of range.
-pub fn disk(text: &str) -> Result<Disk, String> {
+pub fn disk(text: &str) -> Result<PlannedDisk, String> {
     let json = parse(text, DISK_TEST_SCHEMA)?;
     let rate = Rate::from_bytes_per_s(positive(&json, "/end/bytes_per_s")?);
-    Ok(Disk { rate: Some(rate), overhead: Seconds(number(&json, "/end/overhead_s")?) })
+    Ok(PlannedDisk { rate: Some(rate), overhead: Seconds(number(&json, "/end/overhead_s")?) })
 }
 
 fn parse(text: &str, schema: &str) -> Result<Json, String> {
@@ -74,9 +74,9 @@ mod tests {
         let found = link(text).unwrap();
         assert_eq!((found.goodput() < Rate::from_mb(10.0), found.rtt, found.payload_share), (true, Seconds(0.05), 1.0));
         let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05},"end":{"received":{"bytes_per_s":1e7}}}"#;
-        assert_eq!(link(text).map(|link| link.congestion), Ok(Congestion::Bbr));
+        assert_eq!(link(text).map(|link| link.congestion), Ok(CongestionModel::Bbr));
         let text = r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#;
-        assert_eq!(disk(text), Ok(Disk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) }));
+        assert_eq!(disk(text), Ok(PlannedDisk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) }));
         for (text, hint) in [
             ("{", "not JSON"),
             ("{}", "no \"schema\""),

@@ -8,17 +8,17 @@
 //! What holds, and is asserted: moments never run backwards; the shelf never holds more than its limit, save one letter
 //! larger than it.
 
-pub mod cuts;
+pub mod catch_up;
 pub mod fold;
 pub mod lean;
 mod line;
 pub mod stream;
 pub mod tally;
 
-use line::Line;
+use line::LineModel;
 
-use crate::formulas::{Congestion, SEGMENT_BYTES, SEGMENT_WIRE_BYTES, loss_chance, loss_delay, loss_limit};
-use crate::trace::Record;
+use crate::formulas::{CongestionModel, SEGMENT_BYTES, SEGMENT_WIRE_BYTES, loss_chance, loss_delay, loss_limit};
+use crate::trace::TraceRecord;
 use units::quantities::{Bytes, Rate, Seconds, Share};
 
 /// Frame header of the link's protocol; a test in `farshore` compares it with the engine's, as those below.
@@ -36,7 +36,7 @@ pub const QUEUE_ITEMS_DEFAULT: u64 = 4_194_304;
 
 /// A mode of replication, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum ModelMode {
     Sync,
     NearSync,
     Async,
@@ -45,7 +45,7 @@ pub enum Mode {
     Logging,
 }
 
-impl Mode {
+impl ModelMode {
     pub const ALL: [Self; 6] =
         [Self::Sync, Self::NearSync, Self::Async, Self::SuperAsync, Self::Periodic, Self::Logging];
 
@@ -77,21 +77,21 @@ impl Mode {
 
 /// The way to the other side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct LinkModel {
     /// As sold: bits on the wire.
     pub rate: Rate,
     pub rtt: Seconds,
     pub loss: Share,
-    pub congestion: Congestion,
+    pub congestion: CongestionModel,
     /// Share of `rate` that carries frames; 1 when the rate was measured.
     pub payload_share: f64,
 }
 
-impl Link {
+impl LinkModel {
     /// Rate of a line; Ethernet's and TCP's headers are taken off.
     pub fn of_line(rate: Rate, rtt: Seconds) -> Self {
         let payload_share = SEGMENT_BYTES.as_f64() / SEGMENT_WIRE_BYTES.as_f64();
-        Self { rate, rtt, loss: Share(0.0), congestion: Congestion::Cubic, payload_share }
+        Self { rate, rtt, loss: Share(0.0), congestion: CongestionModel::Cubic, payload_share }
     }
 
     /// A rate that was measured between the two ends.
@@ -107,13 +107,13 @@ impl Link {
 
 /// A disk: each write takes `overhead`, and all together no more than `rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Disk {
+pub struct PlannedDisk {
     /// `None`: no limit.
     pub rate: Option<Rate>,
     pub overhead: Seconds,
 }
 
-impl Disk {
+impl PlannedDisk {
     fn busy_s(&self, bytes: u64) -> f64 {
         self.rate.map_or(0.0, |rate| bytes as f64 / rate.bytes_per_s())
     }
@@ -131,7 +131,7 @@ pub struct DiskAtWork {
 
 impl DiskAtWork {
     /// When a write handed over at this moment is done.
-    pub fn write(&mut self, disk: &Disk, at_s: f64, bytes: u64) -> f64 {
+    pub fn write(&mut self, disk: &PlannedDisk, at_s: f64, bytes: u64) -> f64 {
         self.free_s = self.free_s.max(at_s) + disk.busy_s(bytes);
         self.free_s + disk.overhead.0
     }
@@ -139,10 +139,10 @@ impl DiskAtWork {
 
 /// Everything that is not the workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setup {
-    pub link: Link,
-    pub local: Disk,
-    pub remote: Disk,
+pub struct ModelSetup {
+    pub link: LinkModel,
+    pub local: PlannedDisk,
+    pub remote: PlannedDisk,
     pub queue_bytes: u64,
     pub queue_items: u64,
     /// Payload over what of it travels; 1 is no compression.
@@ -153,12 +153,12 @@ pub struct Setup {
     pub period: Seconds,
 }
 
-impl Setup {
-    pub fn new(link: Link) -> Self {
+impl ModelSetup {
+    pub fn new(link: LinkModel) -> Self {
         Self {
             link,
-            local: Disk::default(),
-            remote: Disk::default(),
+            local: PlannedDisk::default(),
+            remote: PlannedDisk::default(),
             queue_bytes: QUEUE_BYTES_DEFAULT,
             queue_items: QUEUE_ITEMS_DEFAULT,
             compression: 1.0,
@@ -190,7 +190,7 @@ pub fn cost_bytes(payload: u64) -> u64 {
 /// The link at work: one frame behind the other, nothing during an outage, a lost segment holding up all behind it.
 #[derive(Clone, Debug)]
 pub struct LinkAtWork {
-    line: Line,
+    line: LineModel,
     half_rtt_s: f64,
     loss: Share,
     loss_delay_s: f64,
@@ -202,10 +202,10 @@ pub struct LinkAtWork {
 }
 
 impl LinkAtWork {
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &ModelSetup) -> Self {
         let link = &setup.link;
         Self {
-            line: Line::new(link, link.goodput().bytes_per_s()),
+            line: LineModel::new(link, link.goodput().bytes_per_s()),
             half_rtt_s: link.rtt.0 / 2.0,
             loss: link.loss,
             loss_delay_s: loss_delay(link.rtt, crate::formulas::RTO_MIN_DEFAULT).0,
@@ -256,6 +256,6 @@ impl LinkAtWork {
 }
 
 /// A moment of a record, in seconds since the trace began.
-pub fn moment_s(record: &Record) -> f64 {
+pub fn moment_s(record: &TraceRecord) -> f64 {
     record.time_ns as f64 / 1e9
 }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::trace::Record;
+use crate::trace::TraceRecord;
 
 pub const PAGE_BYTES: u64 = 4096;
 /// Windows, in seconds.
@@ -58,7 +58,7 @@ fn mixed(page: u64) -> u64 {
 
 impl Overlap {
     /// A write of at least one byte.
-    pub fn write(&mut self, record: &Record) {
+    pub fn write(&mut self, record: &TraceRecord) {
         let second = (record.time_ns / 1_000_000_000) as u32;
         let first = record.offset / PAGE_BYTES;
         let last = (record.offset + u64::from(record.length).max(1) - 1) / PAGE_BYTES;
@@ -146,8 +146,12 @@ mod tests {
     use super::*;
 
     fn write(overlap: &mut Overlap, second: u64, page: u64) {
-        let record =
-            Record { time_ns: second * 1_000_000_000, offset: page * PAGE_BYTES, length: 4096, ..Record::default() };
+        let record = TraceRecord {
+            time_ns: second * 1_000_000_000,
+            offset: page * PAGE_BYTES,
+            length: 4096,
+            ..TraceRecord::default()
+        };
         overlap.write(&record);
     }
 

@@ -37,7 +37,7 @@ pub enum Scale {
 }
 
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct PlotLine {
     pub name: String,
     pub colour: &'static str,
     pub points: Vec<(f64, f64)>,
@@ -47,7 +47,7 @@ pub struct Line {
     pub dotted: bool,
 }
 
-impl Line {
+impl PlotLine {
     pub fn new(name: impl Into<String>, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), colour, points, filled: false, dashed: false, dotted: false }
     }
@@ -73,7 +73,7 @@ pub struct Chart {
     pub title: String,
     pub x: (Scale, &'static str),
     pub y: (Scale, &'static str),
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
     /// Level lines across the picture.
     pub limits: Vec<(String, f64)>,
 }
@@ -140,7 +140,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Where values stand on the page.
-struct Frame {
+struct PlotFrame {
     x_max: f64,
     y_max: f64,
     /// Lowest value of a logarithmic width.
@@ -149,7 +149,7 @@ struct Frame {
     y_log_min: Option<f64>,
 }
 
-impl Frame {
+impl PlotFrame {
     fn of(chart: &Chart) -> Self {
         let points = || chart.lines.iter().flat_map(|line| line.points.iter());
         let x_most = points().map(|point| point.0).fold(0.0, f64::max);
@@ -209,7 +209,7 @@ impl Frame {
 
 /// The picture as a whole SVG document.
 pub fn svg(chart: &Chart) -> String {
-    let frame = Frame::of(chart);
+    let frame = PlotFrame::of(chart);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
          aria-label=\"{title}\" font-family=\"DejaVu Sans, Liberation Sans, Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
@@ -233,7 +233,7 @@ macro_rules! put {
     ($out:expr, $($part:tt)*) => { writeln!($out, $($part)*).expect("a string takes everything") };
 }
 
-fn draw_grid(out: &mut String, chart: &Chart, frame: &Frame) {
+fn draw_grid(out: &mut String, chart: &Chart, frame: &PlotFrame) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tick in frame.y_ticks(chart.y.0) {
         let y = frame.y(tick);
@@ -279,7 +279,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     std::iter::once(*first).chain(inner.chunks(group).filter_map(largest)).chain([*last]).collect()
 }
 
-fn draw_line(out: &mut String, line: &Line, frame: &Frame) {
+fn draw_line(out: &mut String, line: &PlotLine, frame: &PlotFrame) {
     let points = thinned(&line.points);
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return;
@@ -306,7 +306,7 @@ fn draw_line(out: &mut String, line: &Line, frame: &Frame) {
     }
 }
 
-fn draw_limit(out: &mut String, name: &str, value: f64, frame: &Frame) {
+fn draw_limit(out: &mut String, name: &str, value: f64, frame: &PlotFrame) {
     if value > frame.y_max {
         return;
     }
@@ -353,7 +353,7 @@ mod tests {
             x: (Scale::Time, "time"),
             y: (Scale::Bytes, "bytes"),
             lines: vec![
-                Line::new(
+                PlotLine::new(
                     "async",
                     COLOURS[0],
                     (0..5000).map(|n| (f64::from(n), if n == 4321 { 9e6 } else { 1e6 })).collect(),
@@ -387,14 +387,14 @@ mod tests {
     #[test]
     fn doublings_are_as_far_apart_as_each_other() {
         let sizes = (0..4).map(|n| (65536.0 * f64::from(1 << n), f64::from(n)));
-        let line = Line::new("measured", COLOURS[0], sizes.collect()).dotted();
+        let line = PlotLine::new("measured", COLOURS[0], sizes.collect()).dotted();
         let chart = Chart { x: (Scale::DoublingBytes, "size"), y: (Scale::Rate, "rate"), lines: vec![line], ..chart() };
-        let frame = Frame::of(&chart);
+        let frame = PlotFrame::of(&chart);
         let at: Vec<f64> = chart.lines[0].points.iter().map(|point| frame.x(point.0)).collect();
         assert!((at[0] - LEFT).abs() < 1e-9 && (at[3] - (WIDTH - RIGHT)).abs() < 1e-9, "{at:?}");
         assert!(at.windows(2).all(|pair| (pair[1] - pair[0] - (at[3] - at[0]) / 3.0).abs() < 1e-9), "{at:?}");
         assert_eq!(svg(&chart).matches("<circle").count(), 4);
-        let one = Chart { lines: vec![Line::new("one", COLOURS[0], vec![(65536.0, 1.0)]).dotted()], ..chart };
+        let one = Chart { lines: vec![PlotLine::new("one", COLOURS[0], vec![(65536.0, 1.0)]).dotted()], ..chart };
         assert!(svg(&one).contains("64 KiB"), "a single size");
     }
 }

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use crate::hadr::Mark;
-use crate::model::cuts::{Cuts, Regions};
+use crate::hadr::LoadRating;
+use crate::model::catch_up::{Regions, SnapshotReplay};
 use crate::model::fold::Folding;
 use crate::model::lean::Bandwidths;
-use crate::model::stream::Stream;
+use crate::model::stream::StreamReplay;
 use crate::model::tally::Quantiles;
-use crate::model::{Mode, Setup, moment_s};
-use crate::scan::Workload;
-use crate::series::Series;
-use crate::trace::{Kind, Record};
+use crate::model::{ModelMode, ModelSetup, moment_s};
+use crate::scan::TraceWorkload;
+use crate::series::TimeSeries;
+use crate::trace::{TraceKind, TraceRecord};
 use units::quantities::{Bytes, Rate, Seconds};
 
 /// Compression that is shown as a possibility when nothing is known of the data.
@@ -22,7 +22,7 @@ const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 /// What is asked beside the plain plan.
 #[derive(Clone, Debug)]
 pub struct Questions {
-    pub modes: Vec<Mode>,
+    pub modes: Vec<ModelMode>,
     /// Oldest the far copy may be.
     pub rpo: Option<Seconds>,
     /// Most that a write may take longer, for 99 of 100.
@@ -67,11 +67,11 @@ impl WhatIf {
         Ok(found)
     }
 
-    fn applied(self, setup: Setup) -> Setup {
+    fn applied(self, setup: ModelSetup) -> ModelSetup {
         let mut link = setup.link;
         link.rate = link.rate.times(self.bandwidth);
         link.rtt = Seconds(link.rtt.0 * self.rtt);
-        Setup { link, queue_bytes: (setup.queue_bytes as f64 * self.queue) as u64, ..setup }
+        ModelSetup { link, queue_bytes: (setup.queue_bytes as f64 * self.queue) as u64, ..setup }
     }
 
     fn name(self) -> String {
@@ -90,7 +90,7 @@ impl WhatIf {
 pub struct ModePlan {
     pub mode: &'static str,
     /// The HADR calculator's mark: empty, `?`, `??`, `???`.
-    pub mark: &'static str,
+    pub rating: &'static str,
     /// What a write takes, and how much longer than without replication.
     pub response_s: Quantiles,
     pub added_s: Quantiles,
@@ -104,10 +104,10 @@ pub struct ModePlan {
     pub wire_bytes: f64,
     pub wire_bytes_per_day: f64,
     /// Sets of regions shipped, and the largest; for modes that ship states.
-    pub cuts: u64,
-    pub cut_bytes_max: u64,
+    pub snapshots: u64,
+    pub snapshot_bytes_max: u64,
     #[serde(skip)]
-    pub kind: Mode,
+    pub kind: ModelMode,
     #[serde(skip)]
     pub curves: Option<Curves>,
 }
@@ -133,10 +133,10 @@ pub struct QueuePlan {
 /// For pictures.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    pub queue: Series,
-    pub lag: Series,
+    pub queue: TimeSeries,
+    pub lag: TimeSeries,
     pub added: Vec<(f64, f64)>,
-    pub drain: Option<Series>,
+    pub drain: Option<TimeSeries>,
 }
 
 /// Async with what could be saved.
@@ -152,7 +152,7 @@ pub struct Variant {
 
 /// The link away for a while, at its worst moment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outage {
+pub struct OutagePlan {
     pub start_s: f64,
     pub length_s: f64,
     /// Written meanwhile, and as regions.
@@ -176,35 +176,35 @@ pub struct Needed {
 
 /// The whole answer.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub setup: Setup,
+pub struct ModesPlan {
+    pub setup: ModelSetup,
     pub questions: Questions,
-    pub work: Workload,
+    pub work: TraceWorkload,
     pub modes: Vec<ModePlan>,
     /// The queue of the ordered modes if it had no limit.
-    pub free_queue: Series,
+    pub free_queue: TimeSeries,
     /// Age of the far copy with such a queue.
     pub free_lag_s: Quantiles,
     pub variants: Vec<Variant>,
     pub changes: Vec<Variant>,
-    pub outage: Outage,
+    pub outage: OutagePlan,
     pub needed: Option<Needed>,
 }
 
 /// Replays of the second pass.
 pub struct Planner {
-    setup: Setup,
+    setup: ModelSetup,
     questions: Questions,
-    work: Workload,
-    streams: Vec<Stream>,
-    stream_modes: Vec<Mode>,
+    work: TraceWorkload,
+    streams: Vec<StreamReplay>,
+    stream_modes: Vec<ModelMode>,
     /// Without a limit, for the size that blocks nobody.
-    free: Stream,
-    cuts: Vec<(Mode, Cuts)>,
-    packed: Stream,
+    free: StreamReplay,
+    snapshots: Vec<(ModelMode, SnapshotReplay)>,
+    packed: StreamReplay,
     foldings: Option<[Folding; 2]>,
-    changes: Vec<(String, Stream)>,
-    outage: Stream,
+    changes: Vec<(String, StreamReplay)>,
+    outage: StreamReplay,
     outage_span_s: (f64, f64),
     outage_regions: Regions,
     outage_bytes: u64,
@@ -213,26 +213,28 @@ pub struct Planner {
 
 impl Planner {
     /// `work` is the first pass over the same trace.
-    pub fn new(setup: Setup, questions: Questions, work: Workload) -> Self {
+    pub fn new(setup: ModelSetup, questions: Questions, work: TraceWorkload) -> Self {
         let compression = questions.compression.unwrap_or(COMPRESSION_ASSUMED);
-        let packed = Setup { compression, ..setup };
+        let packed = ModelSetup { compression, ..setup };
         let start_s = questions.outage_at.unwrap_or_else(|| work.fill.heaviest(questions.outage)).0;
         let outage_span_s = (start_s, start_s + questions.outage.0);
-        let down = Setup { outage: Some(outage_span_s), ..setup.unbounded() };
+        let down = ModelSetup { outage: Some(outage_span_s), ..setup.unbounded() };
         let changes =
             FACTORS.iter().map(|&bandwidth| WhatIf { bandwidth, rtt: 1.0, queue: 1.0 }).chain(questions.what_if);
         let selected = |ordered: bool| questions.modes.iter().copied().filter(move |mode| mode.is_ordered() == ordered);
         let goodput = setup.link.goodput();
         Self {
-            streams: selected(true).map(|mode| Stream::new(mode, setup)).collect(),
+            streams: selected(true).map(|mode| StreamReplay::new(mode, setup)).collect(),
             stream_modes: selected(true).collect(),
-            free: Stream::new(Mode::Async, setup.unbounded()),
-            cuts: selected(false).map(|mode| (mode, Cuts::new(mode, setup))).collect(),
-            packed: Stream::new(Mode::Async, packed),
+            free: StreamReplay::new(ModelMode::Async, setup.unbounded()),
+            snapshots: selected(false).map(|mode| (mode, SnapshotReplay::new(mode, setup))).collect(),
+            packed: StreamReplay::new(ModelMode::Async, packed),
             // Where the source only counted, nobody knows what is overwritten.
             foldings: work.savings.is_some().then(|| [Folding::new(setup), Folding::new(packed)]),
-            changes: changes.map(|change| (change.name(), Stream::new(Mode::Async, change.applied(setup)))).collect(),
-            outage: Stream::new(Mode::Async, down),
+            changes: changes
+                .map(|change| (change.name(), StreamReplay::new(ModelMode::Async, change.applied(setup))))
+                .collect(),
+            outage: StreamReplay::new(ModelMode::Async, down),
             outage_span_s,
             outage_regions: Regions::default(),
             outage_bytes: 0,
@@ -243,10 +245,10 @@ impl Planner {
         }
     }
 
-    pub fn add(&mut self, records: &[Record]) {
+    pub fn add(&mut self, records: &[TraceRecord]) {
         self.streams.iter_mut().for_each(|stream| stream.add(records));
         self.free.add(records);
-        self.cuts.iter_mut().for_each(|(_, cuts)| cuts.add(records));
+        self.snapshots.iter_mut().for_each(|(_, snapshots)| snapshots.add(records));
         self.packed.add(records);
         self.foldings.iter_mut().flatten().for_each(|folding| folding.add(records));
         self.changes.iter_mut().for_each(|(_, stream)| stream.add(records));
@@ -256,9 +258,9 @@ impl Planner {
         }
         let (from_s, until_s) = self.outage_span_s;
         for record in records {
-            if record.kind == Kind::Write && (from_s..until_s).contains(&moment_s(record)) {
+            if record.kind == TraceKind::Write && (from_s..until_s).contains(&moment_s(record)) {
                 self.outage_bytes += u64::from(record.length);
-                self.outage_regions.mark(record.volume, record.offset, u64::from(record.length));
+                self.outage_regions.rating(record.volume, record.offset, u64::from(record.length));
             }
         }
     }
@@ -273,7 +275,7 @@ impl Planner {
     }
 
     /// `refined` has seen the trace again, if [`Planner::refinement`] asked for it.
-    pub fn finish(mut self, refined: Option<&Bandwidths>) -> Plan {
+    pub fn finish(mut self, refined: Option<&Bandwidths>) -> ModesPlan {
         self.foldings.iter_mut().flatten().for_each(Folding::finish);
         let modes = self.mode_plans();
         let variants = self.variants();
@@ -282,7 +284,7 @@ impl Planner {
         let outage = self.outage_plan();
         let free_queue = self.free.fill.curve.clone();
         let free_lag_s = self.free.lag.times.quantiles();
-        Plan {
+        ModesPlan {
             free_queue,
             free_lag_s,
             setup: self.setup,
@@ -301,15 +303,15 @@ impl Planner {
         let day = |bytes: f64| if work.duration_s > 0.0 { bytes / work.duration_s * 86_400.0 } else { 0.0 };
         let mut plans = Vec::new();
         for (mode, stream) in self.stream_modes.iter().zip(&self.streams) {
-            let mut plan = stream_plan(*mode, stream, mark(*mode, &setup, work));
+            let mut plan = stream_plan(*mode, stream, rating(*mode, &setup, work));
             plan.queue.zero_blocking_bytes = Some(self.free.fill.peak_bytes);
             plan.queue.zero_blocking_items = Some(self.free.fill.peak_items);
             plan.wire_bytes_per_day = day(plan.wire_bytes);
             plans.push(plan);
         }
-        for (mode, cuts) in &mut self.cuts {
-            cuts.finish();
-            let mut plan = cuts_plan(*mode, cuts, &setup, work);
+        for (mode, snapshots) in &mut self.snapshots {
+            snapshots.finish();
+            let mut plan = snapshots_plan(*mode, snapshots, &setup, work);
             plan.wire_bytes_per_day = day(plan.wire_bytes);
             plans.push(plan);
         }
@@ -339,7 +341,7 @@ impl Planner {
         Needed { rpo_s: rpo.0, rate_bytes_per_s: goodput.map(sold) }
     }
 
-    fn outage_plan(&self) -> Outage {
+    fn outage_plan(&self) -> OutagePlan {
         let (start_s, until_s) = self.outage_span_s;
         let queue_bytes = self.outage.fill.peak_bytes;
         let goodput = self.setup.link.goodput();
@@ -353,7 +355,7 @@ impl Planner {
         } else {
             (self.outage.fill.peak_at_s + self.outage.drain_s() - until_s).max(0.0)
         };
-        Outage {
+        OutagePlan {
             start_s,
             length_s: until_s - start_s,
             written_bytes: self.outage_bytes,
@@ -366,11 +368,11 @@ impl Planner {
     }
 }
 
-fn stream_plan(mode: Mode, stream: &Stream, mark: Mark) -> ModePlan {
+fn stream_plan(mode: ModelMode, stream: &StreamReplay, rating: LoadRating) -> ModePlan {
     let waiting = &stream.waiting;
     ModePlan {
         mode: mode.name(),
-        mark: mark.text(),
+        rating: rating.text(),
         response_s: stream.response.quantiles(),
         added_s: stream.added.quantiles(),
         blocked: Blocked { writes: waiting.writes, writer_s: waiting.writer_s, clock_s: waiting.clock_s },
@@ -385,8 +387,8 @@ fn stream_plan(mode: Mode, stream: &Stream, mark: Mark) -> ModePlan {
         link_use_share: stream.link_use(),
         wire_bytes: stream.wire_bytes(),
         wire_bytes_per_day: 0.0,
-        cuts: 0,
-        cut_bytes_max: 0,
+        snapshots: 0,
+        snapshot_bytes_max: 0,
         kind: mode,
         curves: Some(Curves {
             queue: stream.fill.curve.clone(),
@@ -397,38 +399,38 @@ fn stream_plan(mode: Mode, stream: &Stream, mark: Mark) -> ModePlan {
     }
 }
 
-fn cuts_plan(mode: Mode, cuts: &Cuts, setup: &Setup, work: &Workload) -> ModePlan {
+fn snapshots_plan(mode: ModelMode, snapshots: &SnapshotReplay, setup: &ModelSetup, work: &TraceWorkload) -> ModePlan {
     let local_s = setup.local.write_s(work.size_bytes.mean as u64);
     ModePlan {
         mode: mode.name(),
-        mark: if mode == Mode::SuperAsync { mark(mode, setup, work).text() } else { "" },
+        rating: if mode == ModelMode::SuperAsync { rating(mode, setup, work).text() } else { "" },
         response_s: Quantiles { p50: local_s, p95: local_s, p99: local_s, p999: local_s, max: local_s },
         added_s: Quantiles::default(),
         blocked: Blocked::default(),
         queue: QueuePlan {
-            peak_bytes: cuts.fill.peak_bytes,
-            peak_items: cuts.fill.peak_items,
-            peak_at_s: cuts.fill.peak_at_s,
+            peak_bytes: snapshots.fill.peak_bytes,
+            peak_items: snapshots.fill.peak_items,
+            peak_at_s: snapshots.fill.peak_at_s,
             ..QueuePlan::default()
         },
-        lag_s: cuts.lag.times.quantiles(),
+        lag_s: snapshots.lag.times.quantiles(),
         drain_s: 0.0,
-        link_use_share: cuts.link_use(),
-        wire_bytes: cuts.wire_bytes(),
+        link_use_share: snapshots.link_use(),
+        wire_bytes: snapshots.wire_bytes(),
         wire_bytes_per_day: 0.0,
-        cuts: cuts.cuts,
-        cut_bytes_max: cuts.cut_bytes_max,
+        snapshots: snapshots.snapshots,
+        snapshot_bytes_max: snapshots.snapshot_bytes_max,
         kind: mode,
         curves: Some(Curves {
-            queue: cuts.fill.curve.clone(),
-            lag: cuts.lag.curve.clone(),
+            queue: snapshots.fill.curve.clone(),
+            lag: snapshots.lag.curve.clone(),
             added: vec![(1e-6, 1.0)],
             drain: None,
         }),
     }
 }
 
-fn variant(name: String, stream: &Stream) -> Variant {
+fn variant(name: String, stream: &StreamReplay) -> Variant {
     let lag = stream.lag.times.quantiles();
     Variant {
         name,
@@ -453,39 +455,39 @@ fn folded_variant(name: String, folding: &Folding) -> Variant {
 }
 
 /// What one request waits for in a mode, the mode's own formula on an idle link.
-pub fn response_s(mode: Mode, setup: &Setup, bytes: f64) -> f64 {
+pub fn response_s(mode: ModelMode, setup: &ModelSetup, bytes: f64) -> f64 {
     let local = setup.local.write_s(bytes as u64);
     let send = setup.wire_bytes(bytes as u64) / setup.link.goodput().bytes_per_s();
     let remote = setup.remote.write_s(bytes as u64);
     match mode {
-        Mode::Sync => local.max(send + setup.link.rtt.0 + remote),
-        Mode::NearSync => local.max(send + setup.link.rtt.0),
-        Mode::Async | Mode::SuperAsync => local.max(send),
-        Mode::Periodic | Mode::Logging => local,
+        ModelMode::Sync => local.max(send + setup.link.rtt.0 + remote),
+        ModelMode::NearSync => local.max(send + setup.link.rtt.0),
+        ModelMode::Async | ModelMode::SuperAsync => local.max(send),
+        ModelMode::Periodic | ModelMode::Logging => local,
     }
 }
 
 /// The HADR calculator's marks, for block writes: the least rate is one write at a time, the largest one burst at a time (what
 /// was written without waiting); the worst interval counts.
-pub fn mark(mode: Mode, setup: &Setup, work: &Workload) -> Mark {
+pub fn rating(mode: ModelMode, setup: &ModelSetup, work: &TraceWorkload) -> LoadRating {
     let busy = work.intervals.iter().filter(|interval| interval.writes > 0);
-    let of = |interval: &crate::scan::Interval| {
+    let of = |interval: &crate::scan::TraceInterval| {
         let length_s = work.interval_s.min(work.duration_s - interval.start_s).max(1.0);
         let rate = |bytes: f64| bytes / response_s(mode, setup, bytes).max(1e-9);
         let least = rate(interval.mean_bytes());
-        Mark::of(interval.bytes as f64 / length_s, least, rate(interval.burst_bytes()).max(least))
+        LoadRating::of(interval.bytes as f64 / length_s, least, rate(interval.burst_bytes()).max(least))
     };
-    busy.map(of).max().unwrap_or(Mark::None)
+    busy.map(of).max().unwrap_or(LoadRating::None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Link;
-    use crate::scan::Scan;
+    use crate::model::LinkModel;
+    use crate::scan::TraceScan;
 
-    fn planned(setup: Setup, questions: Questions, records: &[Record]) -> Plan {
-        let mut scan = Scan::new(Seconds(60.0));
+    fn planned(setup: ModelSetup, questions: Questions, records: &[TraceRecord]) -> ModesPlan {
+        let mut scan = TraceScan::new(Seconds(60.0));
         scan.add(records);
         let mut planner = Planner::new(setup, questions, scan.finish());
         planner.add(records);
@@ -498,7 +500,7 @@ mod tests {
 
     fn questions() -> Questions {
         Questions {
-            modes: Mode::ALL.to_vec(),
+            modes: ModelMode::ALL.to_vec(),
             rpo: Some(Seconds(5.0)),
             max_latency: Seconds(0.01),
             outage: Seconds(60.0),
@@ -509,15 +511,15 @@ mod tests {
     }
 
     /// 100 writes of 8 KiB a second for ten minutes, ten times as many in the fifth, over 20 MiB again and again.
-    fn records() -> Vec<Record> {
+    fn records() -> Vec<TraceRecord> {
         let mut found = Vec::new();
         for second in 0..600u64 {
             let count = if (240..300).contains(&second) { 1000 } else { 100 };
-            found.extend((0..count).map(|n| Record {
+            found.extend((0..count).map(|n| TraceRecord {
                 time_ns: second * 1_000_000_000 + n * 1_000_000_000 / count,
                 offset: (second * 7 + n * 13) % 2560 * 8192,
                 length: 8192,
-                ..Record::default()
+                ..TraceRecord::default()
             }));
         }
         found
@@ -525,8 +527,10 @@ mod tests {
 
     #[test]
     fn a_burst_on_a_narrow_link() {
-        let setup =
-            Setup { queue_bytes: 8 << 20, ..Setup::new(Link::measured(Rate::from_mb(2.0), Seconds::from_ms(50.0))) };
+        let setup = ModelSetup {
+            queue_bytes: 8 << 20,
+            ..ModelSetup::new(LinkModel::measured(Rate::from_mb(2.0), Seconds::from_ms(50.0)))
+        };
         let plan = planned(setup, questions(), &records());
         let of = |name: &str| plan.modes.iter().find(|mode| mode.mode == name).unwrap();
         assert_eq!(plan.modes.len(), 6);
@@ -536,11 +540,11 @@ mod tests {
         assert!(of("async").queue.peak_bytes <= 8 << 20 && of("async").blocked.clock_s > 100.0);
         assert!(of("sync").added_s.p50 >= 0.05);
         assert_eq!(of("superasync").added_s.max, 0.0);
-        assert!(of("superasync").cuts > 0 && of("superasync").lag_s.max < 60.0);
+        assert!(of("superasync").snapshots > 0 && of("superasync").lag_s.max < 60.0);
         // The queue bounds the age of the far copy too: 8 MiB are some 4 s of the link.
         assert!((3.5..5.0).contains(&of("async").lag_s.max) && plan.free_lag_s.max > 100.0);
-        // The whole set of 20 MiB fits any cut.
-        assert!(of("logging").cut_bytes_max == 20 << 20);
+        // The whole set of 20 MiB fits any snapshot.
+        assert!(of("logging").snapshot_bytes_max == 20 << 20);
         // Worst outage: the burst itself.
         assert!((plan.outage.start_s - 240.0).abs() < 2.0 && plan.outage.queue_bytes > 480_000_000);
         // 5 s of lag: the burst of 8.2 MB/s must nearly be carried.
@@ -555,10 +559,10 @@ mod tests {
 
     #[test]
     fn a_wide_link_asks_for_nothing() {
-        let setup = Setup::new(Link::of_line(Rate::from_mbit(1000.0), Seconds::from_ms(0.5)));
+        let setup = ModelSetup::new(LinkModel::of_line(Rate::from_mbit(1000.0), Seconds::from_ms(0.5)));
         let plan = planned(setup, questions(), &records());
         for mode in &plan.modes {
-            assert_eq!((mode.blocked.writes, mode.mark), (0, ""), "{}", mode.mode);
+            assert_eq!((mode.blocked.writes, mode.rating), (0, ""), "{}", mode.mode);
         }
         assert!(plan.modes[0].added_s.p99 < 0.002);
     }

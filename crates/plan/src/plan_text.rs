@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 use crate::advice::Advice;
 use crate::answer::table;
 use crate::model::tally::Quantiles;
-use crate::model::{Disk, Mode};
-use crate::plan::{ModePlan, Plan, Variant};
+use crate::model::{ModelMode, PlannedDisk};
+use crate::plan::{ModePlan, ModesPlan, Variant};
 use units::quantities::{
     Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_bytes_decimal, show_rate, show_share, show_time,
 };
@@ -18,10 +18,10 @@ fn time(seconds: f64) -> String {
 }
 
 /// What was assumed, in one paragraph of facts.
-pub fn inputs(plan: &Plan) -> Vec<(&'static str, String)> {
+pub fn inputs(plan: &ModesPlan) -> Vec<(&'static str, String)> {
     let (setup, work) = (&plan.setup, &plan.work);
     let link = &setup.link;
-    let disk = |disk: &Disk| match disk.rate {
+    let disk = |disk: &PlannedDisk| match disk.rate {
         Some(rate) => format!("{} after {}", show_rate(rate), show_time(disk.overhead)),
         None => "infinitely fast".to_owned(),
     };
@@ -58,7 +58,7 @@ const BLOCKED_IS_A_BOUND: &str = "blocked is an upper bound: the trace's writers
      while it was recorded wait again here\n";
 
 /// Heading and rows of the table of modes.
-pub fn mode_rows(plan: &Plan) -> (Vec<String>, Vec<Vec<String>>) {
+pub fn mode_rows(plan: &ModesPlan) -> (Vec<String>, Vec<Vec<String>>) {
     let header = [
         "mode",
         "mark",
@@ -77,13 +77,13 @@ pub fn mode_rows(plan: &Plan) -> (Vec<String>, Vec<Vec<String>>) {
         "per day",
     ];
     let row = |mode: &ModePlan| {
-        let ships = mode.kind != Mode::Logging;
+        let ships = mode.kind != ModelMode::Logging;
         let or_dash = |text: String, shown: bool| if shown { text } else { "-".to_owned() };
         let q = |q: &Quantiles| [time(q.p50), time(q.p95), time(q.p99), time(q.max)];
         let [a50, a95, a99, amax] = q(&mode.added_s);
         vec![
             mode.mode.to_owned(),
-            mode.mark.to_owned(),
+            mode.rating.to_owned(),
             a50,
             a95,
             a99,
@@ -119,7 +119,7 @@ pub fn variant_rows(variants: &[Variant]) -> (Vec<String>, Vec<Vec<String>>) {
 }
 
 /// The outage in one sentence.
-pub fn outage_sentence(plan: &Plan) -> String {
+pub fn outage_sentence(plan: &ModesPlan) -> String {
     let outage = &plan.outage;
     let up_to_date = match outage.catch_up_s {
         s if s.is_finite() => format!("up to date {} after its return", time(s)),
@@ -141,7 +141,7 @@ pub fn outage_sentence(plan: &Plan) -> String {
 }
 
 /// All of it, for a terminal.
-pub fn text(plan: &Plan, advice: &Advice) -> String {
+pub fn text(plan: &ModesPlan, advice: &Advice) -> String {
     let mut out = String::new();
     for (name, value) in inputs(plan) {
         out += &format!("{name:<9} {value}\n");
@@ -168,9 +168,9 @@ pub fn text(plan: &Plan, advice: &Advice) -> String {
 }
 
 /// The contract for programs; docs/planner.md lists the keys.
-pub fn json(plan: &Plan, advice: &Advice) -> Json {
+pub fn json(plan: &ModesPlan, advice: &Advice) -> Json {
     let setup = &plan.setup;
-    let disk = |disk: &Disk| json!({ "rate_bytes_per_s": disk.rate, "overhead_s": disk.overhead });
+    let disk = |disk: &PlannedDisk| json!({ "rate_bytes_per_s": disk.rate, "overhead_s": disk.overhead });
     json!({
         "schema": PLAN_SCHEMA,
         "inputs": {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::advice::Advice;
-use crate::model::Mode;
-use crate::picture::{COLOURS, Chart, Line, Scale, svg};
-use crate::plan::{ModePlan, Plan};
+use crate::model::ModelMode;
+use crate::picture::{COLOURS, Chart, PlotLine, Scale, svg};
+use crate::plan::{ModePlan, ModesPlan};
 use crate::plan_text::{inputs, mode_rows, outage_sentence, variant_rows};
 use crate::show::facts;
 use units::quantities::{Bytes, Seconds, show_bytes, show_bytes_decimal, show_rate, show_time};
@@ -13,34 +13,34 @@ use units::quantities::{Bytes, Seconds, show_bytes, show_bytes_decimal, show_rat
 /// Points of a distribution's curve.
 const CURVE_POINTS: usize = 400;
 
-fn colour(mode: Mode) -> &'static str {
+fn colour(mode: ModelMode) -> &'static str {
     COLOURS[mode as usize % COLOURS.len()]
 }
 
 /// The four pictures of a plan.
-pub fn charts(plan: &Plan) -> Vec<Chart> {
+pub fn charts(plan: &ModesPlan) -> Vec<Chart> {
     let curves = |mode: &ModePlan| mode.curves.clone();
     let ordered = plan
         .modes
         .iter()
-        .find(|mode| mode.kind == Mode::Async)
+        .find(|mode| mode.kind == ModelMode::Async)
         .or(plan.modes.iter().find(|mode| mode.kind.is_ordered()));
-    let mut rates = vec![Line::new("written", COLOURS[1], plan.work.fill.rates().collect()).filled()];
+    let mut rates = vec![PlotLine::new("written", COLOURS[1], plan.work.fill.rates().collect()).filled()];
     if let Some(drain) = ordered.and_then(curves).and_then(|curves| curves.drain) {
-        rates.push(Line::new("sent", COLOURS[0], drain.rates().collect()));
+        rates.push(PlotLine::new("sent", COLOURS[0], drain.rates().collect()));
     }
     let goodput = plan.setup.link.goodput();
-    let mut queue = vec![Line::new("without a limit", COLOURS[4], plan.free_queue.points().collect()).dashed()];
+    let mut queue = vec![PlotLine::new("without a limit", COLOURS[4], plan.free_queue.points().collect()).dashed()];
     if let Some((mode, curves)) = ordered.and_then(|mode| mode.curves.as_ref().map(|curves| (mode, curves))) {
-        queue.push(Line::new(mode.mode, colour(mode.kind), curves.queue.points().collect()).filled());
+        queue.push(PlotLine::new(mode.mode, colour(mode.kind), curves.queue.points().collect()).filled());
     }
     let with_curves = || plan.modes.iter().filter_map(|mode| mode.curves.as_ref().map(|curves| (mode, curves)));
     let lag = with_curves()
-        .filter(|(mode, _)| mode.kind != Mode::Logging)
-        .map(|(mode, curves)| Line::new(mode.mode, colour(mode.kind), curves.lag.points().collect()));
+        .filter(|(mode, _)| mode.kind != ModelMode::Logging)
+        .map(|(mode, curves)| PlotLine::new(mode.mode, colour(mode.kind), curves.lag.points().collect()));
     let added = with_curves()
         .filter(|(mode, _)| mode.kind.is_ordered())
-        .map(|(mode, curves)| Line::new(mode.mode, colour(mode.kind), stairs(&curves.added)));
+        .map(|(mode, curves)| PlotLine::new(mode.mode, colour(mode.kind), stairs(&curves.added)));
     vec![
         Chart {
             id: "rates",
@@ -141,7 +141,7 @@ fn prose_table(rows: &[(String, String, String)]) -> String {
     format!("<div class=\"wide\"><table><tbody>\n{}</tbody></table></div>\n", rows.iter().map(row).collect::<String>())
 }
 
-fn tiles(plan: &Plan, advice: &Advice) -> String {
+fn tiles(plan: &ModesPlan, advice: &Advice) -> String {
     let mut tiles = Vec::new();
     if let Some(mode) = plan.modes.iter().find(|mode| mode.kind == advice.kind) {
         tiles.push((show_time(Seconds(mode.added_s.p99)), "longer for 99 of 100 writes, with the queue given"));
@@ -157,7 +157,7 @@ fn tiles(plan: &Plan, advice: &Advice) -> String {
 }
 
 /// The whole page; nothing in it is fetched from anywhere.
-pub fn html(plan: &Plan, advice: &Advice, trace_name: &str) -> String {
+pub fn html(plan: &ModesPlan, advice: &Advice, trace_name: &str) -> String {
     let own = |(name, value): (&str, String)| (name.to_owned(), value, String::new());
     let reason = advice.items.first().map(|item| item.reason.as_str()).unwrap_or_default();
     let items: Vec<_> =

@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::overlap::{Overlap, Saving};
-use crate::series::{Join, Series};
-use crate::trace::{Kind, Record};
+use crate::series::{Join, TimeSeries};
+use crate::trace::{TraceKind, TraceRecord};
 use units::quantities::Seconds;
 
 pub const SCAN_SCHEMA: &str = "farshore-scan/1";
@@ -27,7 +27,7 @@ const BURST_BYTES_MAX: u64 = 1 << 30;
 
 /// A part of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Interval {
+pub struct TraceInterval {
     pub start_s: f64,
     pub writes: u64,
     pub bytes: u64,
@@ -37,7 +37,7 @@ pub struct Interval {
     pub bursts: u64,
 }
 
-impl Interval {
+impl TraceInterval {
     fn join(&mut self, next: &Self) {
         self.writes += next.writes;
         self.bytes += next.bytes;
@@ -67,7 +67,7 @@ pub struct Distribution {
 
 /// Everything the scan found.
 #[derive(Clone, Debug, Serialize)]
-pub struct Workload {
+pub struct TraceWorkload {
     pub duration_s: f64,
     pub volumes: usize,
     pub writes: u64,
@@ -98,9 +98,9 @@ pub struct Workload {
     pub hot_extents: Option<u64>,
     pub largest_write_bytes: u64,
     pub interval_s: f64,
-    pub intervals: Vec<Interval>,
+    pub intervals: Vec<TraceInterval>,
     #[serde(skip)]
-    pub fill: Series,
+    pub fill: TimeSeries,
 }
 
 /// A hash for small numbers that gives the same order of work on every run.
@@ -121,7 +121,7 @@ impl Hasher for Mixer {
 }
 
 /// Gathers records in order of time.
-pub struct Scan {
+pub struct TraceScan {
     last_ns: u64,
     seen: bool,
     volumes: usize,
@@ -145,8 +145,8 @@ pub struct Scan {
     burst_bytes: u64,
     largest_write_bytes: u64,
     interval_ns: u64,
-    intervals: Vec<Interval>,
-    fill: Series,
+    intervals: Vec<TraceInterval>,
+    fill: TimeSeries,
 }
 
 /// Bytes per second: the second under way and the sums of the last ten and sixty.
@@ -195,7 +195,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 42, 3).expect("fixed bounds are sound")
 }
 
-impl Scan {
+impl TraceScan {
     /// `interval` is at least a second; it grows for long traces.
     pub fn new(interval: Seconds) -> Self {
         Self {
@@ -223,11 +223,11 @@ impl Scan {
             largest_write_bytes: 0,
             interval_ns: interval.as_ns().max(SECOND_NS),
             intervals: Vec::new(),
-            fill: Series::new(Join::Sum),
+            fill: TimeSeries::new(Join::Sum),
         }
     }
 
-    pub fn add(&mut self, records: &[Record]) {
+    pub fn add(&mut self, records: &[TraceRecord]) {
         for record in records {
             debug_assert!(record.time_ns >= self.last_ns, "records come in order of time");
             self.seen = true;
@@ -235,17 +235,17 @@ impl Scan {
             self.volumes = self.volumes.max(usize::from(record.volume) + 1);
             self.synthetic |= record.synthetic;
             match record.kind {
-                Kind::Write => self.write(record),
-                Kind::Flush => {
+                TraceKind::Write => self.write(record),
+                TraceKind::Flush => {
                     self.flushes += 1;
                     self.interval(record.time_ns).flushes += 1;
                 }
-                Kind::Trim => self.trims += 1,
+                TraceKind::Trim => self.trims += 1,
             }
         }
     }
 
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &TraceRecord) {
         let (time_ns, bytes) = (record.time_ns, u64::from(record.length));
         self.writes += 1;
         self.bytes += bytes;
@@ -268,11 +268,11 @@ impl Scan {
         interval.peak_second_bytes = interval.peak_second_bytes.max(second_bytes);
         self.fill.add(time_ns, bytes as f64);
         if !record.synthetic {
-            self.places(record);
+            self.count_extents(record);
         }
     }
 
-    fn places(&mut self, record: &Record) {
+    fn count_extents(&mut self, record: &TraceRecord) {
         self.overlap.write(record);
         let volume = usize::from(record.volume);
         if volume >= self.ends.len() {
@@ -298,7 +298,7 @@ impl Scan {
         }
     }
 
-    fn interval(&mut self, time_ns: u64) -> &mut Interval {
+    fn interval(&mut self, time_ns: u64) -> &mut TraceInterval {
         let mut index = (time_ns / self.interval_ns) as usize;
         while index >= INTERVALS_MAX {
             let pairs = self.intervals.chunks(2).map(|pair| {
@@ -312,7 +312,7 @@ impl Scan {
         }
         while self.intervals.len() <= index {
             let start_s = self.intervals.len() as f64 * Seconds::from_ns(self.interval_ns).0;
-            self.intervals.push(Interval { start_s, ..Interval::default() });
+            self.intervals.push(TraceInterval { start_s, ..TraceInterval::default() });
         }
         &mut self.intervals[index]
     }
@@ -328,7 +328,7 @@ impl Scan {
         }
     }
 
-    pub fn finish(mut self) -> Workload {
+    pub fn finish(mut self) -> TraceWorkload {
         self.seconds.close_until(self.last_ns / SECOND_NS + 1);
         let duration_s = Seconds::from_ns(self.last_ns).0;
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -337,7 +337,7 @@ impl Scan {
         // A trace shorter than the window has its whole in it.
         let over = |bytes: u64, window: f64| bytes as f64 / window.min(duration_s.max(1.0));
         let known = !self.synthetic;
-        Workload {
+        TraceWorkload {
             duration_s,
             volumes: self.volumes,
             writes: self.writes,
@@ -398,17 +398,17 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
 mod tests {
     use super::*;
 
-    fn at_ms(ms: u64, offset: u64, length: u32) -> Record {
-        Record { time_ns: ms * 1_000_000, offset, length, ..Record::default() }
+    fn at_ms(ms: u64, offset: u64, length: u32) -> TraceRecord {
+        TraceRecord { time_ns: ms * 1_000_000, offset, length, ..TraceRecord::default() }
     }
 
     #[test]
     fn a_steady_second_and_a_burst() {
-        let mut scan = Scan::new(Seconds(10.0));
+        let mut scan = TraceScan::new(Seconds(10.0));
         // 100 writes of 8 KiB a second for 20 s, one behind the other; then 1000 at once in second 30; end at 60 s.
-        let steady: Vec<Record> = (0..2000).map(|n| at_ms(n * 10, n * 8192, 8192)).collect();
-        let burst: Vec<Record> = (0..1000).map(|_| at_ms(30_000, 0, 8192)).collect();
-        let flush = Record { kind: Kind::Flush, ..at_ms(60_000, 0, 0) };
+        let steady: Vec<TraceRecord> = (0..2000).map(|n| at_ms(n * 10, n * 8192, 8192)).collect();
+        let burst: Vec<TraceRecord> = (0..1000).map(|_| at_ms(30_000, 0, 8192)).collect();
+        let flush = TraceRecord { kind: TraceKind::Flush, ..at_ms(60_000, 0, 0) };
         scan.add(&steady);
         scan.add(&burst);
         scan.add(&[flush]);
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn long_traces_keep_few_intervals() {
-        let mut scan = Scan::new(Seconds(1.0));
+        let mut scan = TraceScan::new(Seconds(1.0));
         (0..20_000).for_each(|second| scan.add(&[at_ms(second * 1000, 0, 512)]));
         let found = scan.finish();
         assert!(found.intervals.len() <= INTERVALS_MAX && found.interval_s == 8.0);
@@ -439,9 +439,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_without_places_promise_no_folding() {
-        let mut scan = Scan::new(Seconds(60.0));
-        scan.add(&[Record { synthetic: true, ..at_ms(0, 0, 512) }, Record { synthetic: true, ..at_ms(9, 0, 512) }]);
+    fn counts_without_offsets_promise_no_folding() {
+        let mut scan = TraceScan::new(Seconds(60.0));
+        scan.add(&[
+            TraceRecord { synthetic: true, ..at_ms(0, 0, 512) },
+            TraceRecord { synthetic: true, ..at_ms(9, 0, 512) },
+        ]);
         let found = scan.finish();
         assert_eq!((found.working_set_bytes, found.savings, found.sequential_share), (None, None, None));
     }

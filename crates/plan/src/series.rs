@@ -13,13 +13,13 @@ pub enum Join {
 }
 
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct TimeSeries {
     step_ns: u64,
     values: Vec<f64>,
     join: Join,
 }
 
-impl Series {
+impl TimeSeries {
     pub fn new(join: Join) -> Self {
         Self { step_ns: 100_000_000, values: Vec::new(), join }
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn sums_survive_the_halving() {
-        let (mut sum, mut max) = (Series::new(Join::Sum), Series::new(Join::Max));
+        let (mut sum, mut max) = (TimeSeries::new(Join::Sum), TimeSeries::new(Join::Max));
         for second in 0..10_000u64 {
             sum.add(second * 1_000_000_000, 2.0);
             max.add(second * 1_000_000_000, (second % 100) as f64);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_is_held_stands_in_every_step() {
-        let mut series = Series::new(Join::Max);
+        let mut series = TimeSeries::new(Join::Max);
         series.hold(50_000_000, 1_000_000_000, 3.0);
         series.hold(1_000_000_000, 1_050_000_000, 2.0);
         assert_eq!(series.values(), [3.0; 11]);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_heaviest_window_is_found() {
-        let mut series = Series::new(Join::Sum);
+        let mut series = TimeSeries::new(Join::Sum);
         for tenth in 0..1000u64 {
             series.add(tenth * 100_000_000, if (300..350).contains(&tenth) { 10.0 } else { 1.0 });
         }

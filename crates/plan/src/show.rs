@@ -1,7 +1,7 @@
 //! A scanned workload in words and columns, for a terminal.
 
 use crate::answer::table;
-use crate::scan::{Distribution, Interval, Workload};
+use crate::scan::{Distribution, TraceInterval, TraceWorkload};
 use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 /// Rows of the interval table at most; the busiest are kept.
@@ -20,7 +20,7 @@ fn gap(ns: f64) -> String {
 }
 
 /// Names and values, one pair a line.
-pub fn facts(work: &Workload) -> Vec<(&'static str, String)> {
+pub fn facts(work: &TraceWorkload) -> Vec<(&'static str, String)> {
     let unknown = || "unknown: the source only counted".to_owned();
     let sampled = if work.sampled_one_in > 1 {
         format!(" (estimated from one page of {})", work.sampled_one_in)
@@ -76,7 +76,7 @@ pub fn facts(work: &Workload) -> Vec<(&'static str, String)> {
 }
 
 /// The scan's report.
-pub fn workload_text(work: &Workload) -> String {
+pub fn workload_text(work: &TraceWorkload) -> String {
     let facts = facts(work);
     let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out: String = facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
@@ -100,7 +100,7 @@ fn distribution_text(name: &str, distribution: &Distribution, show: fn(f64) -> S
     out + "\n"
 }
 
-fn intervals_text(work: &Workload) -> String {
+fn intervals_text(work: &TraceWorkload) -> String {
     let mut shown: Vec<_> = work.intervals.iter().filter(|interval| interval.writes > 0).collect();
     let total = shown.len();
     shown.sort_by_key(|interval| std::cmp::Reverse(interval.bytes));
@@ -108,8 +108,8 @@ fn intervals_text(work: &Workload) -> String {
     shown.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
     let header = ["from", "writes/s", "rate", "busiest second", "size", "flushes/s"].map(str::to_owned);
     // The last interval is as long as the trace was.
-    let length_s = |i: &Interval| work.interval_s.min(work.duration_s - i.start_s).max(1.0);
-    let per_s = |i: &Interval, count: u64| format!("{:.1}", count as f64 / length_s(i));
+    let length_s = |i: &TraceInterval| work.interval_s.min(work.duration_s - i.start_s).max(1.0);
+    let per_s = |i: &TraceInterval, count: u64| format!("{:.1}", count as f64 / length_s(i));
     let rows: Vec<Vec<String>> = shown
         .iter()
         .map(|i| {

@@ -1,4 +1,4 @@
-//! Write traces of every make, read as one stream of [`Record`]s.
+//! Write traces of every make, read as one stream of [`TraceRecord`]s.
 //!
 //! A file is unpacked, its format detected from its first bytes, its lines parsed one by one, small disorder repaired, and
 //! several files merged by time. Memory stays bounded however long the trace is. What cannot be used is counted by kind,
@@ -20,7 +20,7 @@ use std::fmt;
 
 /// What happened to a volume at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Record {
+pub struct TraceRecord {
     /// Since whatever the trace counts from; [`merge::Merge`] makes it the time since the first record.
     pub time_ns: u64,
     /// Bytes from the volume's start.
@@ -29,7 +29,7 @@ pub struct Record {
     pub length: u32,
     /// Which of the trace's volumes, in order of appearance.
     pub volume: u16,
-    pub kind: Kind,
+    pub kind: TraceKind,
     /// A write that must be durable before it is answered.
     pub fua: bool,
     /// The offset is made up: the source only counted.
@@ -38,7 +38,7 @@ pub struct Record {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub enum Kind {
+pub enum TraceKind {
     #[default]
     Write = 0,
     Flush = 1,
@@ -56,7 +56,7 @@ pub const VOLUMES_MAX: usize = 4096;
 
 /// What was wrong with a line or record that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum RecordFault {
     /// It does not look like the lines before it.
     NotThisFormat,
     TooFewFields,
@@ -77,7 +77,7 @@ pub enum Fault {
     Damaged,
 }
 
-impl Fault {
+impl RecordFault {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::NotThisFormat => "not of the format the file began with",
@@ -101,15 +101,15 @@ impl Fault {
 /// What was left out of one file, by kind.
 #[derive(Clone, Debug, Default)]
 pub struct Troubles {
-    kinds: BTreeMap<Fault, (u64, String)>,
+    kinds: BTreeMap<RecordFault, (u64, String)>,
 }
 
 impl Troubles {
-    pub fn note(&mut self, fault: Fault, place: impl FnOnce() -> String) {
-        self.note_many(fault, 1, place);
+    pub fn note(&mut self, fault: RecordFault, at: impl FnOnce() -> String) {
+        self.note_many(fault, 1, at);
     }
-    pub fn note_many(&mut self, fault: Fault, count: u64, place: impl FnOnce() -> String) {
-        self.kinds.entry(fault).or_insert_with(|| (0, place())).0 += count;
+    pub fn note_many(&mut self, fault: RecordFault, count: u64, at: impl FnOnce() -> String) {
+        self.kinds.entry(fault).or_insert_with(|| (0, at())).0 += count;
     }
     pub fn count(&self) -> u64 {
         self.kinds.values().map(|(count, _)| count).sum()
@@ -117,10 +117,10 @@ impl Troubles {
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
-    pub fn kinds(&self) -> impl Iterator<Item = (Fault, u64, &str)> {
-        self.kinds.iter().map(|(&fault, (count, place))| (fault, *count, place.as_str()))
+    pub fn kinds(&self) -> impl Iterator<Item = (RecordFault, u64, &str)> {
+        self.kinds.iter().map(|(&fault, (count, at))| (fault, *count, at.as_str()))
     }
-    pub fn has(&self, fault: Fault) -> bool {
+    pub fn has(&self, fault: RecordFault) -> bool {
         self.kinds.contains_key(&fault)
     }
 }
@@ -135,7 +135,8 @@ impl Troubles {
     /// A sentence, when more than [`LEFT_OUT_SHARE_MAX`] of `items` were left out and nobody allowed it.
     pub fn verdict(&self, items: u64, allowed: bool) -> Result<(), String> {
         // Behind a place where the file breaks off nobody knows how much there was: told, not weighed.
-        let weighed = self.kinds().filter(|(fault, ..)| !matches!(fault, Fault::Truncated | Fault::Damaged));
+        let weighed =
+            self.kinds().filter(|(fault, ..)| !matches!(fault, RecordFault::Truncated | RecordFault::Damaged));
         let count: u64 = weighed.map(|(_, count, _)| count).sum();
         if allowed || count as f64 <= items as f64 * LEFT_OUT_SHARE_MAX {
             return Ok(());
@@ -149,9 +150,9 @@ impl Troubles {
 
 impl fmt::Display for Troubles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (fault, count, place)) in self.kinds().enumerate() {
+        for (index, (fault, count, at)) in self.kinds().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{count} left out because {}, first at {place}", fault.sentence())?;
+            write!(f, "{separator}{count} left out because {}, first at {at}", fault.sentence())?;
         }
         Ok(())
     }
@@ -159,13 +160,13 @@ impl fmt::Display for Troubles {
 
 /// Names of volumes to small numbers. The last name is remembered: traces rarely change it from line to line.
 #[derive(Debug, Default)]
-pub struct Volumes {
+pub struct VolumeNames {
     names: Vec<Box<[u8]>>,
     last: usize,
 }
 
-impl Volumes {
-    pub fn number(&mut self, name: &[u8]) -> Result<u16, Fault> {
+impl VolumeNames {
+    pub fn number(&mut self, name: &[u8]) -> Result<u16, RecordFault> {
         if self.names.get(self.last).is_some_and(|last| **last == *name) {
             return Ok(self.last as u16);
         }
@@ -175,7 +176,7 @@ impl Volumes {
                 self.names.push(name.into());
                 self.names.len() - 1
             }
-            None => return Err(Fault::TooManyVolumes),
+            None => return Err(RecordFault::TooManyVolumes),
         };
         Ok(self.last as u16)
     }
@@ -189,7 +190,7 @@ impl Volumes {
 
 /// What a line amounted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ParsedLine {
     /// Zero or more records were added.
     Used,
     /// A read: counted, not replayed.
@@ -199,12 +200,12 @@ pub enum Line {
 }
 
 /// Checks offset and length where every format's numbers come together.
-pub fn place(offset: u64, length: u64) -> Result<(u64, u32), Fault> {
+pub fn byte_range(offset: u64, length: u64) -> Result<(u64, u32), RecordFault> {
     if length > LENGTH_BYTES_MAX {
-        return Err(Fault::LengthTooLarge);
+        return Err(RecordFault::LengthTooLarge);
     }
     if offset.checked_add(length).is_none_or(|end| end > OFFSET_BYTES_MAX) {
-        return Err(Fault::OffsetTooLarge);
+        return Err(RecordFault::OffsetTooLarge);
     }
     Ok((offset, length as u32))
 }

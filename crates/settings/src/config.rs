@@ -14,35 +14,35 @@ use std::time::Duration;
 use engine::NodeId;
 use host::tls::Clients;
 
-use crate::forms::{Around, Form, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
-use crate::group::{Layout, Settings};
+use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
+use crate::group::{Layout, LiveSettings};
 use crate::keys::{Takes, keyed};
 use crate::limits;
-use crate::link::Link;
+use crate::link::ConfiguredLink;
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
-use crate::problem::{Position, Problem};
+use crate::problem::{ConfigProblem, TextPosition};
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where it was read from, for messages.
     pub file: PathBuf,
-    pub top: Top,
+    pub top: TopLevelKeys,
     /// Links between nodes are encrypted, and NBD over TCP may be.
     pub tls: Option<Tls>,
-    pub link: Link,
-    pub nodes: Vec<Node>,
-    pub groups: Vec<Group>,
-    /// Places of what was read, by dotted path, so that later checks can point at a line.
-    pub(crate) places: BTreeMap<String, Position>,
+    pub link: ConfiguredLink,
+    pub nodes: Vec<ConfiguredNode>,
+    pub groups: Vec<ConfiguredGroup>,
+    /// Positions of what was read, by dotted path, so that later checks can point at a line.
+    pub(crate) positions: BTreeMap<String, TextPosition>,
 }
 
 keyed! {
     /// What stands above all tables.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Top, takes(Takes::Restart) {
+    pub struct TopLevelKeys, takes(Takes::Restart) {
         "cluster" => cluster: ClusterName =
-            Form::new("name", "a name", ClusterName::missing(), |text, _| ClusterName::parse(text), ClusterName::to_string)
+            ValueForm::new("name", "a name", ClusterName::missing(), |text, _| ClusterName::parse(text), ClusterName::to_string)
                 .required("add a name that both nodes share");
             "part of what the nodes prove to each other: two clusters never talk by accident",
             "a name both nodes share. Part of what they prove to each other, so two clusters never talk by accident";
@@ -80,7 +80,7 @@ keyed! {
 
 keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Node, takes(Takes::Restart) {
+    pub struct ConfiguredNode, takes(Takes::Restart) {
         also {
             name: NodeName,
         }
@@ -97,7 +97,7 @@ keyed! {
         "nbd" => nbd: Vec<NbdListen> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
             choice "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]", "default: nbd.sock in the state directory",
             "where NBD clients are served: `\"unix:/path\"` (mode 0600) or `\"tcp:ADDRESS:PORT\"`";
-        "engine" => engine: FileEngine = word(&FileEngine::ALL, FileEngine::as_str, FileEngine::Auto, FileEngine::parse);
+        "engine" => engine: FileEngineChoice = word(&FileEngineChoice::ALL, FileEngineChoice::as_str, FileEngineChoice::Auto, FileEngineChoice::parse);
             "auto, uring, pool: how it talks to disks",
             "how it talks to its disks: `\"uring\"`, `\"pool\"` (worker threads), or `\"auto\"`: io_uring where the kernel allows it";
         /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
@@ -109,22 +109,22 @@ keyed! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ConfiguredGroup {
     pub name: GroupName,
     /// Who starts as primary the first time; afterwards the stored role counts.
     pub primary: NodeName,
     pub secondary: NodeName,
     /// As the file has them; [`crate::Overrides`] lays what was `set` on top.
-    pub settings: Settings,
+    pub settings: LiveSettings,
     /// Of its stores and its window, per node.
     pub layout: Layout,
     /// Never empty.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<ConfiguredVolume>,
 }
 
 keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Volume, takes(Takes::Restart) {
+    pub struct ConfiguredVolume, takes(Takes::Restart) {
         also {
             name: VolumeName,
         }
@@ -151,7 +151,7 @@ pub enum NbdListen {
 
 /// How the node talks to its disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileEngine {
+pub enum FileEngineChoice {
     /// io_uring where the kernel allows it, else the pool.
     Auto,
     Uring,
@@ -159,39 +159,40 @@ pub enum FileEngine {
 }
 
 /// Each `unix:/path` or `tcp:ADDRESS:PORT`.
-fn nbd() -> Form<Vec<NbdListen>> {
+fn nbd() -> ValueForm<Vec<NbdListen>> {
     let read = |text: &str, around: Around<'_>| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
         (Some(socket), _) => path().read(socket, around).map(NbdListen::Unix),
-        (_, Some(place)) => address().read(place, around).map(NbdListen::Tcp),
+        (_, Some(key_path)) => address().read(key_path, around).map(NbdListen::Tcp),
         _ => Err(format!(
-            "{text:?} is not a place to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+            "{text:?} is not an address to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
         )),
     };
-    let one = Form::new("address", "", NbdListen::Unix(PathBuf::new()), read, NbdListen::to_string);
-    list(format!("1 to {} places", limits::NBD_LISTENERS_MAX), one)
+    let one = ValueForm::new("address", "", NbdListen::Unix(PathBuf::new()), read, NbdListen::to_string);
+    list(format!("1 to {} addresses", limits::NBD_LISTENERS_MAX), one)
 }
 
 impl Config {
-    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+    pub fn node(&self, name: &NodeName) -> Option<&ConfiguredNode> {
         self.nodes.iter().find(|node| node.name == *name)
     }
 
-    pub fn group(&self, name: &str) -> Option<&Group> {
+    pub fn group(&self, name: &str) -> Option<&ConfiguredGroup> {
         self.groups.iter().find(|group| group.name.as_str() == name)
     }
 
     /// The groups `node` is a member of, with their number in the file's order.
-    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a Group)> {
+    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a ConfiguredGroup)> {
         self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
     }
 
     /// The nodes that `node` has groups with.
-    pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a Node> {
-        let meets = |other: &&Node| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
+    pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a ConfiguredNode> {
+        let meets =
+            |other: &&ConfiguredNode| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
         self.nodes.iter().filter(meets)
     }
 
-    /// A node's place in the list of nodes, which is sorted by name on every node alike.
+    /// A node's position in the list of nodes, which is sorted by name on every node alike.
     ///
     /// # Panics
     /// It is none of this file.
@@ -206,7 +207,7 @@ impl Config {
     }
 
     /// What all groups of `node` may hold in memory together.
-    pub fn memory_bytes(&self, node: &Node) -> u64 {
+    pub fn memory_bytes(&self, node: &ConfiguredNode) -> u64 {
         let needed = self.groups_of(&node.name).count() as u64 * limits::MEMORY_PER_GROUP;
         node.memory_limit_bytes.unwrap_or(limits::MEMORY.default.max(needed))
     }
@@ -220,12 +221,12 @@ impl Config {
     }
 
     /// A problem at a place in the file, such as `groups.db`.
-    pub fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
-        Problem { position: self.places.get(path).copied(), message: message.into() }
+    pub fn problem(&self, path: &str, message: impl Into<String>) -> ConfigProblem {
+        ConfigProblem { position: self.positions.get(path).copied(), message: message.into() }
     }
 }
 
-impl Node {
+impl ConfiguredNode {
     /// Where commands reach the daemon.
     pub fn control_socket(&self) -> PathBuf {
         self.state.join("control.sock")
@@ -247,7 +248,7 @@ impl Node {
     }
 }
 
-impl Group {
+impl ConfiguredGroup {
     /// The other member, when `node` is one.
     pub fn peer_of(&self, node: &NodeName) -> Option<&NodeName> {
         if *node == self.primary {
@@ -260,7 +261,7 @@ impl Group {
     }
 }
 
-impl Volume {
+impl ConfiguredVolume {
     /// # Panics
     /// When `node` is not a member of the volume's group: a checked configuration has a device for each member.
     pub fn device(&self, node: &NodeName) -> &Path {
@@ -291,8 +292,8 @@ impl std::fmt::Display for NbdListen {
     }
 }
 
-impl FileEngine {
-    pub const ALL: [FileEngine; 3] = [FileEngine::Auto, FileEngine::Uring, FileEngine::Pool];
+impl FileEngineChoice {
+    pub const ALL: [FileEngineChoice; 3] = [FileEngineChoice::Auto, FileEngineChoice::Uring, FileEngineChoice::Pool];
 
     /// # Errors
     /// A sentence with the ones there are.
@@ -302,9 +303,9 @@ impl FileEngine {
 
     pub fn as_str(self) -> &'static str {
         match self {
-            FileEngine::Auto => "auto",
-            FileEngine::Uring => "uring",
-            FileEngine::Pool => "pool",
+            FileEngineChoice::Auto => "auto",
+            FileEngineChoice::Uring => "uring",
+            FileEngineChoice::Pool => "pool",
         }
     }
 }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_at_every_place_is_survived() {
+    fn damage_at_every_byte_is_survived() {
         let text = example::EXAMPLE;
         // The most telling characters of the grammar, in the wrong place.
         let intruders = ["\"", "[", "]", "{", "=", ".", "\n", "#", "'''", "\0", "\u{1b}"];
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_places_beside_certified_clients_deserve_a_word() {
+    fn plain_listeners_beside_certified_clients_deserve_a_word() {
         let text = include_str!("../tests/valid_configs/tls-any-client.toml");
         assert!(parse(text).expect("sound").notes().is_empty(), "anybody may come in anyway");
         let certified = text.replace("\"any\"", "\"certified\"");

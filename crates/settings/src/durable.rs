@@ -48,12 +48,12 @@ mod tests {
     /// With a link there, root overwrote whatever it led to.
     #[test]
     fn what_was_put_in_the_way_is_neither_followed_nor_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let (file, victim) = (place.path().join("link.toml"), place.path().join("victim"));
+        let directory = tempfile::tempdir().unwrap();
+        let (file, victim) = (directory.path().join("link.toml"), directory.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
-        let beside = place.path().join("link.toml.new");
-        for plant in [symlink::<&Path, &Path>, fs::hard_link::<&Path, &Path>] {
-            plant(&victim, &beside).unwrap();
+        let beside = directory.path().join("link.toml.new");
+        for make_link in [symlink::<&Path, &Path>, fs::hard_link::<&Path, &Path>] {
+            make_link(&victim, &beside).unwrap();
             replace(&file, b"content").unwrap();
             assert_eq!(
                 (fs::read(&file).unwrap(), fs::read(&victim).unwrap()),
@@ -61,7 +61,7 @@ mod tests {
             );
             assert_eq!(fs::symlink_metadata(&file).unwrap().mode() & 0o177_777, 0o100_600);
         }
-        let link = place.path().join("link");
+        let link = directory.path().join("link");
         symlink(&victim, &link).unwrap();
         assert!(open(&link).is_err());
     }

@@ -13,13 +13,13 @@ pub const PORT: u16 = 7337;
 
 /// One side of `init`: `10.0.0.1:/dev/vg0/data` or `alpha=10.0.0.1:/dev/disk/by-id/DISK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct InitSide {
     pub node: String,
     pub address: SocketAddr,
     pub device: String,
 }
 
-impl Side {
+impl InitSide {
     /// Reads `[NODE=]HOST:DEVICE`, HOST being an IP address; IPv6 in brackets. `node` names the side when it does not.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Side {
     }
 }
 
-impl Side {
+impl InitSide {
     /// Whether the kernel gives the device's name anew at each boot, to whichever disk it finds first.
     pub fn has_drawn_name(&self) -> bool {
         const DRAWN: [&str; 9] = ["sd", "vd", "hd", "xvd", "nvme", "mmcblk", "loop", "dm-", "nbd"];
@@ -60,7 +60,7 @@ impl Side {
 
 /// What two nodes of a first configuration know each other by.
 #[derive(Clone, Copy, Debug)]
-pub enum Trust<'a> {
+pub enum InitTrust<'a> {
     /// A file that both share; for loopback only.
     Secret { file: &'a str },
     /// Certificates in this directory.
@@ -68,23 +68,24 @@ pub enum Trust<'a> {
 }
 
 /// Whether two sides need encryption between them.
-pub fn leaves_this_machine(near: &Side, far: &Side) -> bool {
+pub fn leaves_this_machine(near: &InitSide, far: &InitSide) -> bool {
     [near, far].iter().any(|side| !is_loopback(side.address.ip()))
 }
 
 /// The text of a first configuration: one group `main` with one volume `data`, async.
-pub fn first_config(near: &Side, far: &Side, trust: Trust<'_>) -> String {
+pub fn first_config(near: &InitSide, far: &InitSide, trust: InitTrust<'_>) -> String {
     let (secret, tls) = match trust {
-        Trust::Secret { file } => (format!("secret_file = \"{file}\"\n"), String::new()),
-        Trust::Certificates { directory } => (
+        InitTrust::Secret { file } => (format!("secret_file = \"{file}\"\n"), String::new()),
+        InitTrust::Certificates { directory } => (
             String::new(),
             format!(
                 "# Certificates of both nodes, made by: farshore cert init, farshore cert node NAME\n[tls]\ndirectory = \"{directory}\"\n\n"
             ),
         ),
     };
-    let node =
-        |side: &Side| format!("[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n", side.node, side.address);
+    let node = |side: &InitSide| {
+        format!("[nodes.{}]\naddress = \"{}\"\nstate = \"/var/lib/farshore\"\n", side.node, side.address)
+    };
     format!(
         "# The same file on both nodes. Explained line by line by: farshore config example\n\
          cluster = \"{near_name}-{far_name}\"\n\
@@ -115,29 +116,29 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, Node, Tls, Top};
+    use crate::config::{Config, ConfiguredNode, Tls, TopLevelKeys};
     use crate::forms::{EACH, literal};
-    use crate::keys::{Key, Keyed, Shown};
+    use crate::keys::{ExampleStyle, Keyed, SettingKey};
     use crate::names::{ClusterName, NodeName, VolumeName};
-    use crate::{Layout, Link, LinkSettings, Members, Settings, Volume};
+    use crate::{ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings};
 
     /// The keys of a table with their values and remarks.
-    fn lines<S: Keyed>(settings: &S, mark: &str) -> String {
+    fn lines<S: Keyed>(settings: &S, prefix: &str) -> String {
         let remarked = |line: String, remark: &str| format!("{line:28} # {remark}\n");
-        let value = |key: Key<S>| format!("{mark}{key} = {}", literal(&settings.text(key)));
-        let gap = if mark.is_empty() { "\n" } else { "" };
-        let line = |key: Key<S>| match key.entry().row.shown {
-            Shown::Value(remark) if remark.contains('\n') => {
+        let value = |key: SettingKey<S>| format!("{prefix}{key} = {}", literal(&settings.text(key)));
+        let gap = if prefix.is_empty() { "\n" } else { "" };
+        let line = |key: SettingKey<S>| match key.entry().row.shown {
+            ExampleStyle::Value(remark) if remark.contains('\n') => {
                 format!("{gap}# {}\n{}\n", remark.replace('\n', "\n# "), value(key))
             }
-            Shown::Value(remark) => remarked(value(key), remark),
-            Shown::Choice(choice, remark) => remarked(format!("# {key} = {choice}"), remark),
+            ExampleStyle::Value(remark) => remarked(value(key), remark),
+            ExampleStyle::Choice(choice, remark) => remarked(format!("# {key} = {choice}"), remark),
         };
-        Key::all().filter(|key| key.as_str() != EACH).map(line).collect()
+        SettingKey::all().filter(|key| key.as_str() != EACH).map(line).collect()
     }
 
-    fn node(name: &str, address: &str) -> Node {
-        let mut node = Node::of(NodeName::parse(name).expect("a name"));
+    fn node(name: &str, address: &str) -> ConfiguredNode {
+        let mut node = ConfiguredNode::of(NodeName::parse(name).expect("a name"));
         node.address = address.parse().expect("an address");
         node.state = format!("/var/lib/farshore-{name}").into();
         node
@@ -145,16 +146,16 @@ mod tests {
 
     fn made() -> String {
         let name = |text| NodeName::parse(text).expect("a name");
-        let top = Top {
+        let top = TopLevelKeys {
             cluster: ClusterName::parse("demo").expect("a name"),
             secret_file: Some("/etc/farshore/secret".into()),
-            ..Top::default()
+            ..TopLevelKeys::default()
         };
         let tls = Tls { directory: "/etc/farshore/tls".into(), ..Tls::default() };
         let (alpha, beta) = (node("alpha", "127.0.0.1:7337"), node("beta", "127.0.0.2:7337"));
-        let link = Link::of(LinkSettings::default());
-        let members = Members { primary: name("alpha"), secondary: name("beta") };
-        let volume = Volume::of(VolumeName::parse("data").expect("a name"));
+        let link = ConfiguredLink::of(LinkSettings::default());
+        let members = GroupMembers { primary: name("alpha"), secondary: name("beta") };
+        let volume = ConfiguredVolume::of(VolumeName::parse("data").expect("a name"));
         [
             HEAD,
             &lines(&top, ""),
@@ -170,7 +171,7 @@ mod tests {
             &format!("\n[nodes.beta]\naddress = \"{}\"\nstate = \"{}\"\n", beta.address, beta.state.display()),
             "\n[groups.db]\n",
             &lines(&members, ""),
-            &lines(&Settings::default(), ""),
+            &lines(&LiveSettings::default(), ""),
             &lines(&Layout::default(), ""),
             VOLUMES,
             &lines(&volume, ""),
@@ -206,7 +207,7 @@ mod tests {
         let config = Config::parse(file, EXAMPLE).expect("the example passes its own check");
         assert!(config.warnings().is_empty());
         let group = &config.groups[0];
-        assert_eq!(group.settings, crate::Settings::default());
+        assert_eq!(group.settings, crate::LiveSettings::default());
         assert_eq!(group.layout.journal_bytes, crate::limits::JOURNAL.default);
         assert_eq!(group.layout.window_bytes, crate::limits::WINDOW.default);
         assert_eq!(config.link.timeout, crate::limits::LINK_TIMEOUT.default);
@@ -220,12 +221,12 @@ mod tests {
             ("127.0.0.1:/srv/a", "127.0.0.2:/srv/b", false),
             ("east=10.0.0.1:/dev/sdb", "west=10.0.0.2:/dev/vg/data=1", true),
         ] {
-            let near = Side::parse(near, "alpha").expect(near);
-            let far = Side::parse(far, "beta").expect(far);
+            let near = InitSide::parse(near, "alpha").expect(near);
+            let far = InitSide::parse(far, "beta").expect(far);
             assert_eq!(leaves_this_machine(&near, &far), leaves);
             let trust = match leaves {
-                true => Trust::Certificates { directory: "/etc/farshore/tls" },
-                false => Trust::Secret { file: "/etc/farshore/secret" },
+                true => InitTrust::Certificates { directory: "/etc/farshore/tls" },
+                false => InitTrust::Secret { file: "/etc/farshore/secret" },
             };
             let text = first_config(&near, &far, trust);
             let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
@@ -244,14 +245,15 @@ mod tests {
             ("Alpha=10.0.0.1:/dev/sdb", "not a node name"),
             ("10.0.0.1:/dev/\"x\"", "quotes"),
         ] {
-            let error = Side::parse(text, "alpha").expect_err(text);
+            let error = InitSide::parse(text, "alpha").expect_err(text);
             assert!(error.contains(hint), "{text}: {error}");
         }
     }
 
     #[test]
     fn names_that_are_drawn_at_each_boot_are_known() {
-        let drawn = |device: &str| Side::parse(&format!("10.0.0.1:{device}"), "alpha").expect("sound").has_drawn_name();
+        let drawn =
+            |device: &str| InitSide::parse(&format!("10.0.0.1:{device}"), "alpha").expect("sound").has_drawn_name();
         for device in ["/dev/sdb", "/dev/vdb1", "/dev/nvme0n1", "/dev/loop3", "/dev/dm-4"] {
             assert!(drawn(device), "{device}");
         }

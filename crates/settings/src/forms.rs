@@ -1,6 +1,6 @@
 //! How the values of keys are written: of each kind its bounds, what stands where there is none, how it is read and written.
 //!
-//! A [`Form`] is all that an entry of the table of keys says of values, so no key has a reader of its own beside it.
+//! A [`ValueForm`] is all that an entry of the table of keys says of values, so no key has a reader of its own beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::limits::{Bound, MODEL_LATENCY_MAX};
 use crate::names::NodeName;
-use crate::sheet::{Section, Sheet, parse_flag};
+use crate::sheet::{Sheet, SheetSection, parse_flag};
 use crate::suggest;
 use units::exact::{bounded_duration, bounded_size, duration_text, parse_duration, parse_rate, rate_text, size_text};
 
@@ -33,9 +33,9 @@ impl Around<'static> {
     }
 }
 
-/// What is told where a key is missing.
+/// What is reported where a key is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Required {
+pub struct RequiredKey {
     /// What to do, for the sentence.
     pub advice: &'static str,
     /// The table that makes the key needless.
@@ -44,33 +44,33 @@ pub struct Required {
 
 /// What a key's form says of its values, for the manual.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct FormDescription {
     /// A row of the manual's table of kinds.
     pub kind: &'static str,
     pub bounds: String,
     pub default: String,
-    pub required: Option<Required>,
+    pub required: Option<RequiredKey>,
 }
 
-type Read<T> = Box<dyn Fn(&str, Around<'_>) -> Result<T, String>>;
-type Load<T> = Box<dyn for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T>>;
+type FormRead<T> = Box<dyn Fn(&str, Around<'_>) -> Result<T, String>>;
+type FormLoad<T> = Box<dyn for<'t> Fn(&mut Sheet<'t>, &SheetSection<'t>, &str, Around<'_>) -> Option<T>>;
 
 /// How the values of a key are written.
-pub(crate) struct Form<T> {
+pub(crate) struct ValueForm<T> {
     kind: &'static str,
     /// The least and the most, or the words there are; for the manual.
     bounds: String,
     /// What stands where the key does not: of a required one a placeholder, which never leaves the parser.
     pub default: T,
     default_words: Option<&'static str>,
-    required: Option<Required>,
-    read: Read<T>,
+    required: Option<RequiredKey>,
+    read: FormRead<T>,
     write: Box<dyn Fn(&T) -> String>,
     /// How a value is taken from the file that is no single one.
-    load: Option<Load<T>>,
+    load: Option<FormLoad<T>>,
 }
 
-impl<T: 'static> Form<T> {
+impl<T: 'static> ValueForm<T> {
     /// A form whose values are one text each: `write` makes the canonical one, and `read` reads it back.
     pub fn new(
         kind: &'static str,
@@ -88,7 +88,7 @@ impl<T: 'static> Form<T> {
         kind: &'static str,
         bounds: String,
         default: T,
-        load: impl for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T> + 'static,
+        load: impl for<'t> Fn(&mut Sheet<'t>, &SheetSection<'t>, &str, Around<'_>) -> Option<T> + 'static,
     ) -> Self {
         let read = |_: &str, _: Around<'_>| Err("it is no single value".to_owned());
         Self::new(kind, bounds, default, read, |_| String::new()).loaded(load)
@@ -96,19 +96,19 @@ impl<T: 'static> Form<T> {
 
     pub fn loaded(
         self,
-        load: impl for<'t> Fn(&mut Sheet<'t>, &Section<'t>, &str, Around<'_>) -> Option<T> + 'static,
+        load: impl for<'t> Fn(&mut Sheet<'t>, &SheetSection<'t>, &str, Around<'_>) -> Option<T> + 'static,
     ) -> Self {
         Self { load: Some(Box::new(load)), ..self }
     }
 
     /// The key has to be there.
     pub fn required(self, advice: &'static str) -> Self {
-        Self { required: Some(Required { advice, unless: None }), ..self }
+        Self { required: Some(RequiredKey { advice, unless: None }), ..self }
     }
 
     /// The key has to be there unless this table is.
     pub fn required_without(self, table: &'static str, advice: &'static str) -> Self {
-        Self { required: Some(Required { advice, unless: Some(table) }), ..self }
+        Self { required: Some(RequiredKey { advice, unless: Some(table) }), ..self }
     }
 
     /// The manual's words for a default that follows from other keys.
@@ -116,14 +116,14 @@ impl<T: 'static> Form<T> {
         Self { default_words: Some(words), ..self }
     }
 
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> FormDescription {
         let default = match (self.required, self.default_words) {
-            (Some(Required { unless: Some(table), .. }), _) => format!("required without `[{table}]`"),
+            (Some(RequiredKey { unless: Some(table), .. }), _) => format!("required without `[{table}]`"),
             (Some(_), _) => "required".to_owned(),
             (None, Some(words)) => words.to_owned(),
             (None, None) => format!("`{}`", literal(&self.write(&self.default))),
         };
-        About { kind: self.kind, bounds: self.bounds.clone(), default, required: self.required }
+        FormDescription { kind: self.kind, bounds: self.bounds.clone(), default, required: self.required }
     }
 
     /// # Errors
@@ -137,7 +137,7 @@ impl<T: 'static> Form<T> {
     }
 
     /// Takes the value from the file, if it is there and sound.
-    pub fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &Section<'t>, key: &str, around: Around<'_>) -> Option<T> {
+    pub fn load<'t>(&self, sheet: &mut Sheet<'t>, at: &SheetSection<'t>, key: &str, around: Around<'_>) -> Option<T> {
         match &self.load {
             Some(load) => load(sheet, at, key, around),
             None => sheet.value(at, key, |text| self.read(text, around)),
@@ -157,21 +157,21 @@ fn range<T: Copy + 'static>(
     bound: Bound<T>,
     read: impl Fn(&str, Bound<T>) -> Result<T, String> + 'static,
     write: fn(T) -> String,
-) -> Form<T> {
+) -> ValueForm<T> {
     let bounds = format!("{} to {}", spaced(&write(bound.min)), spaced(&write(bound.max)));
-    Form::new(kind, bounds, bound.default, move |text, _| read(text, bound), move |value| write(*value))
+    ValueForm::new(kind, bounds, bound.default, move |text, _| read(text, bound), move |value| write(*value))
 }
 
-pub(crate) fn size(bound: Bound<u64>) -> Form<u64> {
+pub(crate) fn size(bound: Bound<u64>) -> ValueForm<u64> {
     range("size", bound, bounded_size, size_text)
 }
 
-pub(crate) fn duration(bound: Bound<Duration>) -> Form<Duration> {
+pub(crate) fn duration(bound: Bound<Duration>) -> ValueForm<Duration> {
     range("duration", bound, bounded_duration, duration_text)
 }
 
 /// Bits per second.
-pub(crate) fn rate(bound: Bound<u64>) -> Form<u64> {
+pub(crate) fn rate(bound: Bound<u64>) -> ValueForm<u64> {
     let read = |text: &str, bound: Bound<u64>| {
         let bits = parse_rate(text)?;
         let (least, most) = (rate_text(bound.min), rate_text(bound.max));
@@ -185,7 +185,7 @@ pub(crate) fn rate(bound: Bound<u64>) -> Form<u64> {
 pub(crate) fn count<T: Copy + Display + PartialOrd + TryFrom<u64> + 'static>(
     bound: Bound<T>,
     what: &'static str,
-) -> Form<T> {
+) -> ValueForm<T> {
     let read = move |text: &str, bound: Bound<T>| {
         let Ok(count) = text.parse::<u64>() else {
             return Err(format!("{text:?} is not a number of {what}, such as {}", bound.default));
@@ -212,8 +212,8 @@ fn spaced(text: &str) -> String {
     format!("{number} {unit}").trim_end().to_owned()
 }
 
-pub(crate) fn flag(default: bool) -> Form<bool> {
-    Form::new("flag", "`true`, `false`", default, |text, _| parse_flag(text), bool::to_string)
+pub(crate) fn flag(default: bool) -> ValueForm<bool> {
+    ValueForm::new("flag", "`true`, `false`", default, |text, _| parse_flag(text), bool::to_string)
 }
 
 /// A word of a closed list.
@@ -222,9 +222,9 @@ pub(crate) fn word<T: Copy + 'static>(
     name: fn(T) -> &'static str,
     default: T,
     parse: fn(&str) -> Result<T, String>,
-) -> Form<T> {
+) -> ValueForm<T> {
     let words: Vec<String> = all.iter().map(|item| format!("`\"{}\"`", name(*item))).collect();
-    Form::new("word", words.join(", "), default, move |text, _| parse(text), move |item| name(*item).to_owned())
+    ValueForm::new("word", words.join(", "), default, move |text, _| parse(text), move |item| name(*item).to_owned())
 }
 
 /// # Errors
@@ -242,9 +242,9 @@ pub(crate) fn one_of<T: Copy>(
 }
 
 /// A path of this machine; a relative one is taken from the directory of the file.
-pub(crate) fn path() -> Form<PathBuf> {
+pub(crate) fn path() -> ValueForm<PathBuf> {
     let read = |text: &str, around: Around<'_>| parse_path(text, around.base);
-    Form::new("path", "a path", PathBuf::new(), read, |path| path.display().to_string())
+    ValueForm::new("path", "a path", PathBuf::new(), read, |path| path.display().to_string())
 }
 
 fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
@@ -259,9 +259,9 @@ fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
 }
 
 /// An IP address and port. Names are refused: what they mean may differ between the two nodes and change at night.
-pub(crate) fn address() -> Form<SocketAddr> {
+pub(crate) fn address() -> ValueForm<SocketAddr> {
     let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    Form::new("address", "an address", nowhere, |text, _| parse_address(text), SocketAddr::to_string)
+    ValueForm::new("address", "an address", nowhere, |text, _| parse_address(text), SocketAddr::to_string)
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -280,9 +280,9 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// One of the nodes that the file declares.
-pub(crate) fn node() -> Form<NodeName> {
+pub(crate) fn node() -> ValueForm<NodeName> {
     let read = |text: &str, around: Around<'_>| known_node(text, around.nodes);
-    Form::new("name", "a node", NodeName::missing(), read, NodeName::to_string)
+    ValueForm::new("name", "a node", NodeName::missing(), read, NodeName::to_string)
 }
 
 fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
@@ -296,7 +296,7 @@ fn known_node(text: &str, nodes: &BTreeSet<&str>) -> Result<NodeName, String> {
 }
 
 /// How slow a disk is made.
-pub(crate) fn latency() -> Form<Duration> {
+pub(crate) fn latency() -> ValueForm<Duration> {
     let most = duration_text(MODEL_LATENCY_MAX);
     let bounds = format!("at most {}", spaced(&most));
     let read = move |text: &str, _: Around<'_>| {
@@ -304,29 +304,29 @@ pub(crate) fn latency() -> Form<Duration> {
         let too_long = || format!("{text:?} is too long; the most is \"{most}\"");
         (latency <= MODEL_LATENCY_MAX).then_some(latency).ok_or_else(too_long)
     };
-    Form::new("duration", bounds, Duration::ZERO, read, |latency| duration_text(*latency))
+    ValueForm::new("duration", bounds, Duration::ZERO, read, |latency| duration_text(*latency))
 }
 
 /// A value, or none of it where the key is not there.
-pub(crate) fn maybe<T: 'static>(form: Form<T>) -> Form<Option<T>> {
+pub(crate) fn maybe<T: 'static>(form: ValueForm<T>) -> ValueForm<Option<T>> {
     let (read, write) = (form.read, form.write);
     let read = move |text: &str, around: Around<'_>| read(text, around).map(Some);
-    Form::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map(&write).unwrap_or_default())
+    ValueForm::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map(&write).unwrap_or_default())
 }
 
-/// A value, or none of it by a word, whose purpose is told behind it.
-pub(crate) fn or<T: 'static>(word: &'static str, purpose: &'static str, form: Form<T>) -> Form<Option<T>> {
+/// A value, or none of it by a word, whose purpose is said behind it.
+pub(crate) fn or<T: 'static>(word: &'static str, purpose: &'static str, form: ValueForm<T>) -> ValueForm<Option<T>> {
     let (read, write) = (form.read, form.write);
     let read = move |text: &str, around: Around<'_>| match text == word {
         true => Ok(None),
         false => read(text, around).map(Some).map_err(|reason| format!("{reason}; or \"{word}\"{purpose}")),
     };
-    Form::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map_or(word.to_owned(), &write))
+    ValueForm::new(form.kind, form.bounds, None, read, move |value| value.as_ref().map_or(word.to_owned(), &write))
 }
 
-/// A list of values; each sound one has a place of its own.
-pub(crate) fn list<T: 'static>(bounds: String, Form { kind, read, .. }: Form<T>) -> Form<Vec<T>> {
-    Form::several(kind, bounds, Vec::new(), move |sheet, at, key, around| {
+/// A list of values; each sound one has a path of its own.
+pub(crate) fn list<T: 'static>(bounds: String, ValueForm { kind, read, .. }: ValueForm<T>) -> ValueForm<Vec<T>> {
+    ValueForm::several(kind, bounds, Vec::new(), move |sheet, at, key, around| {
         sheet.values(at, key, |text| read(text, around))
     })
 }
@@ -336,12 +336,15 @@ pub(crate) const EACH: &str = "NODE";
 
 /// A value for each of a group's nodes: in a table under the key, or by the node's name beside the other keys ([`EACH`]).
 /// `advice`: each node has to have one, and the sentence with what to do ends with its name.
-pub(crate) fn per_node<T: 'static>(advice: Option<&'static str>, form: Form<T>) -> Form<BTreeMap<NodeName, T>> {
-    let Form { kind, bounds, read, .. } = form;
-    let form = Form::several(kind, bounds, BTreeMap::new(), move |sheet, at, key, around| {
+pub(crate) fn per_node<T: 'static>(
+    advice: Option<&'static str>,
+    form: ValueForm<T>,
+) -> ValueForm<BTreeMap<NodeName, T>> {
+    let ValueForm { kind, bounds, read, .. } = form;
+    let form = ValueForm::several(kind, bounds, BTreeMap::new(), move |sheet, at, key, around| {
         let names: Vec<&str> = around.members.iter().map(|member| member.as_str()).collect();
         let table = if key == EACH { at.clone() } else { sheet.section(at, key)? };
-        // Of a member that is not known its key would be told to be unknown.
+        // Of a member that is not known its key would be reported as unknown.
         if key != EACH && names.len() == 2 {
             sheet.only(&table, &names);
         }
@@ -355,5 +358,5 @@ pub(crate) fn per_node<T: 'static>(advice: Option<&'static str>, form: Form<T>) 
         Some(around.members.iter().filter_map(|member| one(member)).collect())
     });
     let form = form.by_default("none");
-    Form { required: advice.map(|advice| Required { advice, unless: None }), ..form }
+    ValueForm { required: advice.map(|advice| RequiredKey { advice, unless: None }), ..form }
 }

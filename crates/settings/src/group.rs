@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use crate::forms::{Form, count, duration, flag, node, one_of, size, word};
+use crate::forms::{ValueForm, count, duration, flag, node, one_of, size, word};
 use crate::keys::{self, Takes, keyed};
 use crate::limits;
 use crate::names::NodeName;
@@ -22,7 +22,7 @@ pub fn parse_mode(text: &str) -> Result<Mode, String> {
 
 /// What happens in `sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum PolicyChoice {
     /// Go to logging: writers continue alone.
     Degrade,
     /// Writers wait for `hold`, the peer window, then degrade.
@@ -31,14 +31,14 @@ pub enum Policy {
     Strict,
 }
 
-impl Policy {
-    pub const ALL: [Policy; 3] = [Policy::Degrade, Policy::Hold, Policy::Strict];
+impl PolicyChoice {
+    pub const ALL: [PolicyChoice; 3] = [PolicyChoice::Degrade, PolicyChoice::Hold, PolicyChoice::Strict];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Policy::Degrade => "degrade",
-            Policy::Hold => "hold",
-            Policy::Strict => "strict",
+            PolicyChoice::Degrade => "degrade",
+            PolicyChoice::Hold => "hold",
+            PolicyChoice::Strict => "strict",
         }
     }
 
@@ -59,10 +59,10 @@ pub fn parse_start_alone(text: &str) -> Result<StartAlone, String> {
     }
 }
 
-fn start_alone() -> Form<StartAlone> {
+fn start_alone() -> ValueForm<StartAlone> {
     let bounds = format!("`\"serve\"`, or `\"wait \"` and {}", duration(limits::START_ALONE).about().bounds);
     let default = StartAlone::Wait(limits::START_ALONE.default);
-    Form::new(
+    ValueForm::new(
         "word",
         bounds,
         default,
@@ -75,12 +75,12 @@ fn start_alone() -> Form<StartAlone> {
 }
 
 /// What `set` changes while a group runs.
-pub type Key = keys::Key<Settings>;
+pub type GroupKey = keys::SettingKey<LiveSettings>;
 
 keyed! {
     /// Who a group's members are.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Members, takes(Takes::Restart) {
+    pub struct GroupMembers, takes(Takes::Restart) {
         /// Who starts as primary the first time; afterwards the stored role counts.
         "primary" => primary: NodeName = node().required("name the node that starts as primary");
             "who starts as primary the first time; afterwards the stored role counts",
@@ -94,14 +94,14 @@ keyed! {
 keyed! {
     /// A group's live settings, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Settings, takes(Takes::Effect), beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<Members>(name))) {
+    pub struct LiveSettings, takes(Takes::Effect), beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<GroupMembers>(name))) {
         "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
             "sync, nearsync, async, logging",
             "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
-        "policy" => policy: Policy = word(&Policy::ALL, Policy::as_str, Policy::Degrade, Policy::parse);
+        "policy" => policy: PolicyChoice = word(&PolicyChoice::ALL, PolicyChoice::as_str, PolicyChoice::Degrade, PolicyChoice::parse);
             "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
             "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail";
-        /// The peer window; acts only under [`Policy::Hold`].
+        /// The peer window; acts only under [`PolicyChoice::Hold`].
         "hold" => hold: Duration = duration(limits::HOLD);
             "how long writers stand still with policy = \"hold\"",
             "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps";
@@ -151,15 +151,15 @@ keyed! {
     }
 }
 
-impl Settings {
+impl LiveSettings {
     /// As the data path takes them: policy and peer window in one.
     pub fn for_engine(&self) -> engine::Settings {
         engine::Settings {
             mode: self.mode,
             policy: match self.policy {
-                Policy::Degrade => engine::state::Policy::Degrade,
-                Policy::Hold => engine::state::Policy::Hold(self.hold),
-                Policy::Strict => engine::state::Policy::Strict,
+                PolicyChoice::Degrade => engine::state::Policy::Degrade,
+                PolicyChoice::Hold => engine::state::Policy::Hold(self.hold),
+                PolicyChoice::Strict => engine::state::Policy::Strict,
             },
             wait_limit: self.wait_limit,
             autosync: self.autosync,
@@ -170,11 +170,11 @@ impl Settings {
     }
 
     /// What a peer told of its own. A peer window that does not act there is not told.
-    pub fn told(peer: &engine::Settings) -> Self {
+    pub fn of_peer(peer: &engine::Settings) -> Self {
         let (policy, hold) = match peer.policy {
-            engine::state::Policy::Degrade => (Policy::Degrade, limits::HOLD.default),
-            engine::state::Policy::Hold(hold) => (Policy::Hold, hold),
-            engine::state::Policy::Strict => (Policy::Strict, limits::HOLD.default),
+            engine::state::Policy::Degrade => (PolicyChoice::Degrade, limits::HOLD.default),
+            engine::state::Policy::Hold(hold) => (PolicyChoice::Hold, hold),
+            engine::state::Policy::Strict => (PolicyChoice::Strict, limits::HOLD.default),
         };
         Self {
             mode: peer.mode,
@@ -189,9 +189,9 @@ impl Settings {
     }
 
     /// The keys that count: the peer window does so under one policy only.
-    pub fn acting(&self) -> impl Iterator<Item = Key> + use<> {
-        let holds = self.policy == Policy::Hold;
-        Key::all().filter(move |key| key.as_str() != "hold" || holds)
+    pub fn acting(&self) -> impl Iterator<Item = GroupKey> + use<> {
+        let holds = self.policy == PolicyChoice::Hold;
+        GroupKey::all().filter(move |key| key.as_str() != "hold" || holds)
     }
 }
 
@@ -202,27 +202,27 @@ mod tests {
 
     #[test]
     fn every_key_reads_back_what_it_writes() {
-        let defaults = Settings::default();
-        for key in Key::all() {
+        let defaults = LiveSettings::default();
+        for key in GroupKey::all() {
             let mut copy = defaults.clone();
             copy.set(key, &defaults.text(key)).expect("its own text");
             assert_eq!(copy, defaults);
-            assert_eq!(Key::parse(key.as_str()), Ok(key));
+            assert_eq!(GroupKey::parse(key.as_str()), Ok(key));
         }
     }
 
     #[test]
     fn the_defaults_are_the_data_paths() {
-        let defaults = Settings::default();
+        let defaults = LiveSettings::default();
         assert_eq!(defaults.for_engine(), engine::Settings::default());
-        let held = Settings { policy: Policy::Hold, ..defaults };
-        assert_eq!(Settings::told(&held.for_engine()), held);
+        let held = LiveSettings { policy: PolicyChoice::Hold, ..defaults };
+        assert_eq!(LiveSettings::of_peer(&held.for_engine()), held);
         assert_eq!(held.for_engine().policy, engine::state::Policy::Hold(limits::HOLD.default));
     }
 
     #[test]
     fn a_bad_value_changes_nothing_and_says_why() {
-        let mut settings = Settings::default();
+        let mut settings = LiveSettings::default();
         for (key, text, hint) in [
             ("mode", "asink", "did you mean \"async\"?"),
             ("mode", "superasync", "not in this version"),
@@ -241,10 +241,10 @@ mod tests {
             ("queue.items", "1", "out of bounds"),
             ("queue.items", "many", "not a number of writes"),
         ] {
-            let error = settings.set(Key::named(key), text).expect_err(text);
+            let error = settings.set(GroupKey::named(key), text).expect_err(text);
             assert!(error.contains(hint), "{key}={text}: {error}");
         }
-        assert_eq!(settings, Settings::default());
+        assert_eq!(settings, LiveSettings::default());
     }
 
     #[test]
@@ -261,8 +261,8 @@ mod tests {
 
     #[test]
     fn keys_that_need_a_restart_say_so() {
-        assert!(Key::parse("window").unwrap_err().contains("restart them"));
-        assert!(Key::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
-        assert!(Key::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
+        assert!(GroupKey::parse("window").unwrap_err().contains("restart them"));
+        assert!(GroupKey::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
+        assert!(GroupKey::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
     }
 }

@@ -1,16 +1,16 @@
 //! The one table of keys: name, values, default, meaning, and when a changed value counts. The file, `set`, `status`, the example, the
 //! manual and the checks go by it, so a new key is one entry here and its use.
 //!
-//! Settings that have such a table are a [`Keyed`] type; a [`Key`] is a place in it.
+//! Settings that have such a table are a [`Keyed`] type; a [`SettingKey`] is a place in it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-pub use crate::forms::{About, Required};
 use crate::forms::{Around, EACH};
-use crate::sheet::{Section, Sheet};
+pub use crate::forms::{FormDescription, RequiredKey};
+use crate::sheet::{Sheet, SheetSection};
 use crate::suggest;
 
 /// When a changed value counts.
@@ -26,7 +26,7 @@ pub enum Takes {
 
 /// How the example shows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ExampleStyle {
     /// With its default, or what the example has for a required one, and a remark: above it if it has several lines.
     Value(&'static str),
     /// As a comment with this value, and a remark.
@@ -34,27 +34,27 @@ pub enum Shown {
 }
 
 /// A key for readers, whatever settings it is of.
-pub struct Row {
+pub struct KeyRow {
     /// As file and `set` spell it; `TABLE.KEY` stands in a table of its own.
     pub name: &'static str,
     pub takes: Takes,
-    pub shown: Shown,
+    pub shown: ExampleStyle,
     /// What it means and costs, for the manual.
     pub meaning: &'static str,
-    pub about: fn() -> About,
+    pub about: fn() -> FormDescription,
 }
 
 /// One key of the settings `S`.
-pub struct Entry<S> {
-    pub row: Row,
-    pub(crate) load: for<'t> fn(&mut S, &mut Sheet<'t>, &Section<'t>, &str, Around<'_>),
+pub struct KeyEntry<S> {
+    pub row: KeyRow,
+    pub(crate) load: for<'t> fn(&mut S, &mut Sheet<'t>, &SheetSection<'t>, &str, Around<'_>),
     pub(crate) read: fn(&mut S, &str) -> Result<(), String>,
     pub(crate) write: fn(&S) -> String,
 }
 
 /// Settings that are read and written by a table.
 pub trait Keyed: Clone + 'static {
-    const KEYS: &'static [Entry<Self>];
+    const KEYS: &'static [KeyEntry<Self>];
 
     /// Keys that stand beside these in the file, and are no live ones: they are told from unknown ones.
     fn beside(_name: &str) -> Option<Takes> {
@@ -65,12 +65,12 @@ pub trait Keyed: Clone + 'static {
     ///
     /// # Errors
     /// A sentence: what is wrong with the value and what it may be.
-    fn set(&mut self, key: Key<Self>, text: &str) -> Result<(), String> {
+    fn set(&mut self, key: SettingKey<Self>, text: &str) -> Result<(), String> {
         (key.entry().read)(self, text)
     }
 
     /// The canonical text of one key; [`Keyed::set`] reads it back.
-    fn text(&self, key: Key<Self>) -> String {
+    fn text(&self, key: SettingKey<Self>) -> String {
         (key.entry().write)(self)
     }
 }
@@ -117,11 +117,11 @@ macro_rules! keyed {
         }
 
         impl $crate::keys::Keyed for $settings {
-            const KEYS: &'static [$crate::keys::Entry<Self>] = &[$($crate::keys::Entry {
-                row: $crate::keys::Row {
+            const KEYS: &'static [$crate::keys::KeyEntry<Self>] = &[$($crate::keys::KeyEntry {
+                row: $crate::keys::KeyRow {
                     name: $name,
                     takes: [$($crate::keys::Takes::Nothing($why),)? $takes][0],
-                    shown: [$($crate::keys::Shown::Choice($choice, $remark),)? $crate::keys::Shown::Value($remark)][0],
+                    shown: [$($crate::keys::ExampleStyle::Choice($choice, $remark),)? $crate::keys::ExampleStyle::Value($remark)][0],
                     meaning: $meaning,
                     about: || $form.about(),
                 },
@@ -149,7 +149,7 @@ pub(crate) use keyed;
 
 /// The names of the keys, those of a table of their own in full.
 pub(crate) fn names<S: Keyed>() -> impl Iterator<Item = &'static str> + Clone {
-    Key::<S>::all().map(Key::as_str)
+    SettingKey::<S>::all().map(SettingKey::as_str)
 }
 
 /// What may stand in the settings' own table: a table of keys counts once.
@@ -165,12 +165,17 @@ fn in_own_table(name: &'static str) -> &'static str {
 
 /// When a key takes effect, if it is one of these.
 pub(crate) fn takes<S: Keyed>(name: &str) -> Option<Takes> {
-    Key::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().row.takes)
+    SettingKey::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().row.takes)
 }
 
 /// Reads all keys, and complains of those that are required and not there. Keys of a table of their own are the only ones in it.
-pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, settings: &mut S, around: Around<'_>) {
-    let mut tables: BTreeMap<&str, Section<'t>> = BTreeMap::new();
+pub(crate) fn read<'t, S: Keyed>(
+    sheet: &mut Sheet<'t>,
+    section: &SheetSection<'t>,
+    settings: &mut S,
+    around: Around<'_>,
+) {
+    let mut tables: BTreeMap<&str, SheetSection<'t>> = BTreeMap::new();
     for (table, _) in names::<S>().filter_map(|name| name.split_once('.')) {
         if !tables.contains_key(table)
             && let Some(found) = sheet.section(section, table)
@@ -180,13 +185,13 @@ pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, s
             tables.insert(table, found);
         }
     }
-    for key in Key::<S>::all() {
+    for key in SettingKey::<S>::all() {
         let (table, name) = match key.as_str().split_once('.') {
             Some((table, name)) => (tables.get(table), name),
             None => (Some(section), key.as_str()),
         };
         let Some(table) = table else { continue };
-        if let Some(Required { advice, unless }) = (key.entry().row.about)().required
+        if let Some(RequiredKey { advice, unless }) = (key.entry().row.about)().required
             && name != EACH
             && unless.is_none_or(|other| section.table(other).is_none())
         {
@@ -197,18 +202,18 @@ pub(crate) fn read<'t, S: Keyed>(sheet: &mut Sheet<'t>, section: &Section<'t>, s
 }
 
 /// A key of the settings `S`.
-pub struct Key<S> {
+pub struct SettingKey<S> {
     index: usize,
     of: PhantomData<fn() -> S>,
 }
 
-impl<S: Keyed> Key<S> {
+impl<S: Keyed> SettingKey<S> {
     /// In the order of the table.
-    pub fn all() -> impl Iterator<Item = Key<S>> + Clone {
-        (0..S::KEYS.len()).map(|index| Key { index, of: PhantomData })
+    pub fn all() -> impl Iterator<Item = SettingKey<S>> + Clone {
+        (0..S::KEYS.len()).map(|index| SettingKey { index, of: PhantomData })
     }
 
-    pub fn entry(self) -> &'static Entry<S> {
+    pub fn entry(self) -> &'static KeyEntry<S> {
         &S::KEYS[self.index]
     }
 
@@ -218,7 +223,7 @@ impl<S: Keyed> Key<S> {
 
     /// # Panics
     /// There is none of this name: a mistake of the program.
-    pub fn named(name: &str) -> Key<S> {
+    pub fn named(name: &str) -> SettingKey<S> {
         Self::all().find(|key| key.as_str() == name).expect("a key of the table")
     }
 
@@ -226,7 +231,7 @@ impl<S: Keyed> Key<S> {
     ///
     /// # Errors
     /// A sentence with the keys there are; those that are in the file and cannot be set say so.
-    pub fn parse(text: &str) -> Result<Key<S>, String> {
+    pub fn parse(text: &str) -> Result<SettingKey<S>, String> {
         if let Some(key) = Self::all().find(|key| key.as_str() == text) {
             return Ok(key);
         }
@@ -244,41 +249,41 @@ impl<S: Keyed> Key<S> {
 }
 
 // By hand: derived, they would ask the same of `S`.
-impl<S> Clone for Key<S> {
+impl<S> Clone for SettingKey<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Key<S> {}
+impl<S> Copy for SettingKey<S> {}
 
-impl<S> PartialEq for Key<S> {
+impl<S> PartialEq for SettingKey<S> {
     fn eq(&self, other: &Self) -> bool {
         self.index == other.index
     }
 }
 
-impl<S> Eq for Key<S> {}
+impl<S> Eq for SettingKey<S> {}
 
-impl<S> PartialOrd for Key<S> {
+impl<S> PartialOrd for SettingKey<S> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<S> Ord for Key<S> {
+impl<S> Ord for SettingKey<S> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.index.cmp(&other.index)
     }
 }
 
-impl<S: Keyed> fmt::Display for Key<S> {
+impl<S: Keyed> fmt::Display for SettingKey<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl<S: Keyed> fmt::Debug for Key<S> {
+impl<S: Keyed> fmt::Debug for SettingKey<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

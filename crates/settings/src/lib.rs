@@ -26,15 +26,17 @@ mod sheet;
 pub mod suggest;
 
 pub use config::definition::diff_definitions;
-pub use config::local::secret::{Secret, create_secret};
+pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{Proof, host_name};
-pub use config::{Config, FileEngine, Group, NbdListen, Node, Tls, Top, Volume};
-pub use group::{Key, Layout, Members, Mode, Policy, Settings};
+pub use config::{
+    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, NbdListen, Tls, TopLevelKeys,
+};
+pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice};
 pub use keys::Keyed;
-pub use link::{Link, LinkKey, LinkSettings};
+pub use link::{ConfiguredLink, LinkKey, LinkSettings};
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};
 pub use overrides::groups::GroupOverrides;
 pub use overrides::link::LinkOverrides;
 pub use overrides::{DEFAULT, Overrides};
-pub use problem::{Position, Problem, Problems};
+pub use problem::{ConfigProblem, Problems, TextPosition};

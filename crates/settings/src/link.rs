@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use host::link::{Compression, Congestion, Flow, Method, SocketOptions, ZSTD_LEVELS};
+use host::link::{Compression, CongestionChoice, FrameOptions, Method, SocketOptions, ZSTD_LEVELS};
 
-use crate::forms::{Form, duration, or, rate, size};
+use crate::forms::{ValueForm, duration, or, rate, size};
 use crate::keys::{self, Takes, keyed};
 use crate::limits;
 use units::exact::duration_text;
 
 /// What `link set` changes while links run.
-pub type LinkKey = keys::Key<LinkSettings>;
+pub type LinkKey = keys::SettingKey<LinkSettings>;
 
 keyed! {
     /// What a connection asks of its socket, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LinkSettings, takes(Takes::Effect), beside(keys::takes::<Link>) {
+    pub struct LinkSettings, takes(Takes::Effect), beside(keys::takes::<ConfiguredLink>) {
         /// Both directions alike, bytes; `None`: the kernel tunes them.
         "buffers" => buffers_bytes: Option<u64> = or("auto", " to let the kernel tune them", size(limits::SOCKET_BUFFER));
             "\"auto\" lets the kernel tune them; a size pins both directions",
             "both socket buffers, of both nodes. `\"auto\"` lets the kernel tune them, which is best where `net.ipv4.tcp_rmem` and `tcp_wmem` allow twice bandwidth x round trip; a size pins them, and costs that much kernel memory per connection";
-        "congestion" => congestion: Congestion =
-            Form::new("word", "a name", Congestion::Auto, |text, _| parse_congestion(text), Congestion::to_string);
+        "congestion" => congestion: CongestionChoice =
+            ValueForm::new("word", "a name", CongestionChoice::Auto, |text, _| parse_congestion(text), CongestionChoice::to_string);
             "auto: bbr on long lines where there is one; system; or a name such as \"cubic\"",
             "congestion control. `\"auto\"`: the system's, and from the moment the line was full `bbr`, where the kernel has it and the round trip is 10 ms or more ([why](decisions/0031-bbr-on-a-full-line.md)); `\"system\"`: the system's; or a name such as `\"cubic\"`";
         /// What the kernel may hold unsent; `None`: by the line's rate.
@@ -45,7 +45,7 @@ keyed! {
         "pacing" => pacing_bits: Option<u64> = or("off", "", rate(limits::PACING));
             "never faster than, such as \"93Mbit/s\"",
             "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty";
-        "compression" => compression: Compression = Form::new(
+        "compression" => compression: Compression = ValueForm::new(
                 "word",
                 "`\"off\"`, `\"lz4\"`, `\"zstd\"`, `\"zstd:LEVEL\"`, `\"auto\"`",
                 Compression::Off,
@@ -64,7 +64,7 @@ keyed! {
 keyed! {
     /// How connections between nodes behave; the same for all of them.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Link, takes(Takes::Restart) {
+    pub struct ConfiguredLink, takes(Takes::Restart) {
         also {
             /// As the file has them; [`crate::LinkOverrides`] lays what was `set` on top.
             settings: LinkSettings,
@@ -114,20 +114,22 @@ impl LinkSettings {
     }
 
     /// What is done with frames.
-    pub fn flow(&self) -> Flow {
-        Flow { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
+    pub fn flow(&self) -> FrameOptions {
+        FrameOptions { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
     }
 }
 
 /// # Errors
 /// A sentence: it is neither of our words, nor what a kernel could call one.
-pub fn parse_congestion(text: &str) -> Result<Congestion, String> {
+pub fn parse_congestion(text: &str) -> Result<CongestionChoice, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     match text {
-        "auto" => Ok(Congestion::Auto),
-        "system" => Ok(Congestion::System),
+        "auto" => Ok(CongestionChoice::Auto),
+        "system" => Ok(CongestionChoice::System),
         // 15 letters and a closing zero is what the kernel keeps.
-        name if (1..=15).contains(&name.len()) && name.chars().all(allowed) => Ok(Congestion::Named(name.to_owned())),
+        name if (1..=15).contains(&name.len()) && name.chars().all(allowed) => {
+            Ok(CongestionChoice::Named(name.to_owned()))
+        }
         _ => Err(format!(
             "{text:?} is not the name of a congestion control, such as \"cubic\" or \"bbr\", nor \"auto\" or \"system\""
         )),
@@ -195,7 +197,7 @@ mod tests {
             ("off", Compression::Off),
         ] {
             settings.set(LinkKey::named("compression"), text).expect("a good value");
-            assert_eq!(settings.flow(), Flow { compression: flow, rate: None });
+            assert_eq!(settings.flow(), FrameOptions { compression: flow, rate: None });
         }
     }
 
@@ -203,7 +205,7 @@ mod tests {
     fn the_defaults_are_the_data_paths() {
         let timeout = limits::LINK_TIMEOUT.default;
         assert_eq!(LinkSettings::default().socket_options(timeout), SocketOptions::default());
-        assert_eq!(LinkSettings::default().flow(), Flow::default());
+        assert_eq!(LinkSettings::default().flow(), FrameOptions::default());
         let patient = LinkSettings::default().socket_options(Duration::from_secs(60));
         assert_eq!(patient.user_timeout, Duration::from_secs(120), "a patient link is not cut by the kernel");
     }

@@ -1,41 +1,44 @@
 //! The table of keys for readers: the manual's rows, and what the tests hold of every key.
 
-use crate::config::{Node, Tls, Top, Volume};
-use crate::group::{Layout, Members, Settings};
-use crate::keys::{Keyed, Row, Takes};
-use crate::link::{Link, LinkSettings};
+use crate::config::{ConfiguredNode, ConfiguredVolume, Tls, TopLevelKeys};
+use crate::group::{GroupMembers, Layout, LiveSettings};
+use crate::keys::{KeyRow, Keyed, Takes};
+use crate::link::{ConfiguredLink, LinkSettings};
 
 /// A table of the file.
-pub struct Table {
+pub struct KeyTable {
     /// The file's own word for it, with `NAME` for names; empty for the top.
     pub name: &'static str,
-    pub rows: Vec<&'static Row>,
+    pub rows: Vec<&'static KeyRow>,
 }
 
 /// All tables, in the order of the manual.
-pub fn tables() -> [Table; 6] {
+pub fn tables() -> [KeyTable; 6] {
     [
-        Table { name: "", rows: rows::<Top>() },
-        Table { name: "tls", rows: rows::<Tls>() },
-        Table { name: "link", rows: [rows::<Link>(), rows::<LinkSettings>()].concat() },
-        Table { name: "nodes.NAME", rows: rows::<Node>() },
-        Table { name: "groups.NAME", rows: [rows::<Members>(), rows::<Settings>(), rows::<Layout>()].concat() },
-        Table { name: "groups.NAME.volumes.NAME", rows: rows::<Volume>() },
+        KeyTable { name: "", rows: rows::<TopLevelKeys>() },
+        KeyTable { name: "tls", rows: rows::<Tls>() },
+        KeyTable { name: "link", rows: [rows::<ConfiguredLink>(), rows::<LinkSettings>()].concat() },
+        KeyTable { name: "nodes.NAME", rows: rows::<ConfiguredNode>() },
+        KeyTable {
+            name: "groups.NAME",
+            rows: [rows::<GroupMembers>(), rows::<LiveSettings>(), rows::<Layout>()].concat(),
+        },
+        KeyTable { name: "groups.NAME.volumes.NAME", rows: rows::<ConfiguredVolume>() },
     ]
 }
 
-fn rows<S: Keyed>() -> Vec<&'static Row> {
+fn rows<S: Keyed>() -> Vec<&'static KeyRow> {
     S::KEYS.iter().map(|entry| &entry.row).collect()
 }
 
-impl Table {
+impl KeyTable {
     /// As the manual has it, from its first line to its last.
     pub fn text(&self) -> String {
-        let tells_live = self.name == "groups.NAME";
-        let live = |word: &'static str| if tells_live { word } else { "" };
+        let shows_live = self.name == "groups.NAME";
+        let live = |word: &'static str| if shows_live { word } else { "" };
         let head = format!("| Key | Default | Bounds |{} Meaning and cost |\n", live(" Set live |"));
         let rule = format!("|---|---|---|{}---|\n", live("---|"));
-        let row = |Row { name, takes, meaning, about, .. }: &&Row| {
+        let row = |KeyRow { name, takes, meaning, about, .. }: &&KeyRow| {
             let about = about();
             let live = live(if *takes == Takes::Effect { " yes |" } else { " |" });
             format!("| `{name}` | {} | {} |{live} {meaning} |\n", about.default, about.bounds)
@@ -58,7 +61,7 @@ mod tests {
     }
 
     /// What a check says of a file with one line in a table.
-    fn told_of(table: &Table, line: &str) -> String {
+    fn problems_of(table: &KeyTable, line: &str) -> String {
         let before = match table.name {
             "" => String::new(),
             "groups.NAME.volumes.NAME" => {
@@ -75,27 +78,27 @@ mod tests {
     fn every_key_of_every_table_is_whole_and_known_to_a_check() {
         let docs = std::fs::read_to_string(file_of_docs()).expect("docs/config.md");
         for table in tables() {
-            for Row { name, about, meaning, .. } in &table.rows {
+            for KeyRow { name, about, meaning, .. } in &table.rows {
                 let about = about();
-                let place = format!("{name} in [{}]", table.name);
-                assert_eq!(about.required.is_some(), about.default.starts_with("required"), "{place}");
-                assert!(!about.default.is_empty() && !about.bounds.is_empty(), "{place}: {about:?}");
-                assert!(!meaning.is_empty() && !meaning.ends_with('.'), "{place}: {meaning}");
+                let key_path = format!("{name} in [{}]", table.name);
+                assert_eq!(about.required.is_some(), about.default.starts_with("required"), "{key_path}");
+                assert!(!about.default.is_empty() && !about.bounds.is_empty(), "{key_path}: {about:?}");
+                assert!(!meaning.is_empty() && !meaning.ends_with('.'), "{key_path}: {meaning}");
                 assert!(
                     docs.contains(&format!("\n| {} |", about.kind)),
-                    "{place}: docs/config.md has no kind {}",
+                    "{key_path}: docs/config.md has no kind {}",
                     about.kind
                 );
                 let name = if *name == EACH { "a" } else { name };
                 let last = name.rsplit('.').next().expect("a name");
-                let told = told_of(&table, &format!("{name} = 1979-05-27"));
+                let problem = problems_of(&table, &format!("{name} = 1979-05-27"));
                 let of_key = |line: &str| line.contains(&format!("{last:?}")) && line.contains(" is a date, not ");
-                assert!(told.lines().any(of_key) && !told.contains("unknown"), "{place}: {told}");
-                let told = told_of(&table, &format!("{name}_x = 1"));
-                assert!(told.contains(&format!("unknown key \"{last}_x\"")), "{place}: {told}");
+                assert!(problem.lines().any(of_key) && !problem.contains("unknown"), "{key_path}: {problem}");
+                let problem = problems_of(&table, &format!("{name}_x = 1"));
+                assert!(problem.contains(&format!("unknown key \"{last}_x\"")), "{key_path}: {problem}");
                 let is_shown =
                     EXAMPLE.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{name} = ")));
-                assert!(is_shown || name == "a", "{place}: the example does not show it");
+                assert!(is_shown || name == "a", "{key_path}: the example does not show it");
             }
         }
     }

@@ -10,24 +10,24 @@ pub mod link;
 
 use std::collections::BTreeMap;
 
-use crate::keys::{Key, Keyed};
-use crate::sheet::{Section, Sheet};
+use crate::keys::{Keyed, SettingKey};
+use crate::sheet::{Sheet, SheetSection};
 
 /// The value of `set` that removes an override.
 pub const DEFAULT: &str = "default";
 
 /// What was `set` of the settings `S`: the text of each such key, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides<S: Keyed>(BTreeMap<Key<S>, String>);
+pub struct Overrides<S: Keyed>(BTreeMap<SettingKey<S>, String>);
 
 impl<S: Keyed> Overrides<S> {
     /// Each override: key, value.
-    pub fn entries(&self) -> impl Iterator<Item = (Key<S>, &str)> {
+    pub fn entries(&self) -> impl Iterator<Item = (SettingKey<S>, &str)> {
         self.0.iter().map(|(key, value)| (*key, value.as_str()))
     }
 
     /// Whether the key's value was `set`.
-    pub fn has(&self, key: Key<S>) -> bool {
+    pub fn has(&self, key: SettingKey<S>) -> bool {
         self.0.contains_key(&key)
     }
 
@@ -43,11 +43,11 @@ impl<S: Keyed> Overrides<S> {
 
 impl<S: Keyed + Default> Overrides<S> {
     /// Reads a table that holds live keys and nothing else.
-    fn read<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>) -> Self {
-        let known: Vec<&str> = Key::<S>::all().map(Key::as_str).collect();
+    fn read<'t>(sheet: &mut Sheet<'t>, section: &SheetSection<'t>) -> Self {
+        let known: Vec<&str> = SettingKey::<S>::all().map(SettingKey::as_str).collect();
         sheet.only(section, &known);
-        let mut value = |key: Key<S>| sheet.value(section, key.as_str(), |text| canonical(key, text));
-        Self(Key::all().filter_map(|key| Some((key, value(key)?))).collect())
+        let mut value = |key: SettingKey<S>| sheet.value(section, key.as_str(), |text| canonical(key, text));
+        Self(SettingKey::all().filter_map(|key| Some((key, value(key)?))).collect())
     }
 
     /// With what a `set` asked for: all of it or nothing.
@@ -57,7 +57,7 @@ impl<S: Keyed + Default> Overrides<S> {
     fn changed(&self, wanted: &BTreeMap<String, String>) -> Result<Self, Vec<String>> {
         let mut changed = self.0.clone();
         let mut change = |name: &str, value: &str| {
-            let key = Key::parse(name)?;
+            let key = SettingKey::parse(name)?;
             if value == DEFAULT {
                 changed.remove(&key);
             } else {
@@ -70,7 +70,7 @@ impl<S: Keyed + Default> Overrides<S> {
     }
 }
 
-fn canonical<S: Keyed + Default>(key: Key<S>, text: &str) -> Result<String, String> {
+fn canonical<S: Keyed + Default>(key: SettingKey<S>, text: &str) -> Result<String, String> {
     let mut probe = S::default();
     probe.set(key, text)?;
     Ok(probe.text(key))

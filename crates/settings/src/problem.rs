@@ -3,41 +3,41 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A place in a file, counted from 1 as editors do.
+/// A position in a file, counted from 1 as editors do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct TextPosition {
     pub line: usize,
     pub column: usize,
 }
 
 /// Where the lines of a text start, so that many places are found without counting from the top each time.
-pub struct Lines<'t> {
+pub struct LineStarts<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
-impl<'t> Lines<'t> {
+impl<'t> LineStarts<'t> {
     pub fn of(text: &'t str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
         Self { text, starts: starts.collect() }
     }
 
-    /// The place of byte `offset`; columns count characters. Any offset is taken: one inside a character is its start,
+    /// The position of byte `offset`; columns count characters. Any offset is taken: one inside a character is its start,
     /// one past the end is the end.
-    pub fn position(&self, offset: usize) -> Position {
+    pub fn position(&self, offset: usize) -> TextPosition {
         let mut offset = offset.min(self.text.len());
         while !self.text.is_char_boundary(offset) {
             offset -= 1;
         }
         let line = self.starts.partition_point(|start| *start <= offset);
-        Position { line, column: 1 + self.text[self.starts[line - 1]..offset].chars().count() }
+        TextPosition { line, column: 1 + self.text[self.starts[line - 1]..offset].chars().count() }
     }
 }
 
 /// One thing wrong: where (when the file has a place for it), and a sentence with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    pub position: Option<Position>,
+pub struct ConfigProblem {
+    pub position: Option<TextPosition>,
     pub message: String,
 }
 
@@ -45,11 +45,11 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: PathBuf,
-    pub list: Vec<Problem>,
+    pub list: Vec<ConfigProblem>,
 }
 
 impl Problems {
-    pub fn new(file: &Path, mut list: Vec<Problem>) -> Self {
+    pub fn new(file: &Path, mut list: Vec<ConfigProblem>) -> Self {
         list.sort();
         list.dedup();
         Self { file: file.to_owned(), list }
@@ -57,7 +57,7 @@ impl Problems {
 
     /// A file with a single problem that has no place in it.
     pub fn one(file: &Path, message: impl Into<String>) -> Self {
-        Self::new(file, vec![Problem { position: None, message: message.into() }])
+        Self::new(file, vec![ConfigProblem { position: None, message: message.into() }])
     }
 }
 
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn positions_count_characters_and_survive_any_offset() {
-        let lines = Lines::of("a = 1\nü = 2\n");
+        let lines = LineStarts::of("a = 1\nü = 2\n");
         for (offset, line, column) in [(0, 1, 1), (5, 1, 6), (6, 2, 1), (7, 2, 1), (8, 2, 2), (999, 3, 1)] {
-            assert_eq!(lines.position(offset), Position { line, column }, "offset {offset}");
+            assert_eq!(lines.position(offset), TextPosition { line, column }, "offset {offset}");
         }
-        assert_eq!(Lines::of("").position(5), Position { line: 1, column: 1 });
+        assert_eq!(LineStarts::of("").position(5), TextPosition { line: 1, column: 1 });
     }
 }

@@ -9,21 +9,21 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Lines, Position, Problem};
+use crate::problem::{ConfigProblem, LineStarts, TextPosition};
 use crate::suggest;
 
-pub(crate) type Span = Range<usize>;
+pub(crate) type TextSpan = Range<usize>;
 
 /// One table of the file: where it is, what it is called, what it holds.
 #[derive(Clone)]
-pub(crate) struct Section<'t> {
+pub(crate) struct SheetSection<'t> {
     /// Dotted path from the top; empty for the top itself.
     pub path: String,
-    pub span: Span,
+    pub span: TextSpan,
     table: &'t DeTable<'t>,
 }
 
-impl<'t> Section<'t> {
+impl<'t> SheetSection<'t> {
     pub fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
@@ -43,32 +43,32 @@ impl<'t> Section<'t> {
     }
 
     /// Where a key of this table stands.
-    pub fn span_of(&self, key: &str) -> Span {
+    pub fn span_of(&self, key: &str) -> TextSpan {
         self.entry(key).map_or_else(|| self.span.clone(), |(span, _)| span)
     }
 
-    fn entry(&self, key: &str) -> Option<(Span, &'t toml::Spanned<DeValue<'t>>)> {
+    fn entry(&self, key: &str) -> Option<(TextSpan, &'t toml::Spanned<DeValue<'t>>)> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| (name.span(), value))
     }
 }
 
-/// The reader of one text: its problems so far and the places of what was read.
+/// The reader of one text: its problems so far and the positions of what was read.
 pub(crate) struct Sheet<'t> {
     text: &'t str,
-    lines: Lines<'t>,
-    pub problems: Vec<Problem>,
-    places: BTreeMap<String, Span>,
+    lines: LineStarts<'t>,
+    pub problems: Vec<ConfigProblem>,
+    positions: BTreeMap<String, TextSpan>,
 }
 
 impl<'t> Sheet<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self { text, lines: Lines::of(text), problems: Vec::new(), places: BTreeMap::new() }
+        Self { text, lines: LineStarts::of(text), problems: Vec::new(), positions: BTreeMap::new() }
     }
 
     /// Takes over the parser's own complaints. Returns whether the tree is worth reading: after a syntax error its
     /// content is a guess; a key given twice leaves it sound.
     pub fn syntax(&mut self, errors: &[toml::de::Error]) -> bool {
-        let duplicates: Vec<Span> = errors
+        let duplicates: Vec<TextSpan> = errors
             .iter()
             .filter(|error| error.message().starts_with("duplicate key"))
             .filter_map(toml::de::Error::span)
@@ -101,33 +101,33 @@ impl<'t> Sheet<'t> {
         above.rfind("\n[").map_or(0, |newline| newline + 1)
     }
 
-    pub fn at(&mut self, span: Span, message: impl Into<String>) {
+    pub fn at(&mut self, span: TextSpan, message: impl Into<String>) {
         let position = Some(self.lines.position(span.start));
-        self.problems.push(Problem { position, message: message.into() });
+        self.problems.push(ConfigProblem { position, message: message.into() });
     }
 
     /// A problem with the value at a dotted path; without a place when nothing was read there.
     pub fn at_path(&mut self, path: &str, message: impl Into<String>) {
-        let position = self.places.get(path).map(|span| self.lines.position(span.start));
-        self.problems.push(Problem { position, message: message.into() });
+        let position = self.positions.get(path).map(|span| self.lines.position(span.start));
+        self.problems.push(ConfigProblem { position, message: message.into() });
     }
 
     /// Whether something was read at a dotted path.
     pub fn has(&self, path: &str) -> bool {
-        self.places.contains_key(path)
+        self.positions.contains_key(path)
     }
 
     /// The positions of everything read, by dotted path.
-    pub fn positions(&self) -> BTreeMap<String, Position> {
-        self.places.iter().map(|(path, span)| (path.clone(), self.lines.position(span.start))).collect()
+    pub fn positions(&self) -> BTreeMap<String, TextPosition> {
+        self.positions.iter().map(|(path, span)| (path.clone(), self.lines.position(span.start))).collect()
     }
 
-    pub fn root(&self, table: &'t toml::Spanned<DeTable<'t>>) -> Section<'t> {
-        Section { path: String::new(), span: 0..0, table: table.get_ref() }
+    pub fn root(&self, table: &'t toml::Spanned<DeTable<'t>>) -> SheetSection<'t> {
+        SheetSection { path: String::new(), span: 0..0, table: table.get_ref() }
     }
 
     /// Complains about every key that is not in `known`.
-    pub fn only(&mut self, section: &Section<'t>, known: &[&str]) {
+    pub fn only(&mut self, section: &SheetSection<'t>, known: &[&str]) {
         for key in section.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let hint = suggest::hint(key.get_ref(), known.iter().copied());
             let accepted = if hint.is_empty() {
@@ -140,12 +140,12 @@ impl<'t> Sheet<'t> {
     }
 
     /// A sub-table, if the key is present.
-    pub fn section(&mut self, parent: &Section<'t>, key: &str) -> Option<Section<'t>> {
+    pub fn section(&mut self, parent: &SheetSection<'t>, key: &str) -> Option<SheetSection<'t>> {
         let (span, value) = parent.entry(key)?;
         let path = parent.path_of(key);
-        self.places.insert(path.clone(), span.clone());
+        self.positions.insert(path.clone(), span.clone());
         match value.get_ref() {
-            DeValue::Table(table) => Some(Section { path, span, table }),
+            DeValue::Table(table) => Some(SheetSection { path, span, table }),
             other => {
                 self.at(value.span(), format!("{key:?} {} is {}, not a table", parent.title(), kind(other)));
                 None
@@ -156,23 +156,23 @@ impl<'t> Sheet<'t> {
     /// A value of `key`, if present and sound: text, numbers and booleans all arrive as their text.
     pub fn value<T>(
         &mut self,
-        section: &Section<'t>,
+        section: &SheetSection<'t>,
         key: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         let (span, value) = section.entry(key)?;
-        self.places.insert(section.path_of(key), span);
+        self.positions.insert(section.path_of(key), span);
         self.parsed(key, value, parse)
     }
 
     /// Complains when `key` is not there; one that is there but unsound had its complaint already.
-    pub fn absent(&mut self, section: &Section<'t>, key: &str, advice: &str) {
+    pub fn absent(&mut self, section: &SheetSection<'t>, key: &str, advice: &str) {
         if section.entry(key).is_some() {
             return;
         }
         let message = format!("{key:?} is missing {}; {advice}", section.title());
         if section.path.is_empty() {
-            self.problems.push(Problem { position: None, message });
+            self.problems.push(ConfigProblem { position: None, message });
         } else {
             self.at(section.span.clone(), message);
         }
@@ -181,7 +181,7 @@ impl<'t> Sheet<'t> {
     /// A list of texts; each sound item with its own place under `key.N`.
     pub fn values<T>(
         &mut self,
-        section: &Section<'t>,
+        section: &SheetSection<'t>,
         key: &str,
         mut parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<Vec<T>> {
@@ -196,7 +196,7 @@ impl<'t> Sheet<'t> {
         let mut items = Vec::new();
         for item in array.iter() {
             if let Some(parsed) = self.parsed(key, item, &mut parse) {
-                self.places.insert(format!("{}.{}", section.path_of(key), items.len()), item.span());
+                self.positions.insert(format!("{}.{}", section.path_of(key), items.len()), item.span());
                 items.push(parsed);
             }
         }

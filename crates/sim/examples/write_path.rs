@@ -12,7 +12,7 @@ use engine::*;
 const GROUP: GroupId = GroupId(0);
 const LINK: LinkId = LinkId(1);
 
-struct Side {
+struct PathSide {
     node: Node,
     frames: VecDeque<Input>,
     answered: u64,
@@ -42,7 +42,7 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
     }
 }
 
-impl Side {
+impl PathSide {
     fn handle(&mut self, now: Now, input: Input) {
         self.node.handle(now, input);
         let mut sent = 0;
@@ -72,7 +72,7 @@ impl Side {
                         }
                     };
                     sent += wire::HEADER_BYTES as u64 + u64::from(header.payload_bytes);
-                    let header = wire::Header::decode(&header.encode()).expect("ours");
+                    let header = wire::FrameHeader::decode(&header.encode()).expect("ours");
                     self.frames.push_back(Input::Frame { link: LINK, header, payload });
                     None
                 }
@@ -94,14 +94,14 @@ fn buf() -> Buf {
 
 fn main() {
     let writes: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(20_000);
-    let side = |id, role| Side { node: Node::new(config(id, role)), frames: VecDeque::new(), answered: 0 };
+    let side = |id, role| PathSide { node: Node::new(config(id, role)), frames: VecDeque::new(), answered: 0 };
     let mut sides = [side(0, Role::Primary), side(1, Role::Secondary)];
     let mut now = Now { mono: Mono(1), wall: Wall(1) };
     for (id, side) in sides.iter_mut().enumerate() {
         side.handle(now, Input::Start { entropy: id as u64, boot: 1 });
         side.handle(now, Input::LinkUp { peer: NodeId(1 - id as u16), link: LINK, session: SessionId(9) });
     }
-    let exchange = |sides: &mut [Side; 2], now: Now| {
+    let exchange = |sides: &mut [PathSide; 2], now: Now| {
         for at in [0, 1].into_iter().cycle() {
             let Some(frame) = sides[at].frames.pop_front() else {
                 if sides[1 - at].frames.is_empty() {
@@ -114,7 +114,7 @@ fn main() {
     };
     exchange(&mut sides, now);
     sides[0].handle(now, Input::Command { group: GROUP, id: CommandId(1), command: Command::Sync { full: true } });
-    let step = |sides: &mut [Side; 2], now: &mut Now, ns: u64| {
+    let step = |sides: &mut [PathSide; 2], now: &mut Now, ns: u64| {
         *now = Now { mono: Mono(now.mono.0 + ns), wall: Wall(now.wall.0 + ns) };
         sides.iter_mut().for_each(|side| side.handle(*now, Input::Tick));
         exchange(sides, *now);

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use engine::identity::Role;
 use engine::state::{Broken, State};
-use engine::status::Glance;
-use engine::wire::Header;
+use engine::status::GroupGlance;
+use engine::wire::FrameHeader;
 use engine::{GroupId, Position, StartAlone, Store};
 
 use crate::nodes::SimCluster;
-use crate::options::Options;
-use crate::oracle::{Failure, Oracle};
+use crate::options::SimOptions;
+use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use status::StatusChecker;
@@ -29,7 +29,7 @@ use writes::{DiskCaches, WriteOracle};
 pub struct ExportOpening {
     pub node: usize,
     pub group: GroupId,
-    pub glance: Glance,
+    pub glance: GroupGlance,
     /// It was the primary that counts already.
     pub was_authority: bool,
     /// Its copy had been given up.
@@ -50,7 +50,7 @@ pub struct Checkers {
 }
 
 impl Checkers {
-    pub fn new(options: &Options) -> Checkers {
+    pub fn new(options: &SimOptions) -> Checkers {
         let sizes = vec![options.image_bytes(); usize::from(options.volumes)];
         let groups: Vec<_> = (0..options.groups()).map(|group| (GroupId(group), sizes.clone())).collect();
         Checkers {
@@ -88,7 +88,7 @@ impl Checkers {
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
         self.facts.remove(KnownFact::Spoiled(group, node));
-        self.facts.tells(group, node, State::Logging);
+        self.facts.reports(group, node, State::Logging);
     }
 
     /// What was confirmed of a sync is undone, and that is what was asked for. The image before it needs nothing that landed
@@ -114,9 +114,9 @@ impl Checkers {
         }
     }
 
-    /// A node tells a group's state.
+    /// A node reports a group's state.
     pub fn sees_state(&mut self, cluster: &SimCluster, group: GroupId, node: usize, state: State) {
-        self.facts.tells(group, node, state);
+        self.facts.reports(group, node, state);
         let starts = !cluster[node].is_ready(group);
         let damaged = self.facts.has(KnownFact::Rotten(node, Store::Superblock(group)));
         if damaged && starts && state == State::Failed(Broken::Superblock) {
@@ -145,7 +145,7 @@ impl Checkers {
         }
     }
 
-    /// The place up to which a secondary ever confirmed its last stream as durable, whatever became of that.
+    /// The position up to which a secondary ever confirmed its last stream as durable, whatever became of that.
     pub fn ever_confirmed(&self, group: GroupId, node: usize) -> Option<Position> {
         // The end of its journal may have rotted before a record counted it: that looks torn (docs/reliability.md, P9).
         let rotten = self.facts.has(KnownFact::Rotten(node, Store::Journal(group)));
@@ -159,20 +159,20 @@ impl Checkers {
         &mut self,
         cluster: &SimCluster,
         node: usize,
-        header: &Header,
+        header: &FrameHeader,
         payload: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OracleFailure> {
         self.wire.observe(cluster, &mut self.writes, node, header, payload)
     }
 
     /// After every input of a node: what it holds.
-    pub fn check_held(&self, cluster: &SimCluster, node: usize) -> Result<(), Failure> {
+    pub fn check_held(&self, cluster: &SimCluster, node: usize) -> Result<(), OracleFailure> {
         bounds::check_node(cluster, node)?;
         bounds::check_payload(cluster, &self.writes, node)
     }
 
     /// A primary numbers a write. One that no stream carries needs a generation that the peer does not know, on record (rule 5).
-    pub fn check_alone(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_alone(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         if self.facts.has(KnownFact::Sends(group, node)) || self.facts.has(KnownFact::Alone(group, node)) {
             return Ok(());
         }
@@ -183,11 +183,11 @@ impl Checkers {
             return Ok(());
         }
         let what = format!("node {node} group {}: a write goes alone in a generation that the peer knows", group.0);
-        Err(Failure::new(Oracle::Order, what))
+        Err(OracleFailure::new(Oracle::Order, what))
     }
 
     /// What somebody wrote to a primary's volume from outside never flows to its peer without an order (P7).
-    pub fn check_asked_for(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_asked_for(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         // The other one's own content is overwritten.
         self.facts.remove(KnownFact::ChangedOutside(group, cluster.other(group, node)));
         if !self.facts.has(KnownFact::ChangedOutside(group, node)) {
@@ -197,41 +197,41 @@ impl Checkers {
             "node {node} group {}: a sync sends what somebody wrote to a volume from outside, and nobody typed `sync`",
             group.0
         );
-        Err(Failure::new(Oracle::Outside, what))
+        Err(OracleFailure::new(Oracle::Outside, what))
     }
 
     /// A sync that nobody asked for must not overwrite what the other side alone holds (P6). A node that is down takes none: this one
     /// has not noticed yet, and meets whoever comes back anew.
-    pub fn check_consent(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_consent(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let other = cluster.other(group, node);
         let takes_none = cluster.glance(other, group).is_none() || cluster.is_primary(other, group);
         if takes_none || cluster.primary(group) != node || !self.writes.has_tail(group) {
             return Ok(());
         }
         let what = format!("group {}: the old primary's own writes are overwritten, nobody asked for it", group.0);
-        Err(Failure::new(Oracle::OneWriter, what))
+        Err(OracleFailure::new(Oracle::OneWriter, what))
     }
 
     /// A node opens its exports while the other's are open: only after a forced promotion (P6).
-    pub fn check_one_writer(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_one_writer(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let other = cluster.other(group, node);
         if !cluster[other].takes_requests(group) || self.facts.has(KnownFact::Forked(group)) {
             return Ok(());
         }
         let what = format!("nodes {node} and {other} both serve group {}, nobody forced it", group.0);
-        Err(Failure::new(Oracle::OneWriter, what))
+        Err(OracleFailure::new(Oracle::OneWriter, what))
     }
 
     // ---- a primary opens its exports ---------------------------------------------------------------------------------
 
     /// What it waited for may be on record, though it was not seen to serve.
-    pub fn sees_doubt(&mut self, cluster: &SimCluster, now: u64, node: usize, group: GroupId) {
-        if cluster.glance(node, group).is_some_and(|glance| glance.in_doubt) {
+    pub fn sees_unverified_run(&mut self, cluster: &SimCluster, now: u64, node: usize, group: GroupId) {
+        if cluster.glance(node, group).is_some_and(|glance| glance.needs_verification) {
             self.may_serve_alone(cluster, now, node, group);
         }
     }
 
-    /// A primary in doubt has waited for its peer as long as it was told to, now or before it died again (rule 24).
+    /// A primary that needs verification has waited for its peer as long as it was told to, now or before it died again (rule 24).
     fn may_serve_alone(&mut self, cluster: &SimCluster, now: u64, node: usize, group: GroupId) -> bool {
         let limit = match cluster.ledger.settings(group).start_alone {
             StartAlone::Serve => {
@@ -258,7 +258,12 @@ impl Checkers {
     }
 
     /// A node opens its exports: what it was promoted with is there, and what it may have lost with its power is back.
-    pub fn check_opening(&mut self, cluster: &SimCluster, now: u64, opening: &ExportOpening) -> Result<(), Failure> {
+    pub fn check_opening(
+        &mut self,
+        cluster: &SimCluster,
+        now: u64,
+        opening: &ExportOpening,
+    ) -> Result<(), OracleFailure> {
         let ExportOpening { node, group, glance, .. } = opening;
         let (node, group, identity) = (*node, *group, &glance.identity);
         let chosen = if opening.was_authority {
@@ -268,7 +273,7 @@ impl Checkers {
             true
         };
         self.writes.set_settings(group, &cluster.ledger.settings(group));
-        let alone = glance.in_doubt && self.may_serve_alone(cluster, now, node, group);
+        let alone = glance.needs_verification && self.may_serve_alone(cluster, now, node, group);
         let images = cluster[node].views(group);
         if opening.lost_power && !alone && !chosen {
             let peer = cluster.other(group, node);
@@ -286,7 +291,7 @@ impl Checkers {
     }
 
     /// It was not the primary that counted.
-    fn check_takeover(&mut self, cluster: &SimCluster, opening: &ExportOpening) -> Result<(), Failure> {
+    fn check_takeover(&mut self, cluster: &SimCluster, opening: &ExportOpening) -> Result<(), OracleFailure> {
         let (node, group, parent) = (opening.node, opening.group, opening.glance.identity.parent);
         // A copy that was given up and is promoted again by force is nobody's prefix any more.
         if !parent.generation.is_blank() && !opening.given_up {
@@ -308,14 +313,14 @@ impl Checkers {
     // ---- a secondary comes back --------------------------------------------------------------------------------------
 
     /// It says what was damaged, stands where it confirmed to stand, and is the prefix that it claims.
-    pub fn check_returned(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_returned(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         self.check_named(cluster, node, group)?;
         self.check_confirmed(cluster, node, group)?;
         self.check_secondary(cluster, node, group)
     }
 
     /// A secondary whose journal was hit says that it is no image (P9).
-    fn check_named(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    fn check_named(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
         let id = glance.identity;
         let was_hit = self.facts.remove(KnownFact::JournalHit(group, node));
@@ -326,15 +331,15 @@ impl Checkers {
             "node {node} stands at {:?} as if nothing was missing, and a batch that it had confirmed is not whole",
             id.position
         );
-        Err(Failure::new(Oracle::Damage, what))
+        Err(OracleFailure::new(Oracle::Damage, what))
     }
 
     /// Where it stands is not behind what it confirmed (P1).
-    fn check_confirmed(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
-        let Some(told) = self.wire.confirmed(group, node) else { return Ok(()) };
+    fn check_confirmed(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        let Some(reported) = self.wire.confirmed(group, node) else { return Ok(()) };
         let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
         let at = glance.identity.position;
-        if told.is_kept_at(at) {
+        if reported.is_kept_at(at) {
             return Ok(());
         }
         if self.facts.has(KnownFact::Rotten(node, Store::Undo(group))) && self.facts.has(KnownFact::Forked(group)) {
@@ -349,12 +354,12 @@ impl Checkers {
             self.writes.promises_void(group);
             return Ok(());
         }
-        let what = format!("node {node} confirmed {told:?} as durable and comes back at {at:?}");
-        Err(Failure::new(Oracle::Confirmation, what))
+        let what = format!("node {node} confirmed {reported:?} as durable and comes back at {at:?}");
+        Err(OracleFailure::new(Oracle::Confirmation, what))
     }
 
     /// A secondary that just replayed its journal: is it the prefix it claims to be?
-    pub fn check_secondary(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), Failure> {
+    pub fn check_secondary(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
         let id = glance.identity;
         // About to be recorded as primary it stands in a run of its own: what it holds is looked at when it opens.
@@ -365,14 +370,14 @@ impl Checkers {
         self.check_prefix(cluster, node, group, id.position)
     }
 
-    /// The node says that exactly this place of the order stands on its volumes.
+    /// The node says that exactly this position of the order stands on its volumes.
     pub fn check_prefix(
         &mut self,
         cluster: &SimCluster,
         node: usize,
         group: GroupId,
         at: Position,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OracleFailure> {
         if cluster.ledger.discarded(group, node) {
             return Ok(());
         }
@@ -382,10 +387,10 @@ impl Checkers {
     // ---- what must hold at any moment, and at rest -------------------------------------------------------------------
 
     /// Looks at everything that must hold at any moment.
-    pub fn look_around(&mut self, cluster: &SimCluster, now: u64) -> Result<(), Failure> {
+    pub fn look_around(&mut self, cluster: &SimCluster, now: u64) -> Result<(), OracleFailure> {
         for group in cluster.groups() {
             self.check_covered(cluster, group)?;
-            self.sees_fork_settled(cluster, group);
+            self.sees_fork_reconciled(cluster, group);
             self.sees_repaired(cluster, group);
             self.status.look(cluster, now, group)?;
         }
@@ -394,7 +399,7 @@ impl Checkers {
     }
 
     /// Every sector that differs between two related copies lies in a dirty region of one of them (P3).
-    pub fn check_covered(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+    pub fn check_covered(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
         let Some(pair) = cluster.working_pair(group) else { return Ok(()) };
         // A copy that was given up is nobody's before it is synced again.
         if cluster.ledger.discarded(group, pair.1) || self.facts.has(KnownFact::Spoiled(group, pair.1)) {
@@ -404,7 +409,7 @@ impl Checkers {
     }
 
     /// One primary again, in step with its secondary: the fork is history.
-    fn sees_fork_settled(&mut self, cluster: &SimCluster, group: GroupId) {
+    fn sees_fork_reconciled(&mut self, cluster: &SimCluster, group: GroupId) {
         let Some((primary, _)) = cluster.working_pair(group) else { return };
         if cluster.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating) {
             self.facts.remove(KnownFact::Forked(group));
@@ -423,14 +428,14 @@ impl Checkers {
     }
 
     /// Both copies of a group in step are equal, and the secondary's is the prefix that it claims.
-    pub fn check_rest(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+    pub fn check_rest(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
         self.check_equal(cluster, group)?;
         coverage::check_larger_part(cluster, group)?;
         self.check_secondary(cluster, cluster.secondary(group), group)
     }
 
     /// Both copies of a group in step are equal.
-    pub fn check_equal(&self, cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+    pub fn check_equal(&self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
         coverage::check_equal(cluster, group)
     }
 

@@ -65,7 +65,7 @@ impl fmt::Display for HostileReach {
         let states: Vec<&str> = states.iter().copied().collect();
         write!(
             f,
-            "{frames} frames of liars, {refused} sessions ended; at most {outputs_max} outputs for one, {unsent_max} bytes unsent, \
+            "{frames} frames of hostile peers, {refused} sessions ended; at most {outputs_max} outputs for one, {unsent_max} bytes unsent, \
              {payload_max} bytes of payload held, {reads_max} reads at once; {helped} helped by an operator; states {}",
             states.join(", ")
         )
@@ -426,7 +426,7 @@ impl HostileRun {
         let (Some(a), Some(b)) = (self.victim.node.glance(GROUP), self.honest.node.glance(GROUP)) else { return false };
         let role = a.identity.role != b.identity.role;
         let primary = if a.identity.role == Role::Primary { a } else { b };
-        role && a.settled && b.settled && primary.state == State::Replicating && self.victim.unanswered.is_empty()
+        role && a.drained && b.drained && primary.state == State::Replicating && self.victim.unanswered.is_empty()
     }
 
     fn equal(&self) -> Result<(), String> {
@@ -446,15 +446,16 @@ impl HostileRun {
         if self.log {
             println!("help: {}", self.victim.node.status()[0].reason);
         }
-        let told = |machine: &BareMachine| machine.node.status()[0].reason.contains("'farshore demote GROUP' here");
+        let is_reported =
+            |machine: &BareMachine| machine.node.status()[0].reason.contains("'farshore demote GROUP' here");
         match (role(&self.victim), role(&self.honest)) {
             (Some(Role::Primary), Some(Role::Primary)) => self.honest.command(self.now, Command::Demote),
             (Some(Role::Secondary), Some(Role::Secondary)) => {
                 let node = if round.is_multiple_of(2) { &mut self.victim } else { &mut self.honest };
                 node.command(self.now, Command::Promote { force: true, entropy });
             }
-            (Some(Role::Primary), _) if told(&self.victim) => self.victim.command(self.now, Command::Demote),
-            (_, Some(Role::Primary)) if told(&self.honest) => self.honest.command(self.now, Command::Demote),
+            (Some(Role::Primary), _) if is_reported(&self.victim) => self.victim.command(self.now, Command::Demote),
+            (_, Some(Role::Primary)) if is_reported(&self.honest) => self.honest.command(self.now, Command::Demote),
             (Some(Role::Primary), _) => self.victim.command(self.now, Command::Sync { full: true }),
             // It may be refused over a victim that was promoted: then that one is the newer, and this one follows it.
             _ if round.is_multiple_of(2) => self.honest.command(self.now, Command::Sync { full: true }),

@@ -8,7 +8,7 @@
 
 pub mod actors;
 pub mod checkers;
-pub mod gates;
+pub mod coverage_exceptions;
 pub mod hostile;
 pub mod network;
 pub mod nodes;

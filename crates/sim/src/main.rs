@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::runner::{Sum, Verdict, check_run, check_scenario, run_many, shrink};
+use sim::runner::{SeedTotals, SeedVerdict, check_run, check_scenario, run_many, shrink};
 use sim::scenarios::enumerate::{CrashDepth, CrashReport, enumerate};
 use sim::scenarios::script;
 use sim::scenarios::sparse::{SparseScenario, run_sparse};
@@ -31,15 +31,15 @@ usage: sim SEED                       one seed, a line per transition
        sim --sparse SECONDS --from N  as many as there is time for, from that number on
        sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
        sim --shrink N                 drops steps of one that fails as long as the same checker objects
-       sim --liars FROM..TO | SEED    a peer that is authenticated and wrong; one seed: a line per frame
+       sim --hostile FROM..TO | SEED  a peer that is authenticated and wrong; one seed: a line per frame
        sim --wide FROM..TO            seeds whose volumes have 8 GiB to 16 TiB; of one alone: a line per transition
        sim --crowd FROM..TO           65 to 128 groups that all catch up at once; of one alone: a line per transition
-       sim --stories [full]           every scripted scenario with a crash at its instants, and at those of its recovery
-       sim --stories names            what they are called
-       sim --story NAME [TRIP [TRIP]] one, a line per transition
+       sim --scenarios [full]         every scripted scenario with a crash at its instants, and at those of its recovery
+       sim --scenarios names          what they are called
+       sim --scenario NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be injected
-       sim --plant NAME [--wide | --crowd | --sparse] FROM..TO
-                                      injects one and runs seeds until a checker catches it (cargo feature `planted`)";
+       sim --inject NAME [--wide | --crowd | --sparse] FROM..TO
+                                      injects one and runs seeds until a checker catches it (cargo feature `injected-faults`)";
 
 /// Runs of one kind: what one of them and many are called, and what replays one.
 struct Runs {
@@ -52,7 +52,7 @@ const SEEDS: Runs = Runs { one: "seed", many: "seeds", replay: "" };
 const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: "--sparse " };
 
 /// What was asked for.
-enum Task {
+enum SimTask {
     One(SeedRun, u64),
     Many(u64, u64),
     Seconds(u64, u64),
@@ -73,20 +73,20 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match task(&words) {
-        Some(Task::One(run, seed)) => one(run, seed),
-        Some(Task::Many(from, to)) => many(from, to),
-        Some(Task::Seconds(seconds, from)) => for_seconds(seconds, from),
-        Some(Task::SparseFor(seconds, from)) => sparse_for(seconds, from),
-        Some(Task::Scenario(number, steps)) => scenario(number, steps.as_deref()),
-        Some(Task::Shrink(number)) => shrunk(number),
-        Some(Task::HostilePeers(from, to)) => hostile_peers(from, to),
-        Some(Task::HostilePeer(seed)) => hostile_peer(seed),
-        Some(Task::Runs(run, runs, from, to)) => ExitCode::from(conclude(&run_many(run, from, to, None), runs)),
-        Some(Task::Crashes(depth)) => crashes(depth),
-        Some(Task::ScriptNames) => script_names(),
-        Some(Task::Script(name, trips)) => scripted(&name, &trips),
-        Some(Task::Faults) => list_faults(),
-        Some(Task::Inject(name, run, from, to)) => inject(&name, run, from, to),
+        Some(SimTask::One(run, seed)) => one(run, seed),
+        Some(SimTask::Many(from, to)) => many(from, to),
+        Some(SimTask::Seconds(seconds, from)) => for_seconds(seconds, from),
+        Some(SimTask::SparseFor(seconds, from)) => sparse_for(seconds, from),
+        Some(SimTask::Scenario(number, steps)) => scenario(number, steps.as_deref()),
+        Some(SimTask::Shrink(number)) => shrunk(number),
+        Some(SimTask::HostilePeers(from, to)) => hostile_peers(from, to),
+        Some(SimTask::HostilePeer(seed)) => hostile_peer(seed),
+        Some(SimTask::Runs(run, runs, from, to)) => ExitCode::from(conclude(&run_many(run, from, to, None), runs)),
+        Some(SimTask::Crashes(depth)) => crashes(depth),
+        Some(SimTask::ScriptNames) => script_names(),
+        Some(SimTask::Script(name, trips)) => scripted(&name, &trips),
+        Some(SimTask::Faults) => list_faults(),
+        Some(SimTask::Inject(name, run, from, to)) => inject(&name, run, from, to),
         None => {
             eprintln!("{USAGE}");
             ExitCode::from(3)
@@ -94,58 +94,58 @@ fn main() -> ExitCode {
     }
 }
 
-fn task(words: &[&str]) -> Option<Task> {
+fn task(words: &[&str]) -> Option<SimTask> {
     Some(match words {
-        ["--stories"] => Task::Crashes(CrashDepth::SAMPLE),
-        ["--stories", "full"] => Task::Crashes(CrashDepth::FULL),
-        ["--stories", "names"] => Task::ScriptNames,
-        ["--story", name, trips @ ..] => {
+        ["--scenarios"] => SimTask::Crashes(CrashDepth::SAMPLE),
+        ["--scenarios", "full"] => SimTask::Crashes(CrashDepth::FULL),
+        ["--scenarios", "names"] => SimTask::ScriptNames,
+        ["--scenario", name, trips @ ..] => {
             let trips: Option<Vec<Trip>> = trips.iter().map(|words| words.parse().ok()).collect();
-            Task::Script((*name).to_owned(), trips?)
+            SimTask::Script((*name).to_owned(), trips?)
         }
-        ["--faults"] => Task::Faults,
-        ["--seeds", count] => Task::Many(0, count.parse().ok().filter(|count| *count > 0)?),
-        ["--seconds", seconds] => Task::Seconds(seconds.parse().ok()?, 0),
-        ["--seconds", seconds, "--from", seed] => Task::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
+        ["--faults"] => SimTask::Faults,
+        ["--seeds", count] => SimTask::Many(0, count.parse().ok().filter(|count| *count > 0)?),
+        ["--seconds", seconds] => SimTask::Seconds(seconds.parse().ok()?, 0),
+        ["--seconds", seconds, "--from", seed] => SimTask::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
         ["--skirmishes", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Runs(run_skirmish, &SEEDS, from, to)
+            SimTask::Runs(run_skirmish, &SEEDS, from, to)
         }
-        ["--sparse", number] if number.parse::<u64>().is_ok() => Task::Scenario(number.parse().ok()?, None),
+        ["--sparse", number] if number.parse::<u64>().is_ok() => SimTask::Scenario(number.parse().ok()?, None),
         ["--sparse", numbers] => {
             let (from, to) = range(numbers)?;
-            Task::Runs(run_sparse, &SPARSE, from, to)
+            SimTask::Runs(run_sparse, &SPARSE, from, to)
         }
-        ["--sparse", seconds, "--from", number] => Task::SparseFor(seconds.parse().ok()?, number.parse().ok()?),
+        ["--sparse", seconds, "--from", number] => SimTask::SparseFor(seconds.parse().ok()?, number.parse().ok()?),
         ["--sparse", number, steps] => {
             let steps: Option<Vec<usize>> = steps.split(',').map(|step| step.parse().ok()).collect();
-            Task::Scenario(number.parse().ok()?, Some(steps?))
+            SimTask::Scenario(number.parse().ok()?, Some(steps?))
         }
-        ["--shrink", number] => Task::Shrink(number.parse().ok()?),
-        ["--liars", seed] if seed.parse::<u64>().is_ok() => Task::HostilePeer(seed.parse().ok()?),
-        ["--liars", seeds] => {
+        ["--shrink", number] => SimTask::Shrink(number.parse().ok()?),
+        ["--hostile", seed] if seed.parse::<u64>().is_ok() => SimTask::HostilePeer(seed.parse().ok()?),
+        ["--hostile", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::HostilePeers(from, to)
+            SimTask::HostilePeers(from, to)
         }
         [profile @ ("--wide" | "--crowd"), seeds] => {
             let (from, to) = range(seeds)?;
             match worlds(profile) {
-                run if to == from + 1 => Task::One(run, from),
-                run => Task::Runs(run, &SEEDS, from, to),
+                run if to == from + 1 => SimTask::One(run, from),
+                run => SimTask::Runs(run, &SEEDS, from, to),
             }
         }
-        ["--plant", name, seeds] | ["--plant", name, "--seeds", seeds] => {
+        ["--inject", name, seeds] | ["--inject", name, "--seeds", seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Inject((*name).to_owned(), run_seed, from, to)
+            SimTask::Inject((*name).to_owned(), run_seed, from, to)
         }
-        ["--plant", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
+        ["--inject", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Inject((*name).to_owned(), worlds(profile), from, to)
+            SimTask::Inject((*name).to_owned(), worlds(profile), from, to)
         }
-        [seed] if seed.parse::<u64>().is_ok() => Task::One(run_seed, seed.parse().ok()?),
+        [seed] if seed.parse::<u64>().is_ok() => SimTask::One(run_seed, seed.parse().ok()?),
         [seeds] => {
             let (from, to) = range(seeds)?;
-            Task::Many(from, to)
+            SimTask::Many(from, to)
         }
         _ => return None,
     })
@@ -167,16 +167,16 @@ fn range(words: &str) -> Option<(u64, u64)> {
 
 fn one(run: SeedRun, seed: u64) -> ExitCode {
     let (verdict, tally) = check_run(run, seed, true);
-    told(&SEEDS, seed, &verdict, &tally)
+    report_verdict(&SEEDS, seed, &verdict, &tally)
 }
 
 /// Tells how one run ended.
-fn told(runs: &Runs, number: u64, verdict: &Verdict, tally: &RunTally) -> ExitCode {
+fn report_verdict(runs: &Runs, number: u64, verdict: &SeedVerdict, tally: &RunTally) -> ExitCode {
     println!("{}", tally.describe((1, runs.many)));
     match &verdict {
-        Verdict::Well => println!("{} {number}: well", runs.one),
-        Verdict::Failed(failure) => println!("{} {number}: {failure}", runs.one),
-        Verdict::Panicked => {
+        SeedVerdict::Well => println!("{} {number}: well", runs.one),
+        SeedVerdict::Failed(failure) => println!("{} {number}: {failure}", runs.one),
+        SeedVerdict::Panicked => {
             println!("{} {number}: an assertion of the engine or the simulator failed, see above", runs.one);
         }
     }
@@ -188,7 +188,7 @@ fn scenario(number: u64, steps: Option<&[usize]>) -> ExitCode {
     let whole = SparseScenario::draw(number);
     let drawn = steps.map_or_else(|| whole.clone(), |steps| whole.only(steps));
     let (verdict, tally) = check_scenario(&drawn, true);
-    told(&SPARSE, number, &verdict, &tally)
+    report_verdict(&SPARSE, number, &verdict, &tally)
 }
 
 fn shrunk(number: u64) -> ExitCode {
@@ -203,7 +203,7 @@ fn shrunk(number: u64) -> ExitCode {
         let kept: Vec<String> = kept.iter().map(usize::to_string).collect();
         println!("sim --sparse {number} {}", kept.join(","));
     }
-    told(&SPARSE, number, &verdict, &tally)
+    report_verdict(&SPARSE, number, &verdict, &tally)
 }
 
 fn sparse_for(seconds: u64, from: u64) -> ExitCode {
@@ -234,11 +234,11 @@ fn for_seconds(seconds: u64, from: u64) -> ExitCode {
 }
 
 /// Prints the sum; the worst exit code.
-fn conclude(sum: &Sum, runs: &Runs) -> u8 {
+fn conclude(sum: &SeedTotals, runs: &Runs) -> u8 {
     let mut worst = 0;
     for (seed, verdict) in &sum.failed {
         match verdict {
-            Verdict::Failed(failure) => println!("{} {seed}: {failure}", runs.one),
+            SeedVerdict::Failed(failure) => println!("{} {seed}: {failure}", runs.one),
             _ => println!("{} {seed}: an assertion failed", runs.one),
         }
         worst = if worst == 0 { verdict.code() } else { worst.min(verdict.code()) };
@@ -253,7 +253,7 @@ fn conclude(sum: &Sum, runs: &Runs) -> u8 {
 
 fn hostile_peers(from: u64, to: u64) -> ExitCode {
     let found = sim::hostile::run_many(from, to);
-    found.failed.iter().for_each(|(seed, what)| println!("sim --liars {seed}: {what}"));
+    found.failed.iter().for_each(|(seed, what)| println!("sim --hostile {seed}: {what}"));
     println!("{}", found.sum);
     println!("{} passed, {} failed", to - from - found.failed.len() as u64, found.failed.len());
     ExitCode::from(u8::from(!found.failed.is_empty()))
@@ -284,10 +284,10 @@ fn crashes(depth: CrashDepth) -> ExitCode {
             report.double,
             report.found.len()
         );
-        report.found.iter().for_each(|found| println!("sim --story {found}"));
+        report.found.iter().for_each(|found| println!("sim --scenario {found}"));
         sum.add(report);
     }
-    println!("stories: {:.1} virtual hours", sum.virtual_ns as f64 / 3.6e12);
+    println!("scenarios: {:.1} virtual hours", sum.virtual_ns as f64 / 3.6e12);
     println!("{} passed, {} failed", sum.single + sum.double - sum.found.len(), sum.found.len());
     ExitCode::from(u8::from(!sum.found.is_empty()))
 }
@@ -314,7 +314,7 @@ fn scripted(name: &str, trips: &[Trip]) -> ExitCode {
 }
 
 fn list_faults() -> ExitCode {
-    for fault in engine::planted::Fault::ALL {
+    for fault in engine::injected_fault::Fault::ALL {
         println!("{}\t{}\t{}", fault.name(), fault.breaks(), fault.how());
     }
     ExitCode::SUCCESS
@@ -322,15 +322,15 @@ fn list_faults() -> ExitCode {
 
 /// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
 /// engine is no verdict: only a checker may object.
-#[cfg(feature = "planted")]
+#[cfg(feature = "injected-faults")]
 fn inject(name: &str, run: SeedRun, from: u64, to: u64) -> ExitCode {
-    if !engine::planted::plant(name) {
+    if !engine::injected_fault::inject(name) {
         eprintln!("there is no fault `{name}` to inject; `sim --faults` lists them");
         return ExitCode::from(3);
     }
     std::panic::set_hook(Box::new(|_| {}));
     for seed in from..to {
-        if let (Verdict::Failed(failure), _) = check_run(run, seed, false) {
+        if let (SeedVerdict::Failed(failure), _) = check_run(run, seed, false) {
             println!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
             return ExitCode::SUCCESS;
         }
@@ -339,8 +339,8 @@ fn inject(name: &str, run: SeedRun, from: u64, to: u64) -> ExitCode {
     ExitCode::from(6)
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "injected-faults"))]
 fn inject(name: &str, _: SeedRun, _: u64, _: u64) -> ExitCode {
-    eprintln!("this build cannot inject {name}: build it with `--features planted --profile faults`");
+    eprintln!("this build cannot inject {name}: build it with `--features injected-faults --profile faults`");
     ExitCode::from(3)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use engine::wire::HEADER_BYTES;
 use engine::{NodeId, SessionId};
 
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 use crate::rng::Rng;
 
 /// What happens on a connection, some time from now; end `end` is where.
@@ -53,7 +53,7 @@ impl Parcel {
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
-struct Direction {
+struct FrameDirection {
     /// Handed over by the sender's engine, not yet on the path.
     queue: VecDeque<Parcel>,
     transmitting: bool,
@@ -63,7 +63,7 @@ struct Direction {
     last_arrival: u64,
 }
 
-impl Direction {
+impl FrameDirection {
     fn idle(&self) -> bool {
         self.queue.is_empty() && self.held.is_empty()
     }
@@ -77,7 +77,7 @@ struct Connection {
     ends: [usize; 2],
     open: [bool; 2],
     /// Direction `d` carries what end `d` sends.
-    directions: [Direction; 2],
+    directions: [FrameDirection; 2],
 }
 
 impl Connection {
@@ -194,7 +194,7 @@ impl SimNetwork {
 
     /// A connection that is closed at both ends and carries nothing is history.
     pub fn forget_closed(&mut self, connection: u64) {
-        let is_over = |c: &Connection| c.open == [false; 2] && c.directions.iter().all(Direction::idle);
+        let is_over = |c: &Connection| c.open == [false; 2] && c.directions.iter().all(FrameDirection::idle);
         if self.connections.get(&connection).is_some_and(is_over) {
             self.connections.remove(&connection);
         }
@@ -241,14 +241,14 @@ impl SimNetwork {
     }
 
     /// Who was told of a newer connection to a peer sends on none before it (rule 18).
-    pub fn check_session(&self, connection: u64, node: usize) -> Result<(), Failure> {
+    pub fn check_session(&self, connection: u64, node: usize) -> Result<(), OracleFailure> {
         let Some(ends) = self.connections.get(&connection).map(|c| c.ends) else { return Ok(()) };
         let mut newer = self.connections.range(connection + 1..);
         match newer.find(|(_, c)| c.ends == ends && c.open[c.end_of(node)]) {
             None => Ok(()),
             Some((newer, _)) => {
                 let what = format!("node {node} sends on connection {connection} and was told of {newer}");
-                Err(Failure::new(Oracle::Session, what))
+                Err(OracleFailure::new(Oracle::Session, what))
             }
         }
     }

@@ -15,7 +15,7 @@ use engine::{
     CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, Store, VolumeConfig, VolumeId, limits, status,
 };
 
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::rng::Rng;
 use ledger::CommandLedger;
 use node::SimNode;
@@ -23,13 +23,13 @@ use storage::superblock_in;
 
 /// The nodes by their numbers. Whoever looks at a world looks here; nothing of it knows of links, checkers or time.
 pub struct SimCluster {
-    pub options: Rc<Options>,
+    pub options: Rc<SimOptions>,
     nodes: Vec<SimNode>,
     pub ledger: CommandLedger,
 }
 
 impl SimCluster {
-    pub fn new(options: Options, rng: &mut Rng) -> SimCluster {
+    pub fn new(options: SimOptions, rng: &mut Rng) -> SimCluster {
         SimCluster {
             nodes: (0..options.nodes()).map(|id| SimNode::new(id, &options, rng)).collect(),
             ledger: CommandLedger::new(&options),
@@ -79,7 +79,7 @@ impl SimCluster {
         self.groups().filter(|group| self.pair(*group).contains(&node)).collect()
     }
 
-    pub fn glance(&self, node: usize, group: GroupId) -> Option<status::Glance> {
+    pub fn glance(&self, node: usize, group: GroupId) -> Option<status::GroupGlance> {
         self[node].glance(group)
     }
 
@@ -92,7 +92,7 @@ impl SimCluster {
     pub fn in_step(&self, group: GroupId) -> bool {
         let (p, s) = (self.glance(self.primary(group), group), self.glance(self.secondary(group), group));
         let (Some(p), Some(s)) = (p, s) else { return false };
-        p.state == State::Replicating && p.settled && s.settled && s.identity.role == Role::Secondary
+        p.state == State::Replicating && p.drained && s.drained && s.identity.role == Role::Secondary
     }
 
     /// The group's present primary and secondary, if both are up and through with starting.

@@ -14,7 +14,7 @@ use engine::state::{Mode, Policy};
 
 use crate::rng::Rng;
 use fault::FaultKind;
-use spread::Spread;
+use spread::WriteSpread;
 
 pub use wide::{BITS_FRAME_BYTES, TIB};
 
@@ -26,7 +26,7 @@ const SIZES: u64 = 0x517e_5000_0000_0000;
 const TURNS: u64 = 0x7042_0000_0000_0000;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SimOptions {
     pub seed: u64,
     /// The two nodes of each group. Node numbers begin at 0, each is a member of at least one group.
     pub pairs: Vec<[usize; 2]>,
@@ -37,7 +37,7 @@ pub struct Options {
     /// Physical block of the media.
     pub block_bytes: u64,
     /// Where clients write, if the volumes are far larger than that.
-    pub spread: Option<Arc<Spread>>,
+    pub spread: Option<Arc<WriteSpread>>,
     /// Histories may fork: a full sync, which follows, is over in good time.
     pub forks: bool,
     pub writes: u64,
@@ -74,12 +74,12 @@ pub struct Options {
     pub skirmish: bool,
 }
 
-impl Options {
-    pub fn draw(seed: u64) -> Options {
-        Options::draw_small(seed).with_drawn_sizes(&mut Rng::new(seed ^ SIZES))
+impl SimOptions {
+    pub fn draw(seed: u64) -> SimOptions {
+        SimOptions::draw_small(seed).with_drawn_sizes(&mut Rng::new(seed ^ SIZES))
     }
 
-    fn draw_small(seed: u64) -> Options {
+    fn draw_small(seed: u64) -> SimOptions {
         let mut rng = Rng::new(seed);
         let mut modes = vec![*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Async])];
         if rng.percent(40) {
@@ -89,7 +89,7 @@ impl Options {
         let delay_ns = *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]);
         let pairs = draw_pairs(&mut rng);
         let groups = pairs.len() as u64;
-        Options {
+        SimOptions {
             seed,
             pairs,
             volumes: rng.between(3, 4) as u16,
@@ -103,7 +103,7 @@ impl Options {
             jitter_ns: *rng.pick(&[0, delay_ns / 10, 4 * delay_ns]),
             bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
-            turn_ns: Options::draw_turn(seed),
+            turn_ns: SimOptions::draw_turn(seed),
             // One of them is no multiple of anything.
             queue_bytes: *rng.pick(&[256 * KIB, MIB + 76 * KIB + 1, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
@@ -116,7 +116,7 @@ impl Options {
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,
-            policy: Options::policy(&mut rng),
+            policy: SimOptions::policy(&mut rng),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
             start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
@@ -130,16 +130,16 @@ impl Options {
     }
 
     /// The same kind of world, where what takes hours elsewhere comes within seconds.
-    pub fn draw_skirmish(seed: u64) -> Options {
+    pub fn draw_skirmish(seed: u64) -> SimOptions {
         let mut rng = Rng::new(seed ^ SKIRMISH);
-        let skirmish = Options {
+        let skirmish = SimOptions {
             faults: FaultKind::draw_skirmish(&mut rng),
             fault_every_ns: *rng.pick(&[2_000_000, 20_000_000, 200_000_000]),
             // A record takes as long as several of them.
             disk_ns: *rng.pick(&[(20_000, 200_000), (1_000_000, 20_000_000), (5_000_000, 60_000_000)]),
             start_alone_ms: *rng.pick(&[100, 1000, 5000]),
             skirmish: true,
-            ..Options::draw_small(seed ^ SKIRMISH)
+            ..SimOptions::draw_small(seed ^ SKIRMISH)
         };
         skirmish.with_drawn_sizes(&mut Rng::new(seed ^ SKIRMISH ^ SIZES))
     }

@@ -52,18 +52,18 @@ impl fmt::Display for Oracle {
 
 /// How a run ended badly.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct OracleFailure {
     pub oracle: Oracle,
     pub what: String,
 }
 
-impl Failure {
-    pub fn new(oracle: Oracle, what: impl Into<String>) -> Failure {
-        Failure { oracle, what: what.into() }
+impl OracleFailure {
+    pub fn new(oracle: Oracle, what: impl Into<String>) -> OracleFailure {
+        OracleFailure { oracle, what: what.into() }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for OracleFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.oracle, self.what)
     }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::wire::{Header, Kind};
-use engine::{Buf, Bytes, GroupId, SessionId, Slice};
+use engine::wire::{FrameHeader, FrameKind};
+use engine::{Buf, GroupId, SessionId, Slice, WriteBytes};
 
 /// Bytes of payload that live.
 #[derive(Clone, Debug, Default)]
-pub struct Meter(Arc<AtomicU64>);
+pub struct PayloadMeter(Arc<AtomicU64>);
 
-impl Meter {
+impl PayloadMeter {
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -21,19 +21,19 @@ impl Meter {
 #[derive(Clone, Debug, Default)]
 pub struct Meters {
     /// What waits in a queue or a window: counted against `queue.memory`, the window and `memory.limit`.
-    pub queued: Meter,
+    pub queued: PayloadMeter,
     /// What is on its way to be saved, written back or pulled: it has bounds of its own.
-    pub aside: Meter,
+    pub aside: PayloadMeter,
 }
 
 /// Bytes that count while anybody holds them.
 pub struct Payload {
     bytes: Vec<u8>,
-    meter: Meter,
+    meter: PayloadMeter,
 }
 
 impl Payload {
-    pub fn handed_over(bytes: Vec<u8>, meter: &Meter) -> Buf {
+    pub fn handed_over(bytes: Vec<u8>, meter: &PayloadMeter) -> Buf {
         meter.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Buf::new(Arc::new(Payload { bytes, meter: meter.clone() }))
     }
@@ -45,16 +45,16 @@ pub fn slice_of(slice: &Slice) -> &[u8] {
     &payload.bytes[slice.start as usize..][..slice.length as usize]
 }
 
-pub fn bytes_of(bytes: &Bytes) -> &[u8] {
+pub fn bytes_of(bytes: &WriteBytes) -> &[u8] {
     match bytes {
-        Bytes::Payload(slice) => slice_of(slice),
-        Bytes::Meta(bytes) => bytes,
+        WriteBytes::Payload(slice) => slice_of(slice),
+        WriteBytes::Meta(bytes) => bytes,
     }
 }
 
 /// A header sums its payload up, and there is no other such sum to be had here.
 pub fn crc32c(data: &[u8]) -> u32 {
-    Header::new(Kind::Data, SessionId(0), GroupId(0)).sealed(data).payload_crc
+    FrameHeader::new(FrameKind::Data, SessionId(0), GroupId(0)).sealed(data).payload_crc
 }
 
 /// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a, four lanes).
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_buffer_counts_once_until_the_last_who_holds_it_lets_go() {
-        let meter = Meter::default();
+        let meter = PayloadMeter::default();
         let buf = Payload::handed_over(vec![1; 512], &meter);
         let other = Payload::handed_over(vec![2; 1024], &meter);
         let shared = buf.clone();

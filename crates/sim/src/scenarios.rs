@@ -2,19 +2,19 @@
 //! script with a crash at each of its instants ([`script`], [`enumerate`]), or sparse ([`sparse`]).
 
 pub mod enumerate;
+mod scenario_world;
 pub mod script;
 mod situations;
 pub mod sparse;
-mod told_world;
 
 use engine::GroupId;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 
-use crate::options::Options;
+use crate::options::SimOptions;
 
-pub use situations::{at_rest, in_doubt, loses_power, node_failed, patient, serves, state, unflushed};
-pub use told_world::ScenarioWorld;
+pub use scenario_world::ScenarioWorld;
+pub use situations::{at_rest, loses_power, needs_verification, node_failed, patient, serves, state, unflushed};
 
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
@@ -24,8 +24,8 @@ pub const FOR_EVER: u64 = 100_000 * SECOND;
 pub const GROUP: GroupId = GroupId(0);
 
 /// A fast disk, 100 Mbit/s and 1 ms each way, two volumes of 1 MiB.
-pub fn options(mode: Mode, policy: Policy) -> Options {
-    Options {
+pub fn options(mode: Mode, policy: Policy) -> SimOptions {
+    SimOptions {
         // Even: node 0 starts as primary.
         seed: 2,
         pairs: vec![[0, 1]],

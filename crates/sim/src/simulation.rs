@@ -9,8 +9,8 @@ use crate::actors::faults::FaultInjector;
 use crate::actors::operator::Operator;
 use crate::actors::{copies_records, restores_records};
 use crate::nodes::storage::DiskTrouble;
-use crate::options::Options;
-use crate::oracle::{Failure, Oracle};
+use crate::options::SimOptions;
+use crate::oracle::{Oracle, OracleFailure};
 use crate::tally::RunTally;
 use crate::world::{ActorCue, World, WorldEvent};
 
@@ -38,7 +38,7 @@ const CROWD_STRIKES: usize = 8;
 const CROWD_LIMIT: u64 = 300 * SECOND;
 
 /// How a run ended, and what it came to.
-pub type RunOutcome = (Result<(), Failure>, RunTally);
+pub type RunOutcome = (Result<(), OracleFailure>, RunTally);
 
 /// Runs a seed; each of its steps is told, or none.
 pub type SeedRun = fn(u64, bool) -> RunOutcome;
@@ -63,16 +63,16 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunOutcome {
 
 /// Safety under fire, then healing and convergence.
 fn run_long(seed: u64, verbose: bool) -> RunOutcome {
-    run(Options::draw(seed), verbose)
+    run(SimOptions::draw(seed), verbose)
 }
 
 /// Runs a seed in a world with wide volumes, whatever else it draws.
 pub fn run_wide(seed: u64, verbose: bool) -> RunOutcome {
-    run(Options::draw_wide(seed), verbose)
+    run(SimOptions::draw_wide(seed), verbose)
 }
 
-fn run(options: Options, verbose: bool) -> RunOutcome {
-    let mut simulation = Simulation::told(options, verbose);
+fn run(options: SimOptions, verbose: bool) -> RunOutcome {
+    let mut simulation = Simulation::announced(options, verbose);
     // The first sync, in peace.
     simulation.run_until(20 * SECOND);
     simulation.start_clients();
@@ -89,13 +89,13 @@ fn run(options: Options, verbose: bool) -> RunOutcome {
 /// Runs a seed's skirmish: commands and faults without a pause, from the first sync on or from before it; then healing and
 /// convergence.
 pub fn run_skirmish(seed: u64, verbose: bool) -> RunOutcome {
-    let simulation = Simulation::told(Options::draw_skirmish(seed), verbose);
+    let simulation = Simulation::announced(SimOptions::draw_skirmish(seed), verbose);
     simulation.strikes([0, SECOND, 20 * SECOND], SKIRMISH_STRIKES, SKIRMISH_LIMIT)
 }
 
 /// Runs a seed's crowd: faults that have everybody catch up, then healing and convergence.
 pub fn run_crowd(seed: u64, verbose: bool) -> RunOutcome {
-    let simulation = Simulation::told(Options::draw_crowd(seed), verbose);
+    let simulation = Simulation::announced(SimOptions::draw_crowd(seed), verbose);
     simulation.strikes([0, 5 * SECOND, 30 * SECOND], CROWD_STRIKES, CROWD_LIMIT)
 }
 
@@ -107,7 +107,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    pub fn new(options: Options, verbose: bool) -> Simulation {
+    pub fn new(options: SimOptions, verbose: bool) -> Simulation {
         let first_records = mirrored::first_records(&options);
         Simulation {
             world: World::new(options, first_records, verbose),
@@ -118,7 +118,7 @@ impl Simulation {
     }
 
     /// The same, which says first what its world is.
-    pub fn told(options: Options, verbose: bool) -> Simulation {
+    pub fn announced(options: SimOptions, verbose: bool) -> Simulation {
         let simulation = Simulation::new(options, verbose);
         simulation.world.log(format_args!("{:?}", simulation.world.cluster.options));
         simulation
@@ -188,7 +188,7 @@ impl Simulation {
         let what = format!(
             "{writes} writes, {overlaps} of them overlapping, {faults} faults and {crashes:?} crashes are fewer than each seed has"
         );
-        self.world.fail(Failure::new(Oracle::Liveness, what));
+        self.world.fail(OracleFailure::new(Oracle::Liveness, what));
     }
 
     /// No more faults, no more writes: everything must come back, answer, and become equal.
@@ -241,6 +241,6 @@ impl Simulation {
             world.glance(world.cluster.secondary(group), group),
         );
         world.explain();
-        world.fail(Failure::new(Oracle::Liveness, what));
+        world.fail(OracleFailure::new(Oracle::Liveness, what));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use engine::identity::Row;
-use engine::marks::{Mark, Marks};
+use engine::coverage::{CoverageCounts, CoveragePoint};
+use engine::identity::DecisionRow;
 
-use crate::gates::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST};
+use crate::coverage_exceptions::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST};
 
 /// Counts of one run, for the record.
 #[derive(Clone, Debug, Default)]
@@ -21,11 +21,11 @@ pub struct RunTally {
     /// Worlds that ended before they were healed: a full sync of their wide volumes would take hours.
     pub unchecked: u64,
     /// Coverage points of the engine.
-    pub marks: Marks,
+    pub coverage: CoverageCounts,
     /// Edges of the state table that a primary took, by the words of their ends.
     pub edges: BTreeSet<(&'static str, &'static str)>,
     /// Rows of the identity table that a primary came to.
-    pub rows: BTreeSet<Row>,
+    pub rows: BTreeSet<DecisionRow>,
 }
 
 impl RunTally {
@@ -40,7 +40,7 @@ impl RunTally {
         self.unchecked += other.unchecked;
         self.crashes.resize(self.crashes.len().max(other.crashes.len()), 0);
         self.crashes.iter_mut().zip(&other.crashes).for_each(|(mine, theirs)| *mine += theirs);
-        self.marks.add(&other.marks);
+        self.coverage.add(&other.coverage);
         self.edges.extend(&other.edges);
         self.rows.extend(&other.rows);
     }
@@ -51,7 +51,7 @@ impl RunTally {
         let crashes: u64 = self.crashes.iter().sum();
         let unchecked = match self.unchecked {
             0 => String::new(),
-            count => format!(", {count} not judged at rest: a full sync would have taken hours"),
+            count => format!(", {count} not checked at rest: a full sync would have taken hours"),
         };
         format!(
             "{seeds} {what}: {} writes ({} % overlapping), {} faults, {crashes} crashes, {} prefixes and {} coverages \
@@ -67,19 +67,19 @@ impl RunTally {
 
     /// Rare branches, edges of the state table and rows of the identity table that were never taken.
     pub fn missing(&self) -> Vec<String> {
-        let by_test = |point: &Mark| BRANCHES_BY_TEST.iter().any(|(taken, _)| taken == point);
-        let points = Mark::ALL.into_iter().filter(|point| !by_test(point) && self.marks.count(*point) == 0);
+        let by_test = |point: &CoveragePoint| BRANCHES_BY_TEST.iter().any(|(taken, _)| taken == point);
+        let points = CoveragePoint::ALL.into_iter().filter(|point| !by_test(point) && self.coverage.count(*point) == 0);
         let by_scenario = |edge: &(&str, &str)| EDGES_BY_SCENARIO.iter().any(|(taken, _)| taken == edge);
         let edges = engine::state::edges().filter(|edge| !by_scenario(edge) && !self.edges.contains(edge));
         let points = points.map(|point| format!("branch {point:?}"));
         let edges = edges.map(|(from, to)| format!("edge {from} -> {to}"));
-        let elsewhere = |row: &Row| ROWS_BY_TEST.iter().any(|(taken, _)| taken == row);
-        let rows = Row::ALL.iter().filter(|row| !elsewhere(row) && !self.rows.contains(row));
+        let elsewhere = |row: &DecisionRow| ROWS_BY_TEST.iter().any(|(taken, _)| taken == row);
+        let rows = DecisionRow::ALL.iter().filter(|row| !elsewhere(row) && !self.rows.contains(row));
         points.chain(edges).chain(rows.map(|row| format!("row {} of the identity table", row.name()))).collect()
     }
 
     /// How often a coverage point was passed.
-    pub fn coverage(&self, point: Mark) -> u64 {
-        self.marks.count(point)
+    pub fn coverage(&self, point: CoveragePoint) -> u64 {
+        self.coverage.count(point)
     }
 }

@@ -45,7 +45,7 @@ impl<E> Timeline<E> {
     }
 
     /// Prints a line, if the run is told.
-    pub fn tell(&self, line: Arguments) {
+    pub fn print(&self, line: Arguments) {
         if self.verbose {
             println!("{:>12.6} {line}", self.now as f64 / 1e9);
         }

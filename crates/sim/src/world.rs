@@ -16,8 +16,8 @@ use crate::checkers::Checkers;
 use crate::network::{LinkEvent, Path, SimNetwork};
 use crate::nodes::SimCluster;
 use crate::nodes::storage::DiskJob;
-use crate::options::Options;
-use crate::oracle::{Failure, Oracle};
+use crate::options::SimOptions;
+use crate::oracle::{Oracle, OracleFailure};
 use crate::rng::Rng;
 use crate::tally::RunTally;
 use crate::timeline::Timeline;
@@ -102,7 +102,7 @@ pub struct World {
     pub unattended: bool,
     /// What comes next would take hours: nothing more is asked of this world.
     over: bool,
-    verdict: Result<(), Failure>,
+    verdict: Result<(), OracleFailure>,
     next_request: u64,
     /// How each request was answered.
     replies: BTreeMap<RequestId, bool>,
@@ -112,7 +112,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(options: Options, first_records: FirstRecords, verbose: bool) -> World {
+    pub fn new(options: SimOptions, first_records: FirstRecords, verbose: bool) -> World {
         let mut rng = Rng::new(options.seed ^ 0xdead_beef);
         let count = options.nodes();
         let path = Path {
@@ -168,7 +168,7 @@ impl World {
     }
 
     pub fn log(&self, line: Arguments) {
-        self.timeline.tell(line);
+        self.timeline.print(line);
     }
 
     /// Whether anything more is asked of it: nobody objected, and nothing takes hours.
@@ -228,18 +228,18 @@ impl World {
 
     // ---- what came of it ---------------------------------------------------------------------------------------------
 
-    pub fn verdict(&self) -> &Result<(), Failure> {
+    pub fn verdict(&self) -> &Result<(), OracleFailure> {
         &self.verdict
     }
 
-    pub fn check(&mut self, checked: Result<(), Failure>) {
+    pub fn check(&mut self, checked: Result<(), OracleFailure>) {
         if let Err(failure) = checked {
             self.fail(failure);
         }
     }
 
     /// The first failure counts.
-    pub fn fail(&mut self, failure: Failure) {
+    pub fn fail(&mut self, failure: OracleFailure) {
         if self.verdict.is_ok() {
             self.log(format_args!("FAILED: {failure:?}"));
             self.verdict = Err(failure);
@@ -276,15 +276,15 @@ impl World {
         &self.data_sent_bytes
     }
 
-    pub fn glance(&self, node: usize, group: GroupId) -> Option<status::Glance> {
+    pub fn glance(&self, node: usize, group: GroupId) -> Option<status::GroupGlance> {
         self.cluster.glance(node, group)
     }
 
     /// The verdict and the counts.
-    pub fn conclude(mut self) -> (Result<(), Failure>, RunTally) {
+    pub fn conclude(mut self) -> (Result<(), OracleFailure>, RunTally) {
         let mut tally = std::mem::take(&mut self.tally);
         for engine in self.cluster.iter().filter_map(|node| node.engine()) {
-            tally.marks.add(engine.marks());
+            tally.coverage.add(engine.coverage());
         }
         (tally.writes, tally.overlaps) = self.checkers.writes.writes();
         tally.prefix_checks = self.checkers.writes.prefix_checks();

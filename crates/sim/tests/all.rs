@@ -1,16 +1,16 @@
 //! All integration tests of this crate as one program: one to be linked.
 
 mod both_lose_power;
+mod catch_up;
 mod changed_outside;
 mod clean_handover;
 mod crowds;
-mod cuts;
-mod demoted_in_doubt;
+mod demoted_unverified;
 mod documented;
 mod failed_flush;
 mod failed_group;
 mod first_meeting;
-mod first_sync_cut_short;
+mod first_sync_interrupted;
 mod fua_left_alone;
 mod full_link;
 mod full_sync;
@@ -46,6 +46,7 @@ mod one_damage;
 mod one_way_cut;
 mod orders;
 mod page_cache;
+mod primary_report;
 mod pulls;
 mod queue_full;
 mod rare_edges;
@@ -57,8 +58,7 @@ mod shared_link;
 mod sizes;
 mod stalled_secondary;
 mod strict;
-mod sync_turns;
-mod told;
+mod sync_semaphore;
 mod unclean_primary;
 mod undo_store;
 mod untrue_words;

@@ -5,7 +5,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use sim::scenarios::{SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
-use sim::stamps::{Fill, sector_bytes};
+use sim::stamps::{SectorFill, sector_bytes};
 
 #[test]
 fn what_was_acknowledged_in_sync_is_on_both() {
@@ -26,12 +26,12 @@ fn what_was_acknowledged_in_sync_is_on_both() {
         world.crash(0, true, SECOND);
         world.crash(1, true, SECOND * 2);
         world.until("both are back", |world| world.cluster.iter().all(|node| node.up()));
-        world.settle();
+        world.drain();
         for node in 0..2 {
             let images = world.images_of(node);
             for (_, volume, offset, n) in &done {
                 let sector = offset / SECTOR as u64;
-                let expected = sector_bytes(Fill::Stamp(first_stamp + n), VolumeId(*volume), sector);
+                let expected = sector_bytes(SectorFill::Stamp(first_stamp + n), VolumeId(*volume), sector);
                 let found = &images[usize::from(*volume)][*offset as usize..][..SECTOR];
                 assert!(found == expected, "round {round}: node {node} lost write {n}");
             }

@@ -6,13 +6,13 @@ use engine::{Command, Input, Store, VolumeId};
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum RunEnd {
     Stop,
     Kill,
 }
 
 /// A start that found the change ends after so long; whether it had come to be ready.
-fn ends_after(node: usize, end: End, late_ns: u64) -> bool {
+fn ends_after(node: usize, end: RunEnd, late_ns: u64) -> bool {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
     world.input(node, Input::Stop);
@@ -23,8 +23,8 @@ fn ends_after(node: usize, end: End, late_ns: u64) -> bool {
     world.pass_unchecked(late_ns);
     let ready = world.glance(node, GROUP).expect("up").running;
     match end {
-        End::Kill => world.crash(node, false, FOR_EVER),
-        End::Stop => world.input(node, Input::Stop),
+        RunEnd::Kill => world.crash(node, false, FOR_EVER),
+        RunEnd::Stop => world.input(node, Input::Stop),
     }
     while world.cluster[node].up() {
         world.pass_unchecked(MILLISECOND);
@@ -47,7 +47,7 @@ fn ends_after(node: usize, end: End, late_ns: u64) -> bool {
     ready
 }
 
-fn at_every_moment_of_a_start(node: usize, end: End) {
+fn at_every_moment_of_a_start(node: usize, end: RunEnd) {
     let mut late_ns = 0;
     let mut moments = 0;
     while !ends_after(node, end, late_ns) {
@@ -59,20 +59,20 @@ fn at_every_moment_of_a_start(node: usize, end: End) {
 
 #[test]
 fn a_change_to_the_primary_outlives_a_stop_at_any_moment_of_a_start() {
-    at_every_moment_of_a_start(0, End::Stop);
+    at_every_moment_of_a_start(0, RunEnd::Stop);
 }
 
 #[test]
 fn a_change_to_the_primary_outlives_a_kill_at_any_moment_of_a_start() {
-    at_every_moment_of_a_start(0, End::Kill);
+    at_every_moment_of_a_start(0, RunEnd::Kill);
 }
 
 #[test]
 fn a_change_to_the_secondary_outlives_a_stop_at_any_moment_of_a_start() {
-    at_every_moment_of_a_start(1, End::Stop);
+    at_every_moment_of_a_start(1, RunEnd::Stop);
 }
 
 #[test]
 fn a_change_to_the_secondary_outlives_a_kill_at_any_moment_of_a_start() {
-    at_every_moment_of_a_start(1, End::Kill);
+    at_every_moment_of_a_start(1, RunEnd::Kill);
 }

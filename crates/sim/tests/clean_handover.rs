@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
@@ -20,12 +20,12 @@ fn a_handover_forth_and_back_resends_nothing() {
             world.write_done((n % 2) as u16, (round * 3 + n) * 16 * KIB, 16 * KIB);
             written[primary] += 16 * KIB;
         }
-        world.settle();
+        world.drain();
         let sent = [0, 1].map(|node: usize| world.data_sent_bytes()[node] - synced[node]);
         assert_eq!(sent, written, "round {round}");
         assert!(matches!(world.order(primary, Command::Demote), CommandResult::Done(_)));
         assert!(matches!(world.promote(1 - primary, false), CommandResult::Done(_)));
-        world.settle();
+        world.drain();
     }
     assert_eq!([0, 1].map(|node: usize| world.data_sent_bytes()[node] - synced[node]), written);
 }
@@ -54,12 +54,12 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
 /// A promotion takes its time to be recorded, and the link ends meanwhile: whether anything is missing is what was known when the peer
 /// was last heard, and is told so.
 #[test]
-fn a_promotion_that_was_recorded_slowly_tells_what_it_cannot_know() {
+fn a_promotion_that_was_recorded_slowly_reports_what_it_cannot_know() {
     let mut world =
-        ScenarioWorld::in_peace(Options { delay_ns: 50 * MILLISECOND, ..options(Mode::Sync, Policy::Degrade) });
+        ScenarioWorld::in_peace(SimOptions { delay_ns: 50 * MILLISECOND, ..options(Mode::Sync, Policy::Degrade) });
     let id = world.write(0, 0, 64 * KIB);
     assert!(world.answer(id).0);
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     world.pass(SECOND);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 20 * SECOND;
@@ -69,10 +69,10 @@ fn a_promotion_that_was_recorded_slowly_tells_what_it_cannot_know() {
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
     world.cut([false; 2]);
     world.until("answered", |world| world.cluster.ledger.result(promotion).is_some());
-    let told = world.cluster.ledger.result(promotion);
+    let reply = world.cluster.ledger.result(promotion);
     assert!(
-        matches!(told, Some(CommandResult::Warning(text)) if text.contains("when the peer was last heard")),
-        "{told:?}"
+        matches!(reply, Some(CommandResult::Warning(text)) if text.contains("when the peer was last heard")),
+        "{reply:?}"
     );
 }
 
@@ -82,7 +82,7 @@ fn a_demotion_is_taken_back() {
     for connected in [true, false] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         world.write_done(0, 0, 64 * KIB);
-        world.settle();
+        world.drain();
         assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
         world.pass(SECOND);
         let CommandResult::Refused(why) = world.promote(0, false) else { panic!("the peer may be promoted just now") };
@@ -95,8 +95,8 @@ fn a_demotion_is_taken_back() {
         let answer = world.promote(0, true);
         assert_eq!(matches!(answer, CommandResult::Done(_)), connected, "{answer:?}");
         world.restore_path();
-        world.settle();
-        assert_eq!(world.coverage(0, Mark::FullSyncBegan), 1, "the first one");
+        world.drain();
+        assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), 1, "the first one");
         assert!(!connected || world.data_sent_bytes() == sent);
     }
 }
@@ -150,10 +150,10 @@ fn a_node_killed_soon_after_it_handed_over_goes_on_with_the_queue() {
     for n in 0..40 {
         world.write_done(n % 2, u64::from(n) / 2 * 48 * KIB, 40 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     world.crash(0, false, 100 * MILLISECOND);
     let id = world.write(0, 0, 4 * KIB);
     assert!(world.answer(id).0, "{}", world.figures(1).reason);
@@ -174,7 +174,7 @@ fn a_node_killed_the_moment_it_is_demoted_holds_nothing_against_its_peer() {
     assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }
 
-/// A node that was forced aside, with all of it marked, and was made whole by a sync that has just ended: what that settled does not
+/// A node that was forced aside, with all of it dirty, and was made whole by a sync that has just ended: what that reconciled does not
 /// come back from its disk.
 #[test]
 fn a_node_killed_soon_after_a_sync_goes_on_with_the_queue() {
@@ -191,13 +191,13 @@ fn a_node_killed_soon_after_a_sync_goes_on_with_the_queue() {
         assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
         world.pass(SECOND);
         assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-        world.settle();
+        world.drain();
         world.pass(SECOND);
         let sent = world.figures(0).resynced_bytes;
         world.crash(1, false, 100 * MILLISECOND);
         world.write_done(0, 0, 4 * KIB);
-        world.settle();
+        world.drain();
         assert_eq!(world.figures(0).resynced_bytes, sent, "{policy:?}");
-        assert_eq!(world.coverage(0, Mark::DegradeReleasedWriters), 0);
+        assert_eq!(world.coverage(0, CoveragePoint::DegradeReleasedWriters), 0);
     }
 }

@@ -1,9 +1,9 @@
-//! What the documents and the gates name is there.
+//! What the documents and the coverage exceptions name is there.
 
 use std::path::Path;
 
-use engine::planted::Fault;
-use sim::gates::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST};
+use engine::injected_fault::Fault;
+use sim::coverage_exceptions::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST};
 
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -11,7 +11,7 @@ fn text(path: &str) -> String {
 }
 
 #[test]
-fn every_planted_fault_is_in_the_document() {
+fn every_injected_fault_is_in_the_document() {
     let text = text("../../docs/simulator.md");
     for fault in Fault::ALL {
         let row = format!("| `{}` | {} | {} |", fault.name(), fault.breaks(), fault.how());

@@ -3,8 +3,8 @@
 //! asked.
 
 use engine::Input;
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Broken, State};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, unflushed};
 
@@ -22,9 +22,9 @@ fn fetches_what_was_lost(mut world: ScenarioWorld, confirmed: &[Vec<u8>]) {
 
 fn comes_back_with(mut world: ScenarioWorld, confirmed: &[Vec<u8>]) {
     world.until("its export is open", |world| world.cluster[0].serves(GROUP));
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
     assert!(!lacks(&world, confirmed), "all that the peer had is here again");
-    world.settle();
+    world.drain();
 }
 
 /// Behind what was confirmed before, a scenario writes more.

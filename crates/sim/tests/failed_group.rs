@@ -4,7 +4,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input};
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options};
 
 fn failed(world: &ScenarioWorld) -> bool {
@@ -29,7 +29,7 @@ fn a_write_that_waits_for_its_range_is_answered() {
     for volume in 0..2 {
         world.write_done(volume, 0, 4 * KIB);
     }
-    world.settle();
+    world.drain();
     world.cluster[0].storage.trouble.stalled_until = world.now() + 50 * MILLISECOND;
     world.write(0, 0, 4 * KIB);
     world.cluster[0].storage.trouble.stalled_until = 0;
@@ -102,13 +102,13 @@ fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
         let why = world.figures(0).reason;
         assert!(why.contains("could not be read"), "{why}");
         world.cluster[0].storage.trouble.read_errors_until = 0;
-        world.settle();
+        world.drain();
     }
 }
 
 #[test]
 fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
-    let tight = Options { bytes_per_s: 400_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
+    let tight = SimOptions { bytes_per_s: 400_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
@@ -131,7 +131,7 @@ fn stands_in_a_sync() -> ScenarioWorld {
     for n in 0..24 {
         world.write_done(n % 2, u64::from(n) * 40 * KIB, 40 * KIB);
     }
-    world.settle();
+    world.drain();
     world.write_done(0, 0, 4 * KIB);
     world.crash(0, false, SECOND);
     while !world.glance(1, GROUP).is_some_and(|glance| glance.identity.inconsistent) {

@@ -1,8 +1,8 @@
 //! A primary of which nothing is recorded knows nothing of what its peer may have become: its export opens when it has met a peer
 //! that is as new, or when its operator says so.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, StartAlone};
 use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
@@ -34,7 +34,7 @@ fn a_new_primary_opens_when_it_has_met_its_peer() {
     assert!(!serves(&world, 0));
     world.restore_path();
     world.until("its export is open", |world| serves(world, 0));
-    assert_eq!(world.coverage(0, Mark::ServedAloneInDoubt), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::ServedAloneUnverified), 0);
     // From now on it opens by itself.
     world.cut([false; 2]);
     world.crash(0, false, SECOND);
@@ -42,11 +42,11 @@ fn a_new_primary_opens_when_it_has_met_its_peer() {
     world.restore_path();
     world.pass(SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 #[test]
-fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
+fn a_new_primary_opens_when_it_is_ordered_to_serve_alone() {
     let mut world = apart();
     world.pass(60 * SECOND);
     assert!(!serves(&world, 0));
@@ -59,14 +59,14 @@ fn a_new_primary_opens_when_it_is_told_to_serve_alone() {
     world.restore_path();
     world.pass(SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 /// In step; then the primary's state directory and its disks are gone, and the peer has the only copy.
 fn lost_all() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.crash(0, true, FOR_EVER);
     world.cluster[0].storage.empties_records(GROUP);
     world.boot(0);
@@ -94,7 +94,7 @@ fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
 fn a_peer_that_was_written_from_outside_is_not_new() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.stop(1);
     world.crash(0, true, FOR_EVER);
     world.boot_changed(1);

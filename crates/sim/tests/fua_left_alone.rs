@@ -2,17 +2,17 @@
 //! have it too, no flush was put on record. The peer died before it arrived, the writer was answered, then the primary lost
 //! power: the older write, which the peer had kept, was pulled over the newer one that FUA had made durable (P4).
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The reset arrives `delay_ms` after the peer died; the disks of both need 2 ms.
 fn left_alone(delay_ms: u64, flush_beside: bool) -> ScenarioWorld {
     let sync = options(Mode::Sync, Policy::Degrade);
     let disk_ns = (2 * MILLISECOND, 2 * MILLISECOND);
-    let mut world = ScenarioWorld::in_peace(Options { delay_ns: delay_ms * MILLISECOND, disk_ns, ..sync });
+    let mut world = ScenarioWorld::in_peace(SimOptions { delay_ns: delay_ms * MILLISECOND, disk_ns, ..sync });
     world.write_done(0, 0, 8 * KIB);
     world.crash(1, false, 3 * SECOND);
     let newer = world.write_fua(0, 4 * KIB, 8 * KIB);
@@ -21,7 +21,7 @@ fn left_alone(delay_ms: u64, flush_beside: bool) -> ScenarioWorld {
         world.flush(0);
     }
     assert!(world.answer(newer).0, "answered alone");
-    assert_eq!(world.coverage(0, Mark::FlushPointRecorded), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::FlushPointRecorded), 1);
     world
 }
 
@@ -34,7 +34,7 @@ fn loses_power(mut world: ScenarioWorld) {
         world.images_of(0)[0][4 * KIB as usize..12 * KIB as usize],
         ours[0][4 * KIB as usize..12 * KIB as usize]
     );
-    world.settle();
+    world.drain();
 }
 
 #[test]

@@ -1,18 +1,18 @@
 //! Writers fill the link, and a sync has to come to its end beside them: the recovery point goes on.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::wire::HEADER_BYTES;
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const BYTES_PER_S: u64 = 1_000_000;
 const WRITE_BYTES: u64 = 16 * KIB;
 
-fn slow_and_far(queue_bytes: u64) -> Options {
-    Options {
+fn slow_and_far(queue_bytes: u64) -> SimOptions {
+    SimOptions {
         volumes: 1,
         volume_bytes: 16 * MIB,
         queue_bytes,
@@ -30,13 +30,13 @@ fn slow_and_far(queue_bytes: u64) -> Options {
 
 /// What became of a sync beside writers who write so many thousandths of what the link carries, for a minute.
 #[derive(Debug)]
-struct Beside {
+struct SyncBesideWriters {
     ended_after_ms: Option<u64>,
     longest_without_new_point_ms: u64,
-    cuts: u64,
+    snapshots: u64,
 }
 
-fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
+fn sync_beside(load: u64, queue_bytes: u64) -> SyncBesideWriters {
     let mut world = ScenarioWorld::in_peace(slow_and_far(queue_bytes));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..16 {
@@ -44,7 +44,7 @@ fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
     }
     world.pass(SECOND);
     world.command(0, GROUP, Command::Sync { full: false });
-    world.until("it goes in the stream", |world| world.figures(0).sync.is_some_and(|sync| sync.cut.is_none()));
+    world.until("it goes in the stream", |world| world.figures(0).sync.is_some_and(|sync| sync.snapshot.is_none()));
     // A burst of a second and a half stands in its queue.
     for n in 0..96 {
         world.write(0, 8 * MIB + n * WRITE_BYTES, WRITE_BYTES);
@@ -67,14 +67,14 @@ fn sync_beside(load: u64, queue_bytes: u64) -> Beside {
             ended = Some((world.now() - began) / MILLISECOND);
         }
     }
-    Beside {
+    SyncBesideWriters {
         ended_after_ms: ended,
         longest_without_new_point_ms: longest / MILLISECOND,
-        cuts: world.coverage(0, Mark::CutBegan),
+        snapshots: world.coverage(0, CoveragePoint::SnapshotBegan),
     }
 }
 
-/// With room in the queue the sync takes its share beside them; where they fill half of a small queue for good, it goes on by cuts.
+/// With room in the queue the sync takes its share beside them; where they fill half of a small queue for good, it goes on by snapshots.
 #[test]
 fn the_recovery_point_goes_on_when_writers_fill_the_link() {
     for queue_bytes in [3 * MIB, 8 * MIB, 64 * MIB] {
@@ -82,11 +82,11 @@ fn the_recovery_point_goes_on_when_writers_fill_the_link() {
             let beside = sync_beside(load, queue_bytes);
             println!("{load} thousandths, queue of {} MiB: {beside:?}", queue_bytes / MIB);
             let small = queue_bytes == 3 * MIB;
-            // Far beyond the link a queue of some seconds fills as well, and cuts take over.
+            // Far beyond the link a queue of some seconds fills as well, and snapshots take over.
             let most = if small || load > 1020 { 15_000 } else { 3_000 };
             assert!(beside.longest_without_new_point_ms <= most, "{load}, {queue_bytes}: {beside:?}");
             assert!(beside.ended_after_ms.is_some_and(|after| after <= 5_000), "{load}: {beside:?}");
-            assert!(!small || load <= 1020 || beside.cuts > 2, "{beside:?}");
+            assert!(!small || load <= 1020 || beside.snapshots > 2, "{beside:?}");
         }
     }
 }

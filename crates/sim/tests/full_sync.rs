@@ -1,7 +1,7 @@
 //! A full sync overwrites the peer whatever that holds: it is an order about the peer as the operator saw it.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -13,7 +13,7 @@ fn a_full_sync_does_not_begin_once_the_peer_was_promoted() {
     world.pass(30 * SECOND);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     world.write_done(0, 0, 8 * KIB);
-    let before = world.coverage(0, Mark::FullSyncBegan);
+    let before = world.coverage(0, CoveragePoint::FullSyncBegan);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 3 * SECOND;
     world.command(0, GROUP, Command::Sync { full: true });
     world.pass(10 * MILLISECOND);
@@ -24,9 +24,9 @@ fn a_full_sync_does_not_begin_once_the_peer_was_promoted() {
     assert!(world.answer(flush).0);
     let written = world.images_of(1);
     assert!(matches!(world.order(1, Command::Demote), CommandResult::Warning(_)));
-    assert_eq!(world.coverage(0, Mark::FullSyncBegan), before, "it waits");
+    assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), before, "it waits");
     world.pass(10 * SECOND);
-    assert_eq!(world.coverage(0, Mark::FullSyncBegan), before);
+    assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), before);
     assert_eq!(world.images_of(1), written, "that was acknowledged");
     assert!(world.figures(0).reason.contains("the histories fork"), "{}", world.figures(0).reason);
     // Now he knows.

@@ -6,7 +6,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Settings, StartAlone, Store};
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 fn asks_its_operator(world: &ScenarioWorld) -> bool {
@@ -16,7 +16,7 @@ fn asks_its_operator(world: &ScenarioWorld) -> bool {
 
 /// Whose image a sync overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Image {
+enum OverwrittenImage {
     /// Of the run that syncs.
     SameRun,
     /// Of an earlier run of this primary, which was killed since.
@@ -29,7 +29,7 @@ enum Image {
 fn handed_over(world: &mut ScenarioWorld) {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(1, Command::Demote), CommandResult::Done(_)));
     let settings = Settings { mode: Mode::Logging, ..world.cluster.ledger.settings(GROUP) };
     world.order(0, Command::Set(settings));
@@ -41,25 +41,25 @@ fn handed_over(world: &mut ScenarioWorld) {
 
 /// A sync in the stream of writes is under way, and has overwritten a part of the secondary's copy. What was written meanwhile the
 /// secondary has confirmed as durable; the primary has not flushed it.
-fn mid_sync(image: Image) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+fn mid_sync(image: OverwrittenImage) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         bytes_per_s: 400_000,
         start_alone_ms: 600_000,
         ..options(Mode::Async, Policy::Degrade)
     });
-    if image == Image::OwnReign {
+    if image == OverwrittenImage::OwnReign {
         for _ in 0..6 {
             world.crash(1, false, SECOND);
             world.pass(5 * SECOND);
         }
-        world.settle();
+        world.drain();
     }
     // So the link is measured, and a little goes in the stream.
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 32 * KIB);
     }
-    world.settle();
-    if image == Image::OwnReign {
+    world.drain();
+    if image == OverwrittenImage::OwnReign {
         handed_over(&mut world);
     } else {
         world.order(0, Command::Logging);
@@ -67,14 +67,14 @@ fn mid_sync(image: Image) -> ScenarioWorld {
     for n in 0..4 {
         world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
-    if image == Image::EarlierRun {
+    if image == OverwrittenImage::EarlierRun {
         world.crash(0, false, SECOND);
         world.until("it is back", serves);
     }
     let before = world.images_of(1);
     // The end of the sync takes long to be on record.
     world.cluster[1].storage.trouble.flush_ns = 5 * SECOND;
-    if image == Image::OwnReign {
+    if image == OverwrittenImage::OwnReign {
         let settings = world.cluster.ledger.settings(GROUP);
         world.command(0, GROUP, Command::Set(settings));
     } else {
@@ -93,7 +93,7 @@ fn mid_sync(image: Image) -> ScenarioWorld {
 /// The way back is damaged: the secondary is a mixture, stands where it stood, and its journal was given up for the way back.
 #[test]
 fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
-    let mut world = mid_sync(Image::SameRun);
+    let mut world = mid_sync(OverwrittenImage::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
@@ -106,11 +106,11 @@ fn what_was_kept_before_a_way_back_that_is_damaged_is_asked_about() {
     assert!(!serves(&world), "it opened by itself");
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("its export is open", serves);
-    world.settle();
+    world.drain();
 }
 
 /// The primary is gone, and the secondary, which is in the middle of a sync, is promoted by force.
-fn goes_back(image: Image) -> ScenarioWorld {
+fn goes_back(image: OverwrittenImage) -> ScenarioWorld {
     let mut world = mid_sync(image);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
@@ -119,7 +119,7 @@ fn goes_back(image: Image) -> ScenarioWorld {
 }
 
 /// It loses its power on its way back to the image before the sync, at each moment of that.
-fn way_back_cut_short(image: Image) {
+fn interrupted_way_back(image: OverwrittenImage) {
     let mut world = goes_back(image);
     let typed = world.now();
     while !world.recorded(1).rolling_back {
@@ -143,30 +143,30 @@ fn way_back_cut_short(image: Image) {
             assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
             world.until("its export is open", serves);
         }
-        world.settle();
+        world.drain();
     }
     assert!(asked > 2, "{asked}");
 }
 
 #[test]
 fn what_a_way_back_gave_up_is_asked_about() {
-    way_back_cut_short(Image::SameRun);
+    interrupted_way_back(OverwrittenImage::SameRun);
 }
 
 #[test]
 fn what_a_way_back_to_an_earlier_run_gave_up_is_asked_about() {
-    way_back_cut_short(Image::EarlierRun);
+    interrupted_way_back(OverwrittenImage::EarlierRun);
 }
 
 /// The runs of the two nodes are counted apart: that the secondary has had more says nothing of what it followed.
 #[test]
 fn what_a_way_back_to_its_own_reign_gave_up_is_asked_about() {
-    way_back_cut_short(Image::OwnReign);
+    interrupted_way_back(OverwrittenImage::OwnReign);
 }
 
 /// The primary's operator is asked: its peer does not know any more what it had confirmed.
 fn is_asked() -> ScenarioWorld {
-    let mut world = mid_sync(Image::SameRun);
+    let mut world = mid_sync(OverwrittenImage::SameRun);
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
@@ -200,7 +200,7 @@ fn an_operator_who_has_opened_the_export_does_not_read_that_it_stays_closed() {
     let reason = world.figures(0).reason;
     assert!(reason.contains("has served since") && !reason.contains("stays closed"), "{reason}");
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 /// Demoted and promoted again before he chose, his node has a history of its own: what he is told to type then is what is taken.
@@ -215,7 +215,7 @@ fn an_operator_who_is_asked_after_a_promotion_reads_an_order_that_is_taken() {
     let result = world.order(0, Command::Sync { full });
     assert!(matches!(result, CommandResult::Done(_)), "{reason}: {result:?}");
     world.until("its export is open", serves);
-    world.settle();
+    world.drain();
 }
 
 /// The answer is still missing after a restart, and the peer cannot be asked again.
@@ -239,7 +239,7 @@ fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {
         world.until("its operator is asked again", asks_its_operator);
         assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
         world.until("its export is open", serves);
-        world.settle();
+        world.drain();
         world.crash(0, false, SECOND);
         world.until("its export is open", serves);
     }
@@ -265,7 +265,7 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
             }
         }
         world.until("its export is open", serves);
-        world.settle();
+        world.drain();
     }
 }
 
@@ -317,7 +317,7 @@ fn an_export_whose_demotion_does_not_come_about_stays_closed() {
         // What the operator asked for before he was killed still stands.
         assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
         world.until("its export is open", serves);
-        world.settle();
+        world.drain();
     }
 }
 
@@ -327,7 +327,7 @@ fn an_export_whose_demotion_does_not_come_about_stays_closed() {
 fn an_answer_that_comes_while_it_is_recorded_that_time_is_up_keeps_the_export_closed() {
     let mut closed = 0;
     for late_ms in (0..8).chain((10..100).step_by(10)) {
-        let mut world = mid_sync(Image::SameRun);
+        let mut world = mid_sync(OverwrittenImage::SameRun);
         world.crash(0, true, FOR_EVER);
         world.pass(SECOND);
         world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use engine::Input;
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use sim::scenarios::{FOR_EVER, MILLISECOND, SECOND, ScenarioWorld, options};
 
@@ -15,10 +15,10 @@ fn the_peer_of_a_stopped_node_knows_why_the_link_is_down() {
     world.until("stopped", |world| !world.cluster[1].up());
     world.pass(50 * MILLISECOND);
     assert_eq!(world.figures(0).peer.link_reason, "the peer was stopped");
-    assert_eq!(world.coverage(0, Mark::GoodbyeHeard), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::GoodbyeHeard), 1);
     // A kill says nothing.
     world.until("back", |world| world.cluster[1].up());
-    world.settle();
+    world.drain();
     world.crash(1, false, FOR_EVER);
     world.pass(50 * MILLISECOND);
     assert_eq!(world.figures(0).peer.link_reason, "reset");

@@ -3,7 +3,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, options, serves};
 
 /// The peer of a primary wants its role without force.
@@ -34,7 +34,7 @@ fn a_demotion_whose_record_failed_is_no_handover() {
         } else {
             assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
         }
-        world.settle();
+        world.drain();
     }
     assert!(still_primary > 0);
 }
@@ -55,7 +55,7 @@ fn a_demotion_that_is_being_recorded_is_no_handover() {
     world.cluster[0].storage.trouble.stalled_until = 0;
     world.crash(0, false, SECOND);
     world.until("it serves again", serves);
-    world.settle();
+    world.drain();
 }
 
 /// Until a restart tells whether the record of a promotion landed, the peer is told of no primary, by no frame, in no
@@ -83,7 +83,7 @@ fn a_promotion_whose_record_failed_is_no_primary() {
 #[test]
 fn a_first_start_that_failed_says_who_it_became() {
     for moment in 0..600 {
-        let mut world = ScenarioWorld::new(Options {
+        let mut world = ScenarioWorld::new(SimOptions {
             disk_ns: (MILLISECOND, 20 * MILLISECOND),
             ..options(Mode::Async, Policy::Degrade)
         });
@@ -124,5 +124,5 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     assert_eq!(world.images_of(0), written, "nobody asked for a sync");
     assert!(world.figures(1).reason.contains("the histories fork"), "{}", world.figures(1).reason);
     assert!(matches!(world.order(1, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
@@ -21,7 +21,7 @@ const GROWN_BYTES: u64 = 2 * MIB;
 
 /// A pair in step, then a sync that has overwritten the last block of the copy; the images of the copy before it.
 fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         volume_bytes: OLD_BYTES,
         bytes_per_s: 1_000_000,
         ..options(Mode::Async, Policy::Degrade)
@@ -29,7 +29,7 @@ fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
     for n in 0..20 {
         world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
-    world.settle();
+    world.drain();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     world.write_done(0, OLD_BYTES - 512, 512);
@@ -42,13 +42,13 @@ fn mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
 }
 
 fn grow(world: &mut ScenarioWorld) {
-    world.cluster.options = Rc::new(Options { volume_bytes: GROWN_BYTES, ..(*world.cluster.options).clone() });
+    world.cluster.options = Rc::new(SimOptions { volume_bytes: GROWN_BYTES, ..(*world.cluster.options).clone() });
     for (node, filling) in [(NEAR, 0x77), (FAR, 0)] {
         for (store, disk) in world.cluster[node].storage.disks_mut() {
             if matches!(store, Store::Volume(..)) {
                 let mut content = disk.view().to_vec();
                 content.resize(GROWN_BYTES as usize, filling);
-                *disk = Disk::new(content);
+                *disk = SimDisk::new(content);
             }
         }
     }

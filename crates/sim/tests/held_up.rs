@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, RequestId};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// So many writers of 4 KiB, each of whom writes again as soon as it is answered.
-struct Writers {
+struct HeldWriters {
     under_way: Vec<RequestId>,
     asked: u64,
     failed: u64,
 }
 
-impl Writers {
-    fn new(count: usize) -> Writers {
-        Writers { under_way: vec![RequestId(u64::MAX); count], asked: 0, failed: 0 }
+impl HeldWriters {
+    fn new(count: usize) -> HeldWriters {
+        HeldWriters { under_way: vec![RequestId(u64::MAX); count], asked: 0, failed: 0 }
     }
 
     /// They write until the condition holds or the time is over; how long that took.
@@ -31,8 +31,8 @@ impl Writers {
                     continue;
                 }
                 self.failed += u64::from(answer == Some(false));
-                let place = self.asked % 256 * 4 * KIB;
-                self.under_way[at] = world.write((self.asked / 256 % 2) as u16, place, 4 * KIB);
+                let offset = self.asked % 256 * 4 * KIB;
+                self.under_way[at] = world.write((self.asked / 256 % 2) as u16, offset, 4 * KIB);
                 self.asked += 1;
             }
             world.pass(5 * MILLISECOND);
@@ -42,8 +42,8 @@ impl Writers {
 }
 
 /// 100 kB/s: eight writers of 4 KiB at a full queue wait 0.3 s each.
-fn slow(mode: Mode, policy: Policy) -> Options {
-    Options {
+fn slow(mode: Mode, policy: Policy) -> SimOptions {
+    SimOptions {
         bytes_per_s: 100_000,
         queue_bytes: 128 * KIB,
         queue_items: 16,
@@ -59,49 +59,53 @@ fn state(world: &ScenarioWorld) -> Option<State> {
 #[test]
 fn many_small_writers_are_let_go_after_the_wait_limit_though_each_waits_less() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Async, Policy::Degrade));
-    let mut writers = Writers::new(8);
+    let mut writers = HeldWriters::new(8);
     let after = writers.write(&mut world, 60 * SECOND, |world| state(world) == Some(State::Logging));
     assert!((10 * SECOND..15 * SECOND).contains(&after), "{after} ns, {:?}", world.figures(0).queue);
-    assert_eq!((world.coverage(0, Mark::HeldUpTooLong), world.coverage(0, Mark::WaitLimitTripped)), (1, 0));
+    assert_eq!(
+        (world.coverage(0, CoveragePoint::HeldUpTooLong), world.coverage(0, CoveragePoint::WaitLimitTripped)),
+        (1, 0)
+    );
     let reason = world.figures(0).reason;
     assert_eq!(reason, "writers were held up for too long: more is written than the link carries");
-    // From here on nobody waits, whatever they write: in logging, and then beside cuts.
+    // From here on nobody waits, whatever they write: in logging, and then beside snapshots.
     let (before, blocked) = (writers.asked, world.figures(0).queue.blocked);
     writers.write(&mut world, 20 * SECOND, |_| false);
     assert!(writers.asked - before > 8 * 1000, "{} writes in 20 s", writers.asked - before);
     assert_eq!(world.figures(0).queue.blocked, blocked);
-    world.settle();
+    world.drain();
 }
 
 #[test]
 fn who_writes_at_the_speed_of_the_link_waits_and_nothing_is_given_up() {
     // 1 MB/s: four writers wait some 17 ms for each write, all the time.
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..slow(Mode::Async, Policy::Degrade) });
-    let mut writers = Writers::new(4);
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { bytes_per_s: 1_000_000, ..slow(Mode::Async, Policy::Degrade) });
+    let mut writers = HeldWriters::new(4);
     writers.write(&mut world, 60 * SECOND, |_| false);
     let queue = world.figures(0).queue;
     assert!(queue.blocked > Duration::from_secs(6), "it was slowed down: {queue:?}");
     assert_eq!((state(&world), queue.held_up), (Some(State::Replicating), Duration::ZERO));
-    world.settle();
+    world.drain();
 }
 
 #[test]
 fn a_burst_that_fits_into_the_wait_limit_is_waited_for() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Async, Policy::Degrade));
-    let mut writers = Writers::new(8);
+    let mut writers = HeldWriters::new(8);
     for _ in 0..4 {
         writers.write(&mut world, 8 * SECOND, |_| false);
         assert!(world.figures(0).queue.held_up > Duration::from_secs(5), "{:?}", world.figures(0).queue);
         world.pass(10 * SECOND);
         assert_eq!(world.figures(0).queue.held_up, Duration::ZERO, "it runs back");
     }
-    assert_eq!((state(&world), world.coverage(0, Mark::HeldUpTooLong)), (Some(State::Replicating), 0));
+    assert_eq!((state(&world), world.coverage(0, CoveragePoint::HeldUpTooLong)), (Some(State::Replicating), 0));
 }
 
 #[test]
 fn under_strict_writers_who_wait_less_than_the_limit_go_on_waiting() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Nearsync, Policy::Strict));
-    let mut writers = Writers::new(32);
+    let mut writers = HeldWriters::new(32);
     writers.write(&mut world, 60 * SECOND, |_| false);
     let queue = world.figures(0).queue;
     assert_eq!((queue.held_up, queue.held_up_limit), (Duration::from_secs(10), None));
@@ -117,7 +121,7 @@ fn under_strict_writers_who_wait_less_than_the_limit_go_on_waiting() {
 #[test]
 fn under_hold_writers_are_held_up_for_the_window_as_well() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Nearsync, Policy::Hold(Duration::from_secs(20))));
-    let mut writers = Writers::new(32);
+    let mut writers = HeldWriters::new(32);
     let after = writers.write(&mut world, 60 * SECOND, |world| state(world) == Some(State::Logging));
     assert!((30 * SECOND..33 * SECOND).contains(&after), "{after} ns");
 }

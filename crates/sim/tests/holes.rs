@@ -1,15 +1,15 @@
 //! A sparse volume costs a full sync what it holds: holes are neither read nor sent as data, and read as zeroes on the other side
 //! whatever stood there.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
-fn sparse() -> Options {
-    Options { volume_bytes: 32 * MIB + 20 * KIB, history_bytes: 256 * MIB, ..options(Mode::Async, Policy::Degrade) }
+fn sparse() -> SimOptions {
+    SimOptions { volume_bytes: 32 * MIB + 20 * KIB, history_bytes: 256 * MIB, ..options(Mode::Async, Policy::Degrade) }
 }
 
 fn logging(world: &mut ScenarioWorld) {
@@ -25,7 +25,7 @@ fn a_full_sync_reads_what_the_volume_holds() {
     writes.into_iter().for_each(|id| assert!(world.answer(id).0));
     let before = world.cluster[0].storage.volume_read_bytes();
     assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     let read = world.cluster[0].storage.volume_read_bytes() - before;
     let figures = world.figures(0);
     // Volumes of a scenario are not empty from the start.
@@ -45,15 +45,15 @@ fn a_hole_becomes_zeroes_where_the_secondary_holds_something() {
     for n in 0..32 {
         world.write_done(0, n * MIB, 512 * KIB);
     }
-    world.settle();
+    world.drain();
     logging(&mut world);
     let id = world.zero(0, MIB, 29 * MIB, false);
     assert!(world.answer(id).0);
-    let found = world.coverage(0, Mark::HoleFound);
+    let found = world.coverage(0, CoveragePoint::HoleFound);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    // Equal on both sides, says settling.
-    world.settle();
-    assert!(world.coverage(0, Mark::HoleFound) > found);
+    // Equal on both sides, says draining.
+    world.drain();
+    assert!(world.coverage(0, CoveragePoint::HoleFound) > found);
 }
 
 /// Writers come into the range while it is asked about, and after: they wait for the answer, and their writes come after the hole.
@@ -71,5 +71,5 @@ fn writes_into_a_hole_that_travels_come_after_it() {
         world.pass(MILLISECOND);
     }
     world.until("all are answered", |world| ids.iter().all(|id| world.reply(*id) == Some(true)));
-    world.settle();
+    world.drain();
 }

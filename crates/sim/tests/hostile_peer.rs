@@ -3,12 +3,14 @@
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
-use engine::wire::{FlushPoints, GroupHello, HEADER_BYTES, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
+use engine::wire::{
+    FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, VolumeRange, encode_ranges, flags,
+};
 use engine::*;
 use sim::hostile;
 use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
 
-/// `sim --liars` runs more of them, optimised.
+/// `sim --hostile` runs more of them, optimised.
 const SEEDS: u64 = 100;
 const SECOND: u64 = 1_000_000_000;
 const HISTORY: Generation = Generation { number: 3, tag: 33 };
@@ -17,10 +19,10 @@ const SESSION: SessionId = SessionId(5);
 const PART: u64 = limits::PART_BYTES_MAX;
 
 #[test]
-fn a_lying_peer_is_refused_bounded_and_survived() {
+fn a_hostile_peer_is_refused_bounded_and_survived() {
     let many = hostile::run_many(0, SEEDS);
     println!("{}", many.sum);
-    assert!(many.failed.is_empty(), "{} seeds failed; sim --liars {:?}", many.failed.len(), many.failed.first());
+    assert!(many.failed.is_empty(), "{} seeds failed; sim --hostile {:?}", many.failed.len(), many.failed.first());
     assert!(many.sum.refused > SEEDS && many.sum.states.len() >= 6, "{}", many.sum);
 }
 
@@ -41,13 +43,13 @@ fn shape(volume_bytes: u64) -> MachineShape {
     }
 }
 
-fn header(kind: Kind) -> Header {
-    Header::new(kind, SESSION, GROUP)
+fn header(kind: FrameKind) -> FrameHeader {
+    FrameHeader::new(kind, SESSION, GROUP)
 }
 
-fn numbered(kind: Kind, seq: u64) -> Header {
-    let named = Header { origin: NodeId(1), incarnation: RUN, generation_tag: HISTORY.tag, ..header(kind) };
-    Header { seq: Seq(seq), ..named }
+fn numbered(kind: FrameKind, seq: u64) -> FrameHeader {
+    let named = FrameHeader { origin: NodeId(1), incarnation: RUN, generation_tag: HISTORY.tag, ..header(kind) };
+    FrameHeader { seq: Seq(seq), ..named }
 }
 
 fn hello(role: Role, volume_bytes: u64) -> GroupHello {
@@ -58,7 +60,7 @@ fn hello(role: Role, volume_bytes: u64) -> GroupHello {
 fn began(seq: u64) -> SyncBegin {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(seq) };
     let parent = Position::default();
-    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 }
+    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 }
 }
 
 /// A secondary that takes numbers of a primary that is played here.
@@ -67,20 +69,20 @@ fn secondary(volume_bytes: u64) -> BareMachine {
     victim.start(now);
     victim.complete_all(now);
     victim.link_up(now, SESSION.0);
-    assert!(victim.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
-    assert!(victim.receive(now, header(Kind::SyncBegin), began(0).encode()));
+    assert!(victim.receive(now, header(FrameKind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
+    assert!(victim.receive(now, header(FrameKind::SyncBegin), began(0).encode()));
     victim.complete_all(now);
-    assert!(said(&victim, Kind::SyncReady) == 1);
+    assert!(said(&victim, FrameKind::SyncReady) == 1);
     victim.sent.clear();
     victim
 }
 
-fn said(machine: &BareMachine, kind: Kind) -> usize {
+fn said(machine: &BareMachine, kind: FrameKind) -> usize {
     machine.sent.iter().filter(|(header, _)| header.kind == kind).count()
 }
 
-fn pull(question: u64, offset: u64) -> Header {
-    Header { seq: Seq(question), offset, length: PART, ..header(Kind::Pull) }
+fn pull(question: u64, offset: u64) -> FrameHeader {
+    FrameHeader { seq: Seq(question), offset, length: PART, ..header(FrameKind::Pull) }
 }
 
 // ---- what it asks for --------------------------------------------------------------------------------------------------
@@ -99,12 +101,12 @@ fn however_often_a_range_is_asked_for_few_are_read_and_the_newest_question_count
     victim.complete_all(now);
     assert!(victim.unsent_bytes < limits::UNSENT_BYTES_UNMEASURED + 2 * PART, "{}", victim.unsent_bytes);
     assert!(victim.meter.bytes() <= 4 * PART, "{} bytes of payload are held", victim.meter.bytes());
-    while said(&victim, Kind::Pulled) < limits::PULLS_IN_FLIGHT {
+    while said(&victim, FrameKind::Pulled) < limits::PULLS_IN_FLIGHT {
         assert!(victim.unsent_bytes > 0, "all that was asked last is answered");
         victim.takes(now, PART);
         victim.complete_all(now);
     }
-    assert!(victim.sent.iter().all(|(header, _)| header.kind != Kind::Pulled || header.seq == Seq(199)));
+    assert!(victim.sent.iter().all(|(header, _)| header.kind != FrameKind::Pulled || header.seq == Seq(199)));
 }
 
 #[test]
@@ -126,10 +128,10 @@ fn dirty_regions_asked_for_a_thousand_times_are_sent_as_the_link_takes_them() {
     machine.complete_all(now);
     // A demoted primary that never met a peer holds all of its regions for different.
     machine.link_up(now, SESSION.0);
-    assert!(machine.receive(now, header(Kind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
+    assert!(machine.receive(now, header(FrameKind::GroupHello), hello(Role::Primary, volume_bytes).encode()));
     machine.sent.clear();
     for question in 0..1000 {
-        assert!(machine.receive(now, Header { seq: Seq(question), ..header(Kind::BitsAsk) }, Vec::new()));
+        assert!(machine.receive(now, FrameHeader { seq: Seq(question), ..header(FrameKind::BitsAsk) }, Vec::new()));
         assert!(machine.outputs < 64, "{} outputs for one question", machine.outputs);
     }
     assert!(machine.unsent_bytes < limits::UNSENT_BYTES_UNMEASURED + PART, "{}", machine.unsent_bytes);
@@ -141,9 +143,9 @@ fn a_tail_whose_ranges_overlap_is_refused() {
     for (ranges, fits) in
         [([range(0), range(4096)], true), ([range(0), range(0)], false), ([range(4096), range(0)], false)]
     {
-        let (mut victim, now) = in_doubt();
-        let question = victim.sent.iter().find(|(header, _)| header.kind == Kind::TailAsk).expect("it asks").0.seq;
-        let tail = Header { seq: question, flags: flags::LAST, ..header(Kind::Tail) };
+        let (mut victim, now) = needs_verification();
+        let question = victim.sent.iter().find(|(header, _)| header.kind == FrameKind::TailAsk).expect("it asks").0.seq;
+        let tail = FrameHeader { seq: question, flags: flags::LAST, ..header(FrameKind::Tail) };
         assert!(victim.receive(now, tail, encode_ranges(&ranges)));
         assert_eq!(victim.closed.is_empty(), fits, "{:?}", victim.closed);
     }
@@ -156,7 +158,7 @@ fn heartbeats_of_a_peer_that_never_reads_are_not_piled_up() {
     let mut victim = secondary(1 << 20);
     let mut time = 2 * SECOND;
     for n in 0..200_000u64 {
-        assert!(victim.receive(at(time), header(Kind::Heartbeat), n.to_le_bytes().to_vec()));
+        assert!(victim.receive(at(time), header(FrameKind::Heartbeat), n.to_le_bytes().to_vec()));
         time += SECOND / 100;
         victim.handle(at(time), Input::Tick);
     }
@@ -164,15 +166,16 @@ fn heartbeats_of_a_peer_that_never_reads_are_not_piled_up() {
     assert!(victim.unsent_bytes <= most, "{} bytes wait for a peer that reads nothing", victim.unsent_bytes);
     victim.sent.clear();
     victim.takes(at(time), u64::MAX);
-    let echo = victim.sent.iter().find(|(header, _)| header.kind == Kind::HeartbeatEcho).expect("the newest goes back");
+    let echo =
+        victim.sent.iter().find(|(header, _)| header.kind == FrameKind::HeartbeatEcho).expect("the newest goes back");
     assert_eq!(echo.1, 199_999u64.to_le_bytes());
 }
 
 #[test]
 fn a_heartbeat_is_eight_bytes() {
     let mut victim = secondary(1 << 20);
-    assert!(!victim.receive(at(2 * SECOND), header(Kind::Heartbeat), vec![0; 9]));
-    assert!(!victim.receive(at(2 * SECOND), header(Kind::HeartbeatEcho), vec![0; 60_000]));
+    assert!(!victim.receive(at(2 * SECOND), header(FrameKind::Heartbeat), vec![0; 9]));
+    assert!(!victim.receive(at(2 * SECOND), header(FrameKind::HeartbeatEcho), vec![0; 60_000]));
 }
 
 #[test]
@@ -182,13 +185,13 @@ fn a_peer_that_asks_and_does_not_read_is_parted_with() {
     let begin = SyncBegin { to: Incarnation(9), ..began(0) }.encode();
     let mut frames = 0;
     while victim.closed.is_empty() && frames < 1_000_000 {
-        assert!(victim.receive(now, header(Kind::SyncBegin), begin.clone()));
+        assert!(victim.receive(now, header(FrameKind::SyncBegin), begin.clone()));
         frames += 1;
     }
     assert!(victim.unsent_bytes < 12 << 20, "{} bytes wait", victim.unsent_bytes);
     assert!(victim.closed[0].contains("asks and does not read"), "{:?}", victim.closed);
     let before = victim.unsent_bytes;
-    assert!(victim.receive(now, header(Kind::SyncBegin), begin));
+    assert!(victim.receive(now, header(FrameKind::SyncBegin), begin));
     assert_eq!((victim.unsent_bytes, victim.closed.len()), (before, 1), "nothing more of it is listened to");
 }
 
@@ -199,23 +202,26 @@ fn numbers_at_the_edge_of_64_bits_are_refused_before_they_count() {
     let far = [limits::NUMBER_MAX + 1, 1 << 63, u64::MAX - 1, u64::MAX];
     for number in far {
         for bent in [
-            Header { seq: Seq(number), ..numbered(Kind::Void, 1) },
-            Header { flushed: Seq(number), ..numbered(Kind::Void, 1) },
-            Header { offset: number, ..numbered(Kind::Void, 1) },
-            Header { length: number, ..numbered(Kind::Zero, 1) },
-            Header { incarnation: Incarnation(number), ..numbered(Kind::Void, 1) },
+            FrameHeader { seq: Seq(number), ..numbered(FrameKind::Void, 1) },
+            FrameHeader { flushed: Seq(number), ..numbered(FrameKind::Void, 1) },
+            FrameHeader { offset: number, ..numbered(FrameKind::Void, 1) },
+            FrameHeader { length: number, ..numbered(FrameKind::Zero, 1) },
+            FrameHeader { incarnation: Incarnation(number), ..numbered(FrameKind::Void, 1) },
         ] {
             assert!(!secondary(1 << 20).receive(at(2 * SECOND), bent, Vec::new()), "{bent:?}");
         }
         let position = Position { seq: Seq(number), ..Position::default() };
         let points = FlushPoints { incarnation: RUN, volumes: vec![Seq(number)] };
         for (kind, payload) in [
-            (Kind::SyncBegin, began(number).encode()),
-            (Kind::SyncBegin, SyncBegin { dirty_bytes: number, ..began(0) }.encode()),
-            (Kind::TailAsk, points.encode()),
-            (Kind::GroupState, GroupHello { dirty_bytes: number, ..hello(Role::Primary, 1 << 20) }.encode()),
-            (Kind::GroupState, GroupHello { volume_bytes: vec![number], ..hello(Role::Primary, 1 << 20) }.encode()),
-            (Kind::GroupState, {
+            (FrameKind::SyncBegin, began(number).encode()),
+            (FrameKind::SyncBegin, SyncBegin { dirty_bytes: number, ..began(0) }.encode()),
+            (FrameKind::TailAsk, points.encode()),
+            (FrameKind::GroupState, GroupHello { dirty_bytes: number, ..hello(Role::Primary, 1 << 20) }.encode()),
+            (
+                FrameKind::GroupState,
+                GroupHello { volume_bytes: vec![number], ..hello(Role::Primary, 1 << 20) }.encode(),
+            ),
+            (FrameKind::GroupState, {
                 let hello = hello(Role::Primary, 1 << 20);
                 GroupHello { identity: Identity { position, ..hello.identity }, ..hello }.encode()
             }),
@@ -225,7 +231,7 @@ fn numbers_at_the_edge_of_64_bits_are_refused_before_they_count() {
             assert!(victim.closed[0].contains("with a payload it cannot have"), "{kind:?} {:?}", victim.closed);
         }
     }
-    let late = Header { wall: Wall(u64::MAX), ..numbered(Kind::Void, 1) };
+    let late = FrameHeader { wall: Wall(u64::MAX), ..numbered(FrameKind::Void, 1) };
     assert!(!secondary(1 << 20).receive(at(2 * SECOND), late, Vec::new()));
 }
 
@@ -248,12 +254,12 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
     victim.link_up(now, SESSION.0);
     let mut says = hello(Role::Primary, volume_bytes);
     says.identity.generation = last;
-    assert!(victim.receive(now, header(Kind::GroupHello), says.encode()));
+    assert!(victim.receive(now, header(FrameKind::GroupHello), says.encode()));
     let begin = began(0);
     let begin = SyncBegin { from: Position { generation: last, ..begin.from }, nothing_dirty: true, ..begin };
-    assert!(victim.receive(now, header(Kind::SyncBegin), begin.encode()));
+    assert!(victim.receive(now, header(FrameKind::SyncBegin), begin.encode()));
     victim.complete_all(now);
-    let end = Header { generation_tag: last.tag, wall: Wall(limits::WALL_MAX), ..numbered(Kind::SyncEnd, 1) };
+    let end = FrameHeader { generation_tag: last.tag, wall: Wall(limits::WALL_MAX), ..numbered(FrameKind::SyncEnd, 1) };
     assert!(victim.receive(now, end, Vec::new()));
     victim.complete_all(now);
     victim.handle(at(2 * SECOND), Input::Tick);
@@ -265,8 +271,9 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
         (identity.role, identity.generation),
         (Role::Primary, Generation { number: limits::NUMBER_MAX, tag: 99 })
     );
-    let (_, told) = victim.sent.iter().rev().find(|(header, _)| header.kind == Kind::GroupState).expect("it says so");
-    assert!(GroupHello::decode(told).is_some(), "and is believed");
+    let (_, reply) =
+        victim.sent.iter().rev().find(|(header, _)| header.kind == FrameKind::GroupState).expect("it says so");
+    assert!(GroupHello::decode(reply).is_some(), "and is believed");
     let mut rng = sim::rng::Rng::new(1);
     (0..20).for_each(|_| victim.write(at(3 * SECOND), &mut rng));
     victim.complete_all(at(3 * SECOND));
@@ -280,18 +287,18 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
 fn very_many_records_that_change_nothing_are_applied_to_the_last_one() {
     let (mut victim, now) = (secondary(1 << 20), at(2 * SECOND));
     for seq in 1..=500 {
-        assert!(victim.receive(now, numbered(Kind::Void, seq), Vec::new()));
+        assert!(victim.receive(now, numbered(FrameKind::Void, seq), Vec::new()));
     }
     for second in 2..6 {
         victim.handle(at(second * SECOND), Input::Tick);
         victim.complete_all(at(second * SECOND));
     }
-    let (_, ack) = victim.sent.iter().rev().find(|(header, _)| header.kind == Kind::Ack).expect("it confirms");
+    let (_, ack) = victim.sent.iter().rev().find(|(header, _)| header.kind == FrameKind::Ack).expect("it confirms");
     assert_eq!(engine::wire::Ack::decode(ack).expect("ours").applied, Seq(500));
 }
 
 /// A primary that lost its power in the midst of writes and asks its peer what that confirmed.
-fn in_doubt() -> (BareMachine, Now) {
+fn needs_verification() -> (BareMachine, Now) {
     let volume_bytes = 1 << 20;
     let (mut victim, now) = (BareMachine::new(0, Role::Primary, shape(volume_bytes)), at(SECOND));
     victim.start(now);
@@ -304,26 +311,26 @@ fn in_doubt() -> (BareMachine, Now) {
     let position = Position { generation: run.generation, incarnation: run.incarnation, seq: Seq(0) };
     let identity = Identity { role: Role::Secondary, generation: run.generation, position, ..Identity::default() };
     let says = GroupHello { identity, volume_bytes: vec![volume_bytes], ..GroupHello::default() };
-    assert!(victim.receive(now, header(Kind::GroupHello), says.encode()));
+    assert!(victim.receive(now, header(FrameKind::GroupHello), says.encode()));
     (victim, now)
 }
 
 #[test]
 fn signs_of_life_do_not_keep_an_export_closed_for_what_is_never_sent() {
-    let (mut victim, now) = in_doubt();
-    let (asked, _) = victim.sent.iter().find(|(header, _)| header.kind == Kind::TailAsk).expect("it asks").clone();
-    let tail = Header { seq: asked.seq, flags: flags::LAST, ..header(Kind::Tail) };
+    let (mut victim, now) = needs_verification();
+    let (asked, _) = victim.sent.iter().find(|(header, _)| header.kind == FrameKind::TailAsk).expect("it asks").clone();
+    let tail = FrameHeader { seq: asked.seq, flags: flags::LAST, ..header(FrameKind::Tail) };
     let range = VolumeRange { volume: VolumeId(0), offset: 0, length: 4096 };
     assert!(victim.receive(now, tail, encode_ranges(&[range])));
     victim.complete_all(now);
-    assert_eq!(said(&victim, Kind::Pull), 1);
+    assert_eq!(said(&victim, FrameKind::Pull), 1);
     let hello = victim.node.glance(GROUP).expect("a group").identity;
     let position = Position { generation: hello.generation, incarnation: Incarnation(1), seq: Seq(0) };
     let identity = Identity { role: Role::Secondary, generation: hello.generation, position, ..Identity::default() };
     let says = GroupHello { identity, volume_bytes: vec![1 << 20], ..GroupHello::default() }.encode();
     for second in 2..200 {
         let now = at(second * SECOND);
-        assert!(victim.receive(now, header(Kind::GroupState), says.clone()));
+        assert!(victim.receive(now, header(FrameKind::GroupState), says.clone()));
         victim.handle(now, Input::Tick);
         victim.complete_all(now);
         victim.takes(now, u64::MAX);

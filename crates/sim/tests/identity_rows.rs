@@ -1,7 +1,7 @@
 //! Rows of the identity table that no seed comes to by itself: what makes them is an operator who lets two histories begin,
 //! or an old copy of a primary's records. Each test comes to the row that it is named after.
 
-use engine::identity::Row;
+use engine::identity::DecisionRow;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
 use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
@@ -10,7 +10,7 @@ fn in_peace() -> ScenarioWorld {
     ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade))
 }
 
-fn until_row(world: &mut ScenarioWorld, row: Row) {
+fn until_row(world: &mut ScenarioWorld, row: DecisionRow) {
     world.until(row.name(), |world| world.tally.rows.contains(&row));
 }
 
@@ -30,7 +30,7 @@ fn promoted_meanwhile(times: usize) -> ScenarioWorld {
 #[test]
 fn a_peer_that_was_promoted_twice_meanwhile_went_further() {
     let mut world = promoted_meanwhile(2);
-    until_row(&mut world, Row::PeerWentFurther);
+    until_row(&mut world, DecisionRow::PeerWentFurther);
 }
 
 /// Both were promoted out of histories that do not know of each other.
@@ -46,7 +46,7 @@ fn two_that_were_promoted_over_and_over_are_unrelated() {
     }
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
     world.restore_path();
-    until_row(&mut world, Row::Unrelated);
+    until_row(&mut world, DecisionRow::Unrelated);
 }
 
 /// What the primary keeps beside its volumes comes back as it was before its last writes.
@@ -59,7 +59,7 @@ fn records_from_before(crashes: usize) -> ScenarioWorld {
         world.until("it serves", |world| world.cluster[0].serves(GROUP));
         world.until("in step", |world| world.in_step());
         world.write_done(0, 0, 8192);
-        world.settle();
+        world.drain();
         world.crash(0, false, SECOND);
     }
     for (store, before) in records.into_iter().zip(before) {
@@ -69,7 +69,7 @@ fn records_from_before(crashes: usize) -> ScenarioWorld {
 }
 
 /// The checker objects, and rightly: an incarnation is taken a second time.
-fn until_row_whoever_objects(world: &mut ScenarioWorld, row: Row) {
+fn until_row_whoever_objects(world: &mut ScenarioWorld, row: DecisionRow) {
     let limit = world.now() + 60 * SECOND;
     while !world.tally.rows.contains(&row) {
         assert!(world.now() < limit, "{} was not come to", row.name());
@@ -81,11 +81,11 @@ fn until_row_whoever_objects(world: &mut ScenarioWorld, row: Row) {
 #[test]
 fn a_peer_of_a_run_that_was_forgotten_saw_a_later_one() {
     let mut world = records_from_before(2);
-    until_row_whoever_objects(&mut world, Row::LaterRun);
+    until_row_whoever_objects(&mut world, DecisionRow::LaterRun);
 }
 
 #[test]
 fn a_peer_of_a_run_that_is_taken_again_is_past_its_last_number() {
     let mut world = records_from_before(1);
-    until_row_whoever_objects(&mut world, Row::PastOurLast);
+    until_row_whoever_objects(&mut world, DecisionRow::PastOurLast);
 }

@@ -4,7 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The primary's disk stands still, the secondary's journal fills up and more has arrived than it has room for.
@@ -13,7 +13,7 @@ fn full() -> ScenarioWorld {
 }
 
 fn full_in(mode: Mode) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         journal_bytes: 384 * KIB,
         window_bytes: 192 * KIB,
         start_alone_ms: 600_000,
@@ -41,13 +41,13 @@ fn unlanded(world: &ScenarioWorld) -> bool {
 }
 
 #[test]
-fn a_primary_that_lost_power_is_told_what_landed() {
+fn a_primary_that_lost_power_hears_what_landed() {
     let mut world = full();
     world.crash(0, true, SECOND);
     world.cluster[0].storage.trouble.stalled_until = 0;
     world.until("it serves again", |world| world.cluster[0].serves(GROUP));
     assert!(world.figures(0).pulled_bytes > 0);
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_primary_that_was_killed_syncs() {
     world.crash(0, false, SECOND);
     world.cluster[0].storage.trouble.stalled_until = 0;
     world.until("it is back", |world| world.cluster[0].serves(GROUP));
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_primary_whose_disk_moves_again_goes_on_in_order() {
     let mut world = full();
     world.until("all is there", |world| world.checkers.writes.pending() == 0 && !unlanded(world));
     assert!(world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Replicating));
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_clean_stop_ends() {
     if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
         world.order(0, Command::Sync { full: false });
     }
-    world.settle();
+    world.drain();
 }
 
 /// What a stop drops was confirmed as received, and stays confirmed: taking it back would end the primary's session as a
@@ -105,6 +105,6 @@ fn a_stop_with_a_full_journal_takes_no_confirmation_back() {
         if world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Logging) {
             world.order(0, Command::Sync { full: false });
         }
-        world.settle();
+        world.drain();
     }
 }

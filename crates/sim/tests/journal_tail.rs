@@ -1,9 +1,9 @@
 //! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
 //! round that stands behind it is left alone.
 
-use engine::journal::{INDEX_BYTES, Index};
+use engine::coverage::CoveragePoint;
+use engine::journal::{INDEX_BYTES, JournalIndex};
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::superblock::Superblock;
 use engine::{Seq, Store};
@@ -14,13 +14,15 @@ use sim::stamps::SECTOR;
 const FAR: usize = 1;
 
 /// The batches that replay would take, first to last, and the whole ones in other places.
-fn batches(world: &ScenarioWorld) -> (Vec<Index>, Vec<Index>) {
+fn batches(world: &ScenarioWorld) -> (Vec<JournalIndex>, Vec<JournalIndex>) {
     let head = world.recorded(FAR).journal;
     let ring = world.cluster[FAR].disk(Store::Journal(GROUP)).view();
-    let mut all: Vec<Index> = ring
+    let mut all: Vec<JournalIndex> = ring
         .chunks_exact(INDEX_BYTES)
         .enumerate()
-        .filter_map(|(at, block)| Index::decode(block).filter(|index| index.ring_offset == (at * INDEX_BYTES) as u64))
+        .filter_map(|(at, block)| {
+            JournalIndex::decode(block).filter(|index| index.ring_offset == (at * INDEX_BYTES) as u64)
+        })
         .collect();
     all.sort_by_key(|index| index.ordinal);
     all.into_iter().partition(|index| index.ordinal >= head.ordinal)
@@ -33,8 +35,8 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     for n in 0..160u64 {
         world.write_done((n % 2) as u16, n % 25 * 32 * KIB, 20 * KIB);
     }
-    world.settle();
-    assert!(world.coverage(FAR, Mark::JournalWrapped) > 1);
+    world.drain();
+    assert!(world.coverage(FAR, CoveragePoint::JournalWrapped) > 1);
     // Each in a batch of its own, and the superblock still says to replay them all.
     for n in 0..4u64 {
         world.write_done(0, n * 32 * KIB, 16 * KIB);
@@ -45,7 +47,7 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     world.write_done(0, 512 * KIB, 16 * KIB);
     world.pass(20 * MILLISECOND);
     let journal = world.cluster[FAR].disk_mut(Store::Journal(GROUP));
-    let last = *journal.unsettled().last().expect("the batch is being written");
+    let last = *journal.undecided().last().expect("the batch is being written");
     journal.will_keep(|sector| sector != last);
     world.cut([false; 2]);
     world.crash(FAR, true, SECOND);
@@ -54,16 +56,19 @@ fn a_torn_tail_is_not_replayed_nor_what_stands_behind_it() {
     let torn = due.last().expect("batches wait");
     assert_eq!(torn.ring_offset + u64::from(torn.bytes), (last + 1) * SECTOR as u64, "the torn one's index is whole");
     assert!(due.len() > 2 && !stale.is_empty(), "{} due, {} stale", due.len(), stale.len());
-    let whole = due.iter().rev().nth(1).map(Index::last);
-    world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.settled));
-    assert_eq!((world.coverage(FAR, Mark::JournalTornTail), world.coverage(FAR, Mark::JournalDamaged)), (1, 0));
+    let whole = due.iter().rev().nth(1).map(JournalIndex::last);
+    world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.drained));
+    assert_eq!(
+        (world.coverage(FAR, CoveragePoint::JournalTornTail), world.coverage(FAR, CoveragePoint::JournalDamaged)),
+        (1, 0)
+    );
     let identity = world.glance(FAR, GROUP).expect("up").identity;
     let position = identity.position;
     assert_eq!(Some(position.seq), whole, "up to the last whole batch");
     assert!(!identity.inconsistent, "what was never confirmed is missed by nobody");
     assert!(position.seq > Seq::NONE);
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 /// The end of a sync stands in the journal, not yet on record; behind it a batch that the superblock counts is damaged.
@@ -93,6 +98,6 @@ fn the_end_of_a_sync_does_not_hide_damage_behind_it() {
     journal.goes_astray(last + INDEX_BYTES, &[0xaa; SECTOR]);
     world.checkers.facts.add(KnownFact::Rotten(FAR, Store::Journal(GROUP)));
     world.until("the secondary is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1);
+    assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 1);
     assert!(world.glance(FAR, GROUP).expect("up").identity.inconsistent, "later writes may be on the volumes");
 }

@@ -6,7 +6,7 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, loses_power, options, serves};
 
 fn asks_its_operator(world: &ScenarioWorld) -> bool {
@@ -38,12 +38,12 @@ fn a_write_that_was_flushed_before_it_was_sent_is_not_kept() {
     world.restore_path();
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "an older write came back over one whose flush was acknowledged");
-    world.settle();
+    world.drain();
 }
 
 /// The secondary's journal is full of what the primary has not flushed, and more was received.
 fn full_journal(mode: Mode) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         journal_bytes: 384 * KIB,
         window_bytes: 192 * KIB,
         start_alone_ms: 600_000,
@@ -66,7 +66,7 @@ fn full_journal(mode: Mode) -> ScenarioWorld {
 
 /// The primary is gone, and a promotion is ordered at the secondary of which nothing comes: it loses its power `late_ns` after.
 /// Whether it is a primary when it is back.
-fn promotion_cut_short(world: &mut ScenarioWorld, late_ns: u64) -> bool {
+fn interrupted_promotion(world: &mut ScenarioWorld, late_ns: u64) -> bool {
     world.crash(0, true, FOR_EVER);
     world.pass(SECOND);
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
@@ -83,7 +83,7 @@ fn what_a_promotion_gave_up_and_did_not_become_is_asked_about() {
     let mut asked = 0;
     for late_ns in (0..).step_by(100_000) {
         let mut world = full_journal(Mode::Nearsync);
-        if promotion_cut_short(&mut world, late_ns) {
+        if interrupted_promotion(&mut world, late_ns) {
             break;
         }
         world.cluster[0].storage.trouble.stalled_until = 0;
@@ -98,7 +98,7 @@ fn what_a_promotion_gave_up_and_did_not_become_is_asked_about() {
             assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
             world.until("its export is open", serves);
         }
-        world.settle();
+        world.drain();
     }
     assert!(asked > 2, "{asked}");
 }
@@ -108,7 +108,7 @@ fn what_a_promotion_gave_up_and_did_not_become_is_asked_about() {
 fn the_peer_may_be_promoted_while_the_operator_is_asked() {
     let mut world = full_journal(Mode::Nearsync);
     for late_ns in (0..).step_by(100_000) {
-        if promotion_cut_short(&mut world, late_ns) {
+        if interrupted_promotion(&mut world, late_ns) {
             panic!("never in between");
         }
         world.cluster[0].storage.trouble.stalled_until = 0;
@@ -149,9 +149,9 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
     }
 }
 
-/// A primary in doubt that was stopped, and whose volume somebody wrote then, fetches nothing over that: its operator is asked.
+/// A primary that needs verification that was stopped, and whose volume somebody wrote then, fetches nothing over that: its operator is asked.
 #[test]
-fn a_primary_in_doubt_that_was_changed_from_outside_fetches_nothing() {
+fn an_unverified_primary_that_was_changed_from_outside_fetches_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.pass(30 * SECOND);
     world.write_done(0, 0, 16 * KIB);

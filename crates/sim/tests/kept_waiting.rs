@@ -5,12 +5,12 @@ use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options};
 
 /// All that may differ after an unclean stop is compared, and that goes in the stream, with a number for each range.
 fn comparing() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         volume_bytes: 64 * MIB,
         volumes: 1,
         queue_bytes: 8 * MIB,
@@ -56,7 +56,7 @@ fn a_stop_does_not_wait_for_the_end_of_a_sync() {
     let waited = world.now() - began;
     assert!(waited < 4 * SECOND, "it took {} ms", waited / MILLISECOND);
     world.boot(0);
-    world.settle();
+    world.drain();
 }
 
 /// Types a command and looks again every 50 us until it is answered.
@@ -70,11 +70,11 @@ fn quickly(world: &mut ScenarioWorld, node: usize, command: Command) -> CommandR
     world.cluster.ledger.result(id).cloned().expect("answered")
 }
 
-/// The old primary follows the new one, and has just taken up the end of its sync: on its slow disk the bits that this settled are
+/// The old primary follows the new one, and has just taken up the end of its sync: on its slow disk the bits that this reconciled are
 /// being cleared, while the other one hands over.
 fn handed_over_while_bits_are_cleared(seed: u64) -> ScenarioWorld {
     // So small that its sync is one in the stream.
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         seed: 2 * seed,
         volume_bytes: 64 * KIB,
         ..options(Mode::Async, Policy::Degrade)
@@ -130,7 +130,7 @@ fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
     for n in 0..8 {
         world.write_done(0, n * 64 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..8 {
         world.write_done(0, n * 64 * KIB, 32 * KIB);
@@ -141,7 +141,7 @@ fn reads_for_the_undo_store_that_fail_for_a_moment_are_tried_again() {
     world.pass(2 * SECOND);
     world.cluster[1].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
-    world.settle();
+    world.drain();
 }
 
 /// The same on the primary, whose clients would be cut off: what it compared, and found to differ, cannot be read for a moment.
@@ -159,7 +159,7 @@ fn reads_for_a_sync_that_fail_for_a_moment_are_tried_again() {
     world.pass(3 * SECOND);
     world.cluster[0].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 0), "{}", world.figures(0).reason);
-    world.settle();
+    world.drain();
 }
 
 /// A secondary that cannot read what it is asked to compare for a moment lets it be sent: its half of the group goes on.
@@ -177,5 +177,5 @@ fn reads_for_a_comparison_that_fail_for_a_moment_do_not_fail_the_secondary() {
     world.pass(3 * SECOND);
     world.cluster[1].storage.trouble.read_errors_until = 0;
     assert!(!node_failed(&world, 1), "{}", world.figures(1).reason);
-    world.settle();
+    world.drain();
 }

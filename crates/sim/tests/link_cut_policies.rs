@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// A pair in step, the link cut, and a write under way since.
@@ -20,7 +20,7 @@ fn cut(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
 
 fn heals(world: &mut ScenarioWorld) {
     world.restore_path();
-    world.settle();
+    world.drain();
     assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }
 
@@ -50,7 +50,7 @@ fn hold_keeps_the_writer_for_the_window_then_degrades() {
     assert_eq!(world.reply(id), None, "held");
     assert!(world.answer(id).0);
     assert!(world.now() - opened < 5 * SECOND);
-    assert_eq!(world.coverage(0, Mark::HoldEnded), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::HoldEnded), 1);
     heals(&mut world);
 }
 
@@ -61,9 +61,12 @@ fn a_link_that_returns_within_the_window_saves_the_promise() {
     world.pass(SECOND);
     world.restore_path();
     assert!(world.answer(id).0);
-    world.settle();
-    assert_eq!((world.coverage(0, Mark::HoldEnded), world.coverage(0, Mark::DegradeReleasedWriters)), (0, 0));
-    assert_eq!(world.coverage(0, Mark::HoldSavedByReconnect), 1);
+    world.drain();
+    assert_eq!(
+        (world.coverage(0, CoveragePoint::HoldEnded), world.coverage(0, CoveragePoint::DegradeReleasedWriters)),
+        (0, 0)
+    );
+    assert_eq!(world.coverage(0, CoveragePoint::HoldSavedByReconnect), 1);
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn a_failed_peer_holds_writers_as_a_lost_link_does() {
     world.crash(1, false, SECOND);
     let (done, _) = world.answer(id);
     assert!(done, "the peer came back");
-    world.settle();
+    world.drain();
 }
 
 /// Writers are held without an end when the operator gives them one.
@@ -153,7 +156,7 @@ fn strict_fails_held_writers_when_the_peer_was_promoted() {
 fn far(wait_limit_ms: u64, window: u64) -> ScenarioWorld {
     let hold = Policy::Hold(Duration::from_secs(window));
     let mut world =
-        ScenarioWorld::in_peace(Options { delay_ns: 140 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
+        ScenarioWorld::in_peace(SimOptions { delay_ns: 140 * MILLISECOND, wait_limit_ms, ..options(Mode::Sync, hold) });
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     world
@@ -165,9 +168,13 @@ fn is_saved_by_the_link(world: &mut ScenarioWorld) {
     world.restore_path();
     world.until("the link is back", |world| world.glance(0, GROUP).is_some_and(|g| g.state != State::Holding));
     world.pass(3 * SECOND);
-    let ended = world.coverage(0, Mark::HoldEnded) > 0;
-    let alone = world.coverage(0, Mark::DegradeReleasedWriters) > 0;
-    assert!(ended || !alone && world.coverage(0, Mark::HoldSavedByReconnect) > 0, "{}", world.figures(0).reason);
+    let ended = world.coverage(0, CoveragePoint::HoldEnded) > 0;
+    let alone = world.coverage(0, CoveragePoint::DegradeReleasedWriters) > 0;
+    assert!(
+        ended || !alone && world.coverage(0, CoveragePoint::HoldSavedByReconnect) > 0,
+        "{}",
+        world.figures(0).reason
+    );
 }
 
 #[test]
@@ -191,7 +198,7 @@ fn a_link_that_returns_within_a_changed_window_saves_the_promise() {
     world.pass(5 * SECOND);
     assert_eq!(world.reply(id), None);
     is_saved_by_the_link(&mut world);
-    assert_eq!(world.coverage(0, Mark::HoldEnded), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::HoldEnded), 0);
 }
 
 /// The peer's disk hangs, and the connection breaks every three seconds: that is one window, not always a new one.
@@ -214,7 +221,7 @@ fn a_link_that_flaps_does_not_hold_a_writer_for_ever() {
 fn a_window_ends_with_the_settings_it_was_begun_under() {
     let hold = |seconds| Policy::Hold(Duration::from_secs(seconds));
     for mode_too in [false, true] {
-        let mut world = ScenarioWorld::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(SimOptions {
             bytes_per_s: 100_000,
             wait_limit_ms: 60_000,
             ..options(Mode::Sync, hold(3))

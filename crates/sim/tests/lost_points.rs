@@ -6,7 +6,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store};
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
@@ -28,17 +28,17 @@ fn loses_last_update(world: &mut ScenarioWorld, before: &[u8]) {
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
 }
 
-/// The operator gave the point up, and was told so; what the sync overwrote after that is in no store.
+/// The operator gave the point up, and that was reported; what the sync overwrote after that is in no store.
 #[test]
 fn a_point_that_was_given_up_is_not_gone_back_to() {
     let mut met = 0;
     for step in 0..40 {
-        let slow = Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
+        let slow = SimOptions { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
         let mut world = ScenarioWorld::in_peace(slow);
         for n in 0..20 {
             world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
         }
-        world.settle();
+        world.drain();
         let image = world.images_of(FAR);
         assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
         for n in 0..24 {
@@ -58,20 +58,20 @@ fn a_point_that_was_given_up_is_not_gone_back_to() {
             }
             world.pass(MILLISECOND / 20);
         }
-        let (told, gone) = (world.images_of(FAR), world.recorded(FAR));
+        let (reply, gone) = (world.images_of(FAR), world.recorded(FAR));
         if gone.rollback_point.id != 0 {
             continue;
         }
         // As long as that is its last update.
         let limit = world.now() + 190 * MILLISECOND;
         while world.now() < limit && world.recorded(FAR).update == gone.update {
-            if world.images_of(FAR) != told {
+            if world.images_of(FAR) != reply {
                 world.pass(30 * MILLISECOND);
                 break;
             }
             world.pass(MILLISECOND);
         }
-        if world.recorded(FAR).update != gone.update || world.images_of(FAR) == told {
+        if world.recorded(FAR).update != gone.update || world.images_of(FAR) == reply {
             continue;
         }
         met += 1;
@@ -91,7 +91,7 @@ fn a_point_that_was_given_up_is_not_gone_back_to() {
 #[test]
 fn a_point_given_up_as_its_sync_ends_is_gone_before_the_next_begins() {
     let disk_ns = (MILLISECOND / 20, MILLISECOND / 10);
-    let near_by = Options { delay_ns: MILLISECOND / 10, disk_ns, ..options(Mode::Async, Policy::Degrade) };
+    let near_by = SimOptions { delay_ns: MILLISECOND / 10, disk_ns, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(near_by);
     world.cluster[FAR].storage.trouble.slow_until = FOR_EVER;
     let mut late = 0;
@@ -120,5 +120,5 @@ fn a_point_given_up_as_its_sync_ends_is_gone_before_the_next_begins() {
     }
     world.cluster[FAR].storage.trouble.slow_until = 0;
     assert!(late > 0, "no sync ended before its point was gone");
-    world.settle();
+    world.drain();
 }

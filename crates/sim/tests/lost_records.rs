@@ -7,7 +7,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Incarnation, Store};
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const FAR: usize = 1;
@@ -31,7 +31,7 @@ fn a_demotion_is_not_forgotten() {
     for slot in [0, 1] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
         world.write_done(0, 0, 64 * KIB);
-        world.settle();
+        world.drain();
         world.pass(20 * SECOND);
         let before = superblock(&world, 0);
         assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
@@ -50,7 +50,7 @@ fn a_demotion_is_not_forgotten() {
 /// A primary that lost its power fetched what the peer had confirmed, opened and served: the next start does not ask again, and is not
 /// given what was overwritten since.
 #[test]
-fn what_was_settled_with_the_peer_is_not_forgotten() {
+fn what_was_reconciled_with_the_peer_is_not_forgotten() {
     for slot in [0, 1] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.set(GROUP, |settings| settings.autosync = false);
@@ -60,7 +60,7 @@ fn what_was_settled_with_the_peer_is_not_forgotten() {
         world.crash(0, true, SECOND);
         let mut before = superblock(&world, 0);
         while !world.cluster[0].serves(GROUP) {
-            if world.recorded(0).in_doubt != Incarnation(0) {
+            if world.recorded(0).unverified_run != Incarnation(0) {
                 before = superblock(&world, 0);
             }
             world.pass(MILLISECOND / 10);
@@ -83,7 +83,7 @@ fn what_was_settled_with_the_peer_is_not_forgotten() {
 fn a_promotion_is_not_forgotten() {
     for slot in [0, 1] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-        world.settle();
+        world.drain();
         world.pass(20 * SECOND);
         world.cut([false; 2]);
         let before = superblock(&world, FAR);
@@ -106,14 +106,14 @@ fn the_begin_of_a_sync_is_not_forgotten() {
     let mut met = [0; 2];
     for (slot, step) in [0, 1].into_iter().flat_map(|slot| (0..40u64).map(move |step| (slot, step))) {
         let mut world =
-            ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+            ScenarioWorld::in_peace(SimOptions { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
         let writes = |world: &mut ScenarioWorld| {
             for n in 0..32 {
                 world.write_done(0, n * 32 * KIB, 32 * KIB);
             }
         };
         writes(&mut world);
-        world.settle();
+        world.drain();
         world.pass(10 * SECOND);
         world.cut([false; 2]);
         writes(&mut world);
@@ -150,7 +150,7 @@ fn a_blank_superblock_of_a_first_run_is_no_new_group() {
             world.write_done(0, 0, 64 * KIB);
         }
         assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
-        world.settle();
+        world.drain();
         assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
         assert!(matches!(world.promote(FAR, false), CommandResult::Done(_)));
         world.until("turned round", |world| {

@@ -37,7 +37,7 @@ fn what_a_young_record_held_is_not_forgotten() {
                 world.pass(10 * SECOND);
                 let answer = world.order(0, Command::Sync { full: false });
                 assert!(matches!(answer, CommandResult::Done(_)), "{writes}, {store:?}, {slot}: {answer:?}");
-                world.settle();
+                world.drain();
             }
         }
     }
@@ -52,13 +52,13 @@ fn stop(world: &mut ScenarioWorld) {
 /// Seed 29001443. The start that finds it writes the slot anew; it loses its power over that, and the next one finds a torn slot
 /// beside an older one. What stands there is plain data, or a whole block of another group's bitmap.
 #[test]
-fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
+fn a_lost_slot_is_not_forgotten_by_a_start_that_is_interrupted() {
     for (foreign, slot, step) in [false, true]
         .into_iter()
         .flat_map(|foreign| (0..2usize).flat_map(move |slot| (0..60u64).map(move |step| (foreign, slot, step))))
     {
         let mut world = alone(3);
-        // All that is marked stands in the bitmap then, and of what came last one slot knows nothing.
+        // All that is dirty stands in the bitmap then, and of what came last one slot knows nothing.
         stop(&mut world);
         world.boot(0);
         world.pass(SECOND);
@@ -82,14 +82,14 @@ fn a_lost_slot_is_not_forgotten_by_a_start_that_is_cut_short() {
         world.pass(10 * SECOND);
         let answer = world.order(0, Command::Sync { full: false });
         assert!(matches!(answer, CommandResult::Done(_)), "{slot}, {step}: {answer:?}");
-        world.settle();
+        world.drain();
     }
 }
 
 /// The same slot as a group of another tag would have written it.
 fn of_another_group(copy: &[u8]) -> Vec<u8> {
     let (head, body) = cell::decode(bitmap::KIND, copy).expect("whole");
-    cell::encode(bitmap::KIND, &cell::Head { tag: head.tag ^ 1, ..head }, &body[..cell::BODY_BYTES])
+    cell::encode(bitmap::KIND, &cell::CellHead { tag: head.tag ^ 1, ..head }, &body[..cell::BODY_BYTES])
 }
 
 /// Seed 100013. The disk fails a record half-way, and a flush that was under way wants another one: which must not be written
@@ -129,14 +129,14 @@ fn a_twin_that_was_left_old_is_no_twin() {
     let far = 1;
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.pass(20 * SECOND);
     world.cut([false; 2]);
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
     let entropy = world.rng.draw();
     world.command(far, GROUP, Command::Promote { force: true, entropy });
     let store = Store::Bitmap(GROUP);
-    while world.cluster[far].disk(store).unsettled().is_empty() {
+    while world.cluster[far].disk(store).undecided().is_empty() {
         world.pass(2_000);
     }
     let sectors = SLOT_BYTES as usize / SECTOR;
@@ -166,5 +166,5 @@ fn a_twin_that_was_left_old_is_no_twin() {
     world.restore_path();
     world.pass(5 * SECOND);
     _ = world.order(far, Command::Sync { full: false });
-    world.settle();
+    world.drain();
 }

@@ -1,17 +1,17 @@
 //! The node's memory is used up: writers wait as they do for a full queue, the policy acts, and a group that has what it
 //! needs is not starved by one whose peer stands still.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId};
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Room for a window and half as much again, where the queue alone would have a MiB.
-fn tight() -> Options {
-    Options { memory_bytes: 384 * KIB, ..options(Mode::Async, Policy::Degrade) }
+fn tight() -> SimOptions {
+    SimOptions { memory_bytes: 384 * KIB, ..options(Mode::Async, Policy::Degrade) }
 }
 
 #[test]
@@ -25,9 +25,9 @@ fn with_the_link_down_used_up_memory_is_a_full_queue() {
         assert!(done && after <= 50 * MILLISECOND, "write {n} after {after} ns");
     }
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
-    assert!(world.coverage(0, Mark::MemoryShort) > 0);
+    assert!(world.coverage(0, CoveragePoint::MemoryShort) > 0);
     world.boot(1);
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back(
         longest = longest.max(after);
     }
     assert!((900 * MILLISECOND..1200 * MILLISECOND).contains(&longest), "{longest} ns");
-    assert_eq!(world.coverage(0, Mark::WaitLimitTripped), 1);
-    world.settle();
+    assert_eq!(world.coverage(0, CoveragePoint::WaitLimitTripped), 1);
+    world.drain();
     world.pass(5 * SECOND);
     let engine = world.cluster[0].engine().expect("up");
     assert_eq!(engine.shared().memory_bytes, 0, "nothing is held at rest on the primary");
@@ -51,7 +51,8 @@ fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back(
 
 #[test]
 fn a_window_grows_with_its_use_and_is_given_back() {
-    let mut world = ScenarioWorld::in_peace(Options { window_bytes: 4 << 20, ..options(Mode::Async, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { window_bytes: 4 << 20, ..options(Mode::Async, Policy::Degrade) });
     let lease = |world: &ScenarioWorld| world.cluster[1].engine().expect("up").shared().memory_bytes;
     world.pass(5 * SECOND);
     let least = lease(&world);
@@ -62,7 +63,7 @@ fn a_window_grows_with_its_use_and_is_given_back() {
         world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
     world.until("it grew", |world| lease(world) > least);
-    world.settle();
+    world.drain();
     world.pass(5 * SECOND);
     assert_eq!(lease(&world), least, "an idle primary's window is small again");
 }
@@ -70,7 +71,7 @@ fn a_window_grows_with_its_use_and_is_given_back() {
 #[test]
 fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     // Groups 0 and 2 have their primary on node 0, group 1 on node 1.
-    let tight = Options {
+    let tight = SimOptions {
         pairs: vec![[0, 1]; 3],
         memory_bytes: 3 * 256 * KIB + 512 * KIB,
         ..options(Mode::Async, Policy::Degrade)
@@ -101,7 +102,7 @@ fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
 
 /// A link of 8 MB/s, which is measured, so that parts are long; all that is dirty, 64 MiB from the first byte on, goes in the stream.
 fn long_parts(memory_bytes: u64, delay_ns: u64) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         volumes: 1,
         volume_bytes: 96 * MIB,
         queue_bytes: 64 * MIB,
@@ -131,7 +132,7 @@ fn long_parts(memory_bytes: u64, delay_ns: u64) -> ScenarioWorld {
 }
 
 fn sent_by_sync(world: &ScenarioWorld) -> u64 {
-    world.figures(0).sync.filter(|sync| sync.cut.is_none()).map_or(0, |sync| sync.sent_bytes)
+    world.figures(0).sync.filter(|sync| sync.snapshot.is_none()).map_or(0, |sync| sync.sent_bytes)
 }
 
 fn watched(world: &mut ScenarioWorld, ns: u64) {
@@ -167,12 +168,12 @@ fn a_sync_goes_on_beside_writers_where_memory_has_no_room_for_a_long_part() {
                 break;
             }
         }
-        assert_eq!(world.coverage(0, Mark::SyncTurnedToCuts), 0, "{delay_ms} ms");
+        assert_eq!(world.coverage(0, CoveragePoint::SyncTurnedToSnapshots), 0, "{delay_ms} ms");
     }
 }
 
 /// A sync has all of memory's share for it where nobody writes, and a large write that comes then finds room beside it all the same: it
-/// does not turn the sync to cuts.
+/// does not turn the sync to snapshots.
 #[test]
 fn a_large_write_finds_room_beside_a_sync_that_was_alone() {
     let mut world = long_parts(MIB + 128 * KIB, 25 * MILLISECOND);
@@ -184,7 +185,7 @@ fn a_large_write_finds_room_beside_a_sync_that_was_alone() {
             break;
         }
     }
-    assert_eq!(world.coverage(0, Mark::SyncTurnedToCuts), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::SyncTurnedToSnapshots), 0);
 }
 
 /// Reads of a sync wait for writes to a slow disk in their ranges, and live writes take what room there is meanwhile, in memory or in
@@ -194,7 +195,7 @@ fn reads_that_wait_for_their_range_count() {
     const QUEUE: u64 = 8 * MIB;
     // A group's part of 2.5 MiB is less than its queue, of 64 MiB it is more.
     for memory_bytes in [2560 * KIB, 64 * MIB] {
-        let mut world = ScenarioWorld::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(SimOptions {
             volumes: 1,
             volume_bytes: 32 * MIB,
             queue_bytes: QUEUE,
@@ -219,7 +220,7 @@ fn reads_that_wait_for_their_range_count() {
         // The sync is announced, and the peer's answer on its way. Clients write into both parts, to a disk that stands still.
         world.cluster[0].storage.trouble.stalled_until = world.now() + SECOND;
         (0..2).for_each(|n| _ = world.write(0, n * MIB + 4 * KIB, 4 * KIB));
-        world.until("a read waits", |world| world.coverage(0, Mark::ResyncWaitedForWrite) > 0);
+        world.until("a read waits", |world| world.coverage(0, CoveragePoint::ResyncWaitedForWrite) > 0);
         // Live writes take all the room that there is, none has to wait for it, and the peer confirms nothing.
         world.cluster[1].storage.trouble.stalled_until = world.now() + 3 * SECOND;
         let shelf = engine::limits::MEMORY_GROUP_BYTES;
@@ -244,7 +245,7 @@ fn reads_that_wait_for_their_range_count() {
 #[test]
 fn a_group_that_failed_gives_its_memory_back() {
     for journal in [false, true] {
-        let large = Options {
+        let large = SimOptions {
             window_bytes: 4 << 20,
             queue_bytes: 8 << 20,
             journal_bytes: 8 << 20,

@@ -4,7 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Input, Settings};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// In `async` the peer keeps a write that is not flushed here, and what comes after it waits in the queue.
@@ -35,7 +35,7 @@ fn outlives_the_power(close: fn(&mut ScenarioWorld)) {
     world.crash(0, true, SECOND);
     world.pass(10 * SECOND);
     assert!(world.images_of(0)[1][..8 << 10] == written[..], "lost though acknowledged: {}", world.figures(0).reason);
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -51,7 +51,8 @@ fn a_write_that_is_answered_while_its_export_closes_for_a_stop_outlives_the_powe
 /// A writer waited for a peer that was promoted by force in that very moment: he was answered alone.
 #[test]
 fn strict_answers_nobody_alone_when_the_mode_is_set_while_the_export_closes() {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
     world.pass(5 * SECOND);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });

@@ -3,7 +3,7 @@
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy};
-use engine::wire::{FlushPoints, GroupHello, Header, Kind, SyncBegin, flags};
+use engine::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, flags};
 use engine::*;
 use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
 
@@ -17,8 +17,8 @@ fn at() -> Now {
     Now { mono: Mono(SECOND), wall: Wall(1_700_000_000 * SECOND) }
 }
 
-fn header(kind: Kind) -> Header {
-    Header::new(kind, SESSION, GROUP)
+fn header(kind: FrameKind) -> FrameHeader {
+    FrameHeader::new(kind, SESSION, GROUP)
 }
 
 /// A node with all the memory it may have, and a primary that greets it.
@@ -45,7 +45,7 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> BareMachine 
     machine.link_up(at(), SESSION.0);
     let identity = Identity { role: Role::Primary, generation: HISTORY, incarnation: RUN, ..Identity::default() };
     let hello = GroupHello { identity, volume_bytes: vec![volume_bytes], ..GroupHello::default() };
-    assert!(machine.receive(at(), header(Kind::GroupHello), hello.encode()));
+    assert!(machine.receive(at(), header(FrameKind::GroupHello), hello.encode()));
     machine
 }
 
@@ -55,8 +55,8 @@ fn begun(memory_bytes: u64) -> BareMachine {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
     let begin =
-        SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, cut: 0, attempt: 1 };
-    assert!(machine.receive(at(), header(Kind::SyncBegin), begin.encode()));
+        SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 };
+    assert!(machine.receive(at(), header(FrameKind::SyncBegin), begin.encode()));
     machine.complete_all(at());
     machine
 }
@@ -65,7 +65,7 @@ fn begun(memory_bytes: u64) -> BareMachine {
 fn asked_for_eight(memory_bytes: u64) -> BareMachine {
     let mut machine = begun(memory_bytes);
     for n in 0..8 {
-        let pull = Header { seq: Seq(1), offset: n * PART, length: PART, ..header(Kind::Pull) };
+        let pull = FrameHeader { seq: Seq(1), offset: n * PART, length: PART, ..header(FrameKind::Pull) };
         assert!(machine.receive(at(), pull, Vec::new()));
     }
     machine
@@ -92,7 +92,7 @@ fn where_memory_is_short_one_range_is_read_after_the_other() {
     let pulled: Vec<u64> = machine
         .sent
         .iter()
-        .filter(|(header, _)| header.kind == Kind::Pulled)
+        .filter(|(header, _)| header.kind == FrameKind::Pulled)
         .map(|(header, _)| header.offset)
         .collect();
     assert_eq!(pulled, (0..8).map(|n| n * PART).collect::<Vec<u64>>());
@@ -100,14 +100,14 @@ fn where_memory_is_short_one_range_is_read_after_the_other() {
 
 /// All frames of dirty regions said that they were of the first 8 GiB: what differs behind them was never sent.
 #[test]
-fn dirty_regions_are_told_with_their_place() {
+fn dirty_regions_are_reported_with_their_position() {
     // 64 GiB: eight frames. A demoted primary that never met a peer holds all of its regions for different.
     let mut machine = greeted(64 << 30, Role::Primary);
     machine.sent.clear();
-    assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::BitsAsk) }, Vec::new()));
-    let bits = machine.sent.iter().filter(|(header, _)| header.kind == Kind::Bits);
-    let places: Vec<u64> = bits.map(|(header, _)| header.offset).take(8).collect();
-    assert_eq!(places, (0..8).map(|n| n * (8 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
+    assert!(machine.receive(at(), FrameHeader { seq: Seq(1), ..header(FrameKind::BitsAsk) }, Vec::new()));
+    let bits = machine.sent.iter().filter(|(header, _)| header.kind == FrameKind::Bits);
+    let offsets: Vec<u64> = bits.map(|(header, _)| header.offset).take(8).collect();
+    assert_eq!(offsets, (0..8).map(|n| n * (8 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
 }
 
 /// A primary lost its power before it had flushed anything. It was told that nobody knows what it lost, and stayed closed for its operator.
@@ -116,8 +116,8 @@ fn who_has_given_up_nothing_knows_what_a_primary_lost_that_had_flushed_nothing()
     let mut machine = begun(limits::MEMORY_BYTES_DEFAULT);
     machine.sent.clear();
     let points = FlushPoints { incarnation: RUN, volumes: vec![Seq::NONE] };
-    assert!(machine.receive(at(), Header { seq: Seq(1), ..header(Kind::TailAsk) }, points.encode()));
+    assert!(machine.receive(at(), FrameHeader { seq: Seq(1), ..header(FrameKind::TailAsk) }, points.encode()));
     machine.complete_all(at());
-    let tail = machine.sent.iter().find(|(header, _)| header.kind == Kind::Tail).expect("it answers");
+    let tail = machine.sent.iter().find(|(header, _)| header.kind == FrameKind::Tail).expect("it answers");
     assert_eq!((tail.0.flags, tail.1.len()), (flags::LAST, 0));
 }

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use engine::identity::Role;
 use engine::state::{Mode, Policy, State};
-use engine::wire::{GroupHello, Kind};
+use engine::wire::{FrameKind, GroupHello};
 use engine::{Command, CommandResult, Input, Mono, Now, Settings, Wall, limits, limits::KIB};
 use sim::hostile::machine::{self, BareMachine, MachineShape};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
 /// A primary that had waited for its peer for more than a minute said that the peer is connected and sends nothing, though nobody was
 /// there, and dropped a question that it had just asked.
 #[test]
 fn an_export_that_opens_without_a_peer_says_nothing_of_one() {
-    let mut world = ScenarioWorld::in_peace(Options { start_alone_ms: 90_000, ..options(Mode::Sync, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { start_alone_ms: 90_000, ..options(Mode::Sync, Policy::Degrade) });
     world.write_done(0, 0, 4 * KIB);
     world.cut([false; 2]);
     world.crash(0, true, SECOND);
@@ -28,7 +29,7 @@ fn an_export_that_opens_without_a_peer_says_nothing_of_one() {
 #[test]
 fn a_window_holds_writers_also_when_the_group_was_catching_up() {
     let hold = options(Mode::Async, Policy::Hold(Duration::from_secs(20)));
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 50_000, queue_bytes: 8 << 20, ..hold });
+    let mut world = ScenarioWorld::in_peace(SimOptions { bytes_per_s: 50_000, queue_bytes: 8 << 20, ..hold });
     for n in 0..64 {
         world.write_done((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
     }
@@ -62,14 +63,14 @@ fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
         machine.complete(at, 0);
     }
     machine.handle(at, Input::Command { group: machine::GROUP, id: engine::CommandId(1), command: Command::Demote });
-    let mut told = Vec::new();
+    let mut reply = Vec::new();
     while machine.under_way() > 0 {
         machine.complete(at, 0);
         machine.link_up(at, 5);
-        let hello = machine.sent.iter().find(|(header, _)| header.kind == Kind::GroupHello);
-        told.extend(hello.and_then(|(_, bytes)| GroupHello::decode(bytes)).map(|hello| hello.identity.role));
+        let hello = machine.sent.iter().find(|(header, _)| header.kind == FrameKind::GroupHello);
+        reply.extend(hello.and_then(|(_, bytes)| GroupHello::decode(bytes)).map(|hello| hello.identity.role));
     }
-    assert!(told.len() >= 2, "{told:?}");
-    let last = told.pop();
-    assert!(last == Some(Role::Secondary) && !told.contains(&Role::Secondary), "{told:?}");
+    assert!(reply.len() >= 2, "{reply:?}");
+    let last = reply.pop();
+    assert!(last == Some(Role::Secondary) && !reply.contains(&Role::Secondary), "{reply:?}");
 }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, Protection, State};
 use engine::{Command, CommandResult, Settings, Store, journal};
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 /// The second loss of the link came longer after the first one than the window lasts, and found it over: its writers were answered
@@ -24,13 +24,16 @@ fn each_loss_of_the_link_has_a_window_of_its_own() {
         assert_eq!(world.reply(id), None, "round {round}: the window still runs");
         world.restore_path();
         assert!(world.answer(id).0);
-        world.settle();
+        world.drain();
         world.pass(30 * SECOND);
     }
-    assert_eq!((world.coverage(0, Mark::HoldEnded), world.coverage(0, Mark::DegradeReleasedWriters)), (0, 0));
+    assert_eq!(
+        (world.coverage(0, CoveragePoint::HoldEnded), world.coverage(0, CoveragePoint::DegradeReleasedWriters)),
+        (0, 0)
+    );
 }
 
-/// A node in doubt was promoted by force while it saw a peer that had been promoted since: it asked that for what it lacks, which a
+/// A node that needs verification was promoted by force while it saw a peer that had been promoted since: it asked that for what it lacks, which a
 /// node with a history of its own does not give, and stayed closed.
 #[test]
 fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
@@ -46,10 +49,11 @@ fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
     world.restore_path();
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
     world.pass(10 * SECOND);
-    let in_doubt = |world: &ScenarioWorld| world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt);
-    assert!(in_doubt(&world));
+    let needs_verification =
+        |world: &ScenarioWorld| world.glance(0, GROUP).is_some_and(|glance| glance.needs_verification);
+    assert!(needs_verification(&world));
     assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
-    assert!(world.cluster[0].serves(GROUP) && !in_doubt(&world), "{}", world.figures(0).reason);
+    assert!(world.cluster[0].serves(GROUP) && !needs_verification(&world), "{}", world.figures(0).reason);
 }
 
 /// A primary without writes sent no clock, and its copy seemed to grow older (rule 19).
@@ -75,24 +79,24 @@ fn writes_are_counted() {
 
 /// While the link is down and the queue holds, what is written is on its way: status said that it was protected by nothing.
 #[test]
-fn what_waits_in_the_queue_is_told_as_queued() {
+fn what_waits_in_the_queue_is_reported_as_queued() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     world.write_done(0, 0, 8 * KIB);
     world.until("the link is down", |world| state(world) == Some(State::Queuing));
     assert_eq!(world.figures(0).protection, Protection::Queued);
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
-/// A sync of a little, beside the writes that go on: it is read into the stream and is no cut. The link carries 400 kB/s.
+/// A sync of a little, beside the writes that go on: it is read into the stream and is no snapshot. The link carries 400 kB/s.
 fn syncs_in_stream(mode: Mode) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(mode, Policy::Degrade) });
+    let mut world = ScenarioWorld::in_peace(SimOptions { bytes_per_s: 400_000, ..options(mode, Policy::Degrade) });
     // So the link is measured.
     for n in 0..16 {
         world.write(0, n * 32 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
         world.write_done(0, n * 64 * KIB, 32 * KIB);
@@ -106,7 +110,7 @@ fn syncs_in_stream(mode: Mode) -> ScenarioWorld {
 
 /// Status said of a sync that it had sent nothing, however long it went on; and that one was ordered, which nobody had.
 #[test]
-fn status_tells_what_a_sync_has_sent() {
+fn status_reports_what_a_sync_has_sent() {
     let mut world = syncs_in_stream(Mode::Async);
     let done = |world: &ScenarioWorld| world.figures(0).sync.is_some_and(|sync| sync.done_bytes > 0);
     world.until("some of it is done", done);
@@ -147,7 +151,7 @@ fn a_peer_that_confirms_nothing_holds_writers_no_longer_than_the_window() {
 /// The operator was told that the queue was full, and made it larger, which helped nobody: it was the memory.
 #[test]
 fn a_queue_that_ended_for_want_of_memory_says_so() {
-    let tight = Options { memory_bytes: 512 * KIB, queue_bytes: 8 << 20, ..options(Mode::Async, Policy::Degrade) };
+    let tight = SimOptions { memory_bytes: 512 * KIB, queue_bytes: 8 << 20, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(tight);
     world.cut([false; 2]);
     world.write_done(0, 0, 4 * KIB);
@@ -176,9 +180,9 @@ fn a_sync_that_stands_still_does_not_become_a_queue() {
 #[test]
 fn a_queue_holds_no_more_than_it_may() {
     for (queue_bytes, queue_items) in [(300 * KIB, 1000), (8 << 20, 10)] {
-        let slow = Options { bytes_per_s: 20_000, wait_limit_ms: 60_000, ..options(Mode::Async, Policy::Degrade) };
-        let mut world = ScenarioWorld::in_peace(Options { queue_bytes, queue_items, ..slow });
-        world.settle();
+        let slow = SimOptions { bytes_per_s: 20_000, wait_limit_ms: 60_000, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = ScenarioWorld::in_peace(SimOptions { queue_bytes, queue_items, ..slow });
+        world.drain();
         for n in 0..32 {
             world.write((n % 2) as u16, n / 2 * 32 * KIB, 32 * KIB);
             world.pass(20 * MILLISECOND);
@@ -217,18 +221,18 @@ fn a_node_whose_flush_failed_stops_as_soon_as_that_is_on_record() {
 
 /// A record without payload names no place of one in its batch (docs/format.md).
 #[test]
-fn zeroes_have_no_place_in_a_batch() {
+fn zeroes_have_no_payload_in_a_batch() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..4 {
         let (write, zeroes) = (world.write(0, n * 64 * KIB, 4 * KIB), world.zero(1, n * 64 * KIB, 64 * KIB, false));
         assert!(world.answer(write).0 && world.answer(zeroes).0);
     }
-    world.settle();
+    world.drain();
     let ring = world.cluster[1].disk(Store::Journal(GROUP)).view();
-    let batches = ring.chunks_exact(journal::INDEX_BYTES).filter_map(journal::Index::decode);
+    let batches = ring.chunks_exact(journal::INDEX_BYTES).filter_map(journal::JournalIndex::decode);
     let zeroes = batches.flat_map(|batch| batch.entries).filter(|entry| entry.kind == journal::RecordKind::Zero);
-    let places: Vec<u32> = zeroes.map(|entry| entry.payload_at).collect();
-    assert!(places.len() >= 4 && places.iter().all(|place| *place == 0), "{places:?}");
+    let offsets: Vec<u32> = zeroes.map(|entry| entry.payload_at).collect();
+    assert!(offsets.len() >= 4 && offsets.iter().all(|offset| *offset == 0), "{offsets:?}");
 }
 
 /// This node's disk stood still in the middle of a sync, and the peer was given up for showing no progress.
@@ -237,14 +241,14 @@ fn a_peer_that_waits_for_this_nodes_disk_is_not_given_up() {
     let mut world = syncs_in_stream(Mode::Async);
     world.cluster[0].storage.trouble.stalled_until = world.now() + 150 * SECOND;
     world.pass(140 * SECOND);
-    assert_eq!((state(&world), world.coverage(0, Mark::SyncStalled)), (Some(State::Syncing), 0));
-    world.settle();
+    assert_eq!((state(&world), world.coverage(0, CoveragePoint::SyncStalled)), (Some(State::Syncing), 0));
+    world.drain();
 }
 
 /// A secondary whose primary went on alone held all the memory of the window that had grown, for as long as that lasted.
 #[test]
 fn a_window_is_small_again_when_the_stream_has_ended() {
-    let large = Options {
+    let large = SimOptions {
         window_bytes: 4 << 20,
         queue_bytes: 8 << 20,
         journal_bytes: 16 << 20,
@@ -277,7 +281,10 @@ fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
     assert!(matches!(world.order(0, Command::Set(settings)), CommandResult::Done(_)));
     world.pass(SECOND);
     assert_eq!(state(&world), Some(State::Logging), "{}", world.figures(0).reason);
-    assert_eq!(world.coverage(0, Mark::UpdateSyncBegan) + world.coverage(0, Mark::SyncNothingDirty), 0);
+    assert_eq!(
+        world.coverage(0, CoveragePoint::UpdateSyncBegan) + world.coverage(0, CoveragePoint::SyncNothingDirty),
+        0
+    );
 }
 
 /// The secondary showed no recovery point, or that of an empty volume.
@@ -287,7 +294,7 @@ fn both_nodes_show_the_same_recovery_point() {
     for n in 0..8 {
         world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     world.pass(10 * SECOND);
     let [near, far] = [0, 1].map(|node| world.figures(node).peer.recovery_point.map(|(seq, _)| seq));
     assert!(near.is_some() && near == far, "{near:?} and {far:?}");

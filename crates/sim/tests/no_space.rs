@@ -1,13 +1,13 @@
 //! Every disk that is full has one outcome, and none is a hang or a loss: see "When something is full" in the manual of
 //! reliability.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB, REGION_BYTES, WRITE_BACKS_MAX};
-use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input, Store};
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::world::World;
 
@@ -25,8 +25,8 @@ fn the_secondarys_volume_pauses_apply_and_writers_go_on() {
         let (done, after) = world.answer(id);
         assert!(done && after < 100 * MILLISECOND, "{after} ns");
     }
-    world.until("paused", |world| world.coverage(1, Mark::ApplyPaused) > 0);
-    world.settle();
+    world.until("paused", |world| world.coverage(1, CoveragePoint::ApplyPaused) > 0);
+    world.drain();
 }
 
 /// Writes that the secondary's full volume does not take, as long as it is full.
@@ -50,11 +50,11 @@ fn a_full_peer_is_called_paused_until_it_has_space() {
         assert_eq!(state(&world, 0), Some(State::Paused(Pause::PeerFull)));
         assert!(world.figures(1).reason.contains("no space"));
     }
-    assert_eq!(world.coverage(1, Mark::ApplyPaused), 1);
+    assert_eq!(world.coverage(1, CoveragePoint::ApplyPaused), 1);
     world.cluster[1].storage.trouble.full_until = 0;
     world.pass(2 * SECOND);
     assert_eq!(state(&world, 0), Some(State::Replicating));
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
         // Room was made, and the daemon there restarted.
         world.cluster[1].storage.trouble.state_full_until = 0;
         world.crash(1, false, SECOND / 10);
-        world.settle();
+        world.drain();
     }
 }
 
@@ -79,7 +79,7 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
 fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.cluster[0].storage.trouble.state_full_until = FOR_EVER;
     // An order that has to be recorded.
     world.command(0, GROUP, Command::Logging);
@@ -91,7 +91,7 @@ fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     world.crash(0, false, SECOND / 10);
     world.until("back", |world| world.cluster[0].serves(GROUP));
     world.order(0, Command::Sync { full: false });
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn the_primarys_volume_fails_the_write_and_is_repaired() {
         let (done, after) = world.answer(id);
         assert!(!done && after < 100 * MILLISECOND, "{after} ns");
     }
-    assert!(world.coverage(0, Mark::LocalWriteFailed) >= 4);
+    assert!(world.coverage(0, CoveragePoint::LocalWriteFailed) >= 4);
     world.pass(2 * SECOND);
     let id = world.write(0, 0, 16 * KIB);
     assert!(world.answer(id).0, "there is room again");
-    world.settle();
+    world.drain();
 }
 
 /// Seed 22106472. While applying waits for space, what lands is counted as durable all the same: a batch that rots then is
@@ -134,7 +134,7 @@ fn a_batch_that_landed_in_a_pause_and_rots_is_damage() {
         let identity = world.glance(1, GROUP).expect("it runs").identity;
         damaged += u32::from(identity.inconsistent);
         assert!(identity.inconsistent || identity.position.seq == written, "{draws}: {identity:?}");
-        world.settle();
+        world.drain();
     }
     assert!(damaged > 5, "{damaged}");
 }
@@ -168,7 +168,8 @@ fn a_node_whose_promotion_waits_for_space_can_be_stopped() {
 
 /// The primary is lost in mid-sync, and there is no space for the way back.
 fn full_in_mid_sync() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
         world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
@@ -221,7 +222,7 @@ fn a_start_over_a_full_volume_says_why_it_cannot_be_promoted() {
 /// A rollback over a full volume holds no more of what it writes back than one over a volume with space.
 #[test]
 fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
-    let slow = Options { volume_bytes: 4 * MIB, bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
+    let slow = SimOptions { volume_bytes: 4 * MIB, bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(slow);
     let write_all = |world: &mut ScenarioWorld| {
         for n in 0..80 {
@@ -230,7 +231,7 @@ fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {
         }
     };
     write_all(&mut world);
-    world.settle();
+    world.drain();
     world.order(0, Command::Logging);
     write_all(&mut world);
     world.order(0, Command::Sync { full: false });
@@ -298,5 +299,5 @@ fn promoted_as_a_sync_ends(late_ns: u64) -> bool {
     world.cluster[1].storage.trouble.full_until = 0;
     world.pass(60 * SECOND);
     assert!(world.cluster.ledger.result(id).is_some(), "late by {late_ns} ns");
-    world.coverage(1, Mark::RolledBack) == 0
+    world.coverage(1, CoveragePoint::RolledBack) == 0
 }

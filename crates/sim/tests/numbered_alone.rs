@@ -4,10 +4,10 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Generation, Settings};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
-fn in_step(options: Options) -> ScenarioWorld {
+fn in_step(options: SimOptions) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options);
     world.pass(5 * SECOND);
     assert_eq!(world.figures(0).state, State::Replicating);
@@ -64,15 +64,15 @@ fn who_answered_such_a_write_may_be_chosen_over_a_peer_that_was_promoted() {
     assert!(!matches!(world.order(1, Command::Demote), CommandResult::Refused(_)));
     world.boot(0);
     world.pass(5 * SECOND);
-    let told = world.order(0, Command::Sync { full: true });
-    assert!(matches!(told, CommandResult::Done(_)), "{told:?}");
+    let reply = world.order(0, Command::Sync { full: true });
+    assert!(matches!(reply, CommandResult::Done(_)), "{reply:?}");
 }
 
 /// It finds its room gone, the group stops to queue, and it is looked at again while its generation is being recorded.
 #[test]
 fn a_write_is_not_answered_before_its_generation_is_on_record() {
     for seed in (2..32).step_by(2) {
-        let mut world = in_step(Options { seed, ..options(Mode::Async, Policy::Degrade) });
+        let mut world = in_step(SimOptions { seed, ..options(Mode::Async, Policy::Degrade) });
         world.crash(1, false, FOR_EVER);
         world.pass(100 * MILLISECOND);
         assert_eq!(world.figures(0).state, State::Queuing);

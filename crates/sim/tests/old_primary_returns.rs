@@ -10,7 +10,7 @@ use sim::scenarios::{SECOND, ScenarioWorld, options};
 fn forked(dead: bool) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.cut([false; 2]);
     // The old primary goes on alone for a while.
     world.write_done(0, 0, 8 * KIB);
@@ -23,7 +23,7 @@ fn forked(dead: bool) -> ScenarioWorld {
     world
 }
 
-fn nothing_is_overwritten_until_told(mut world: ScenarioWorld) {
+fn nothing_is_overwritten_until_ordered(mut world: ScenarioWorld) {
     let ours = world.images_of(1);
     world.restore_path();
     world.until("the old primary is back", |world| world.cluster[0].up());
@@ -46,18 +46,18 @@ fn nothing_is_overwritten_until_told(mut world: ScenarioWorld) {
     assert_eq!((world.images_of(0), world.images_of(1)), (theirs, ours.clone()), "autosync does not choose");
     world.refused(1, Command::Sync { full: false });
     assert!(matches!(world.order(1, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     assert_eq!(world.images_of(0), ours);
 }
 
 #[test]
 fn the_old_primary_boots_after_the_promotion() {
-    nothing_is_overwritten_until_told(forked(true));
+    nothing_is_overwritten_until_ordered(forked(true));
 }
 
 #[test]
 fn the_old_primary_never_stopped() {
-    nothing_is_overwritten_until_told(forked(false));
+    nothing_is_overwritten_until_ordered(forked(false));
 }
 
 #[test]
@@ -65,5 +65,5 @@ fn the_new_primary_is_the_one_that_comes_back() {
     let mut world = forked(false);
     world.crash(1, false, 20 * SECOND);
     world.pass(25 * SECOND);
-    nothing_is_overwritten_until_told(world);
+    nothing_is_overwritten_until_ordered(world);
 }

@@ -23,7 +23,7 @@ fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     while world.recorded(0).identity.inconsistent {
         world.pass(20_000);
     }
-    // In that moment its own differences are settled, and still stand on disk.
+    // In that moment its own differences are reconciled, and still stand on disk.
     let records = [Store::Superblock(GROUP), Store::Bitmap(GROUP), Store::Journal(GROUP), Store::Undo(GROUP)];
     let old = snapshot(&world, 0).into_iter().filter(|(store, _)| records.contains(store)).collect();
     world.until("in step", |world| state(world) == Some(State::Replicating));
@@ -35,7 +35,7 @@ fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     world.until("the contradiction is named", |world| world.figures(1).reason.contains("had confirmed"));
     world.order(1, Command::Sync { full: true });
     world.until("in step again", |world| state(world) == Some(State::Replicating));
-    world.settle();
+    world.drain();
     assert_eq!(world.images_of(0), world.images_of(1));
 }
 
@@ -44,7 +44,7 @@ const THERE: usize = 1;
 
 /// How the primary goes away meanwhile.
 #[derive(Clone, Copy, Debug)]
-enum Away {
+enum PrimaryAbsence {
     Stopped,
     Killed,
     LostPower,
@@ -68,7 +68,7 @@ fn comes_back_as(world: &mut ScenarioWorld, node: usize, snapshot: Vec<(Store, V
 
 /// Nothing is under way, nothing differs, and no bit of it is left on disk.
 fn rest(world: &mut ScenarioWorld) {
-    world.settle();
+    world.drain();
     world.until("every bit is clear", |world| world.figures(HERE).volumes.iter().all(|v| v.dirty_bytes == 0));
     world.pass(20 * SECOND);
 }
@@ -85,20 +85,20 @@ fn forget_what_was_hot(world: &mut ScenarioWorld) {
     }
 }
 
-fn goes_away(world: &mut ScenarioWorld, how: Away) {
+fn goes_away(world: &mut ScenarioWorld, how: PrimaryAbsence) {
     match how {
-        Away::Stopped => {
+        PrimaryAbsence::Stopped => {
             world.input(HERE, Input::Stop);
             world.until("it has stopped", |world| !world.cluster[HERE].up());
         }
-        Away::Killed => world.crash(HERE, false, SECOND),
-        Away::LostPower => world.crash(HERE, true, SECOND),
+        PrimaryAbsence::Killed => world.crash(HERE, false, SECOND),
+        PrimaryAbsence::LostPower => world.crash(HERE, true, SECOND),
     }
 }
 
 #[test]
 fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed() {
-    for how in [Away::Stopped, Away::Killed, Away::LostPower] {
+    for how in [PrimaryAbsence::Stopped, PrimaryAbsence::Killed, PrimaryAbsence::LostPower] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.write(0, 0, 64 * KIB);
         rest(&mut world);
@@ -113,7 +113,7 @@ fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed(
             world.cluster[HERE].up() && world.figures(HERE).reason.contains("had confirmed")
         });
         world.order(HERE, Command::Sync { full: true });
-        world.settle();
+        world.drain();
     }
 }
 
@@ -142,12 +142,12 @@ fn a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back()
     // Longer than `start_alone`, and through a restart.
     world.pass(60 * SECOND);
     assert!(!serves(&world), "it opened by itself");
-    goes_away(&mut world, Away::Killed);
+    goes_away(&mut world, PrimaryAbsence::Killed);
     world.pass(60 * SECOND);
     assert!(!serves(&world), "it opened by itself");
     let reason = world.figures(HERE).reason;
     assert!(reason.contains("'farshore sync GROUP --full' here keeps this node's content"), "{reason}");
     assert!(matches!(world.order(HERE, Command::Sync { full: true }), engine::CommandResult::Done(_)));
     world.until("its export is open", serves);
-    world.settle();
+    world.drain();
 }

@@ -2,26 +2,26 @@
 //! that ends, nor by its peer; and what it does not concern is not lost with it.
 
 use engine::cell;
-use engine::journal::{INDEX_BYTES, Index};
+use engine::coverage::CoveragePoint;
+use engine::journal::{INDEX_BYTES, JournalIndex};
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 
 const FAR: usize = 1;
 
 /// Batches from the recorded head on.
-fn due(world: &ScenarioWorld) -> Vec<Index> {
+fn due(world: &ScenarioWorld) -> Vec<JournalIndex> {
     let head = world.recorded(FAR).journal;
     let ring = world.cluster[FAR].disk(Store::Journal(GROUP)).view();
-    let mut all: Vec<Index> = ring
+    let mut all: Vec<JournalIndex> = ring
         .chunks_exact(INDEX_BYTES)
         .enumerate()
-        .filter_map(|(at, block)| Index::decode(block).filter(|i| i.ring_offset == (at * INDEX_BYTES) as u64))
+        .filter_map(|(at, block)| JournalIndex::decode(block).filter(|i| i.ring_offset == (at * INDEX_BYTES) as u64))
         .filter(|i| i.ordinal >= head.ordinal)
         .collect();
     all.sort_by_key(|index| index.ordinal);
@@ -33,7 +33,7 @@ fn due(world: &ScenarioWorld) -> Vec<Index> {
 fn a_blank_superblock_beside_living_files_is_no_new_group() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
     world.until("turned round", |world| world.glance(1, GROUP).is_some_and(|g| g.state == State::Replicating));
@@ -114,9 +114,9 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
     assert!(kept || !pushed, "old content was pushed over what the peer had confirmed, and nobody was asked (P1)");
 }
 
-/// Demoted in doubt; its peer's start fails on a damaged record. Promoted again it is still in doubt.
+/// Demoted unverified; its peer's start fails on a damaged record. Promoted again it still needs verification.
 #[test]
-fn a_failed_peer_does_not_settle_the_doubt() {
+fn a_failed_peer_verifies_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     for n in 0..24 {
         world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
@@ -139,24 +139,24 @@ fn a_failed_peer_does_not_settle_the_doubt() {
     world.until("its start fails", |world| matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.restore_path();
     world.pass(5 * SECOND);
-    assert!(world.glance(0, GROUP).expect("up").in_doubt);
+    assert!(world.glance(0, GROUP).expect("up").needs_verification);
     world.promote(0, true);
-    let in_doubt = world.glance(0, GROUP).expect("up").in_doubt;
+    let needs_verification = world.glance(0, GROUP).expect("up").needs_verification;
     // The file is restored, as the sentence says.
     world.crash(1, false, SECOND);
     world.cluster[1].disk_mut(Store::Superblock(GROUP)).goes_astray(other, &whole);
     world.pass(20 * SECOND);
-    assert!(in_doubt, "a peer that cannot say where it stands settled what it has confirmed");
+    assert!(needs_verification, "a peer that cannot say where it stands reconciled what it has confirmed");
 }
 
 /// Batches of the undo store that stand whole in a row.
-fn undo_batches(world: &ScenarioWorld) -> Vec<engine::undo::Index> {
+fn undo_batches(world: &ScenarioWorld) -> Vec<engine::undo::UndoIndex> {
     let file = world.cluster[FAR].disk(Store::Undo(GROUP)).view();
     let mark = world.recorded(FAR).rollback_point.id;
-    let mut found: Vec<engine::undo::Index> = Vec::new();
+    let mut found: Vec<engine::undo::UndoIndex> = Vec::new();
     let mut at = 0usize;
     while at + 4096 <= file.len() {
-        let Some(index) = engine::undo::Index::decode(&file[at..at + 4096]) else { break };
+        let Some(index) = engine::undo::UndoIndex::decode(&file[at..at + 4096]) else { break };
         if index.mark != mark || index.ordinal != found.len() as u64 + 1 || index.ring_offset != at as u64 {
             break;
         }
@@ -170,14 +170,14 @@ fn undo_batches(world: &ScenarioWorld) -> Vec<engine::undo::Index> {
 /// image before it.
 fn in_mid_sync(full_until: u64) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let mut world =
-        ScenarioWorld::in_peace(Options { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
+        ScenarioWorld::in_peace(SimOptions { bytes_per_s: 1_000_000, ..options(Mode::Async, Policy::Degrade) });
     let writes = |world: &mut ScenarioWorld| {
         for n in 0..32 {
             world.write_done(0, n * 32 * KIB, 32 * KIB);
         }
     };
     writes(&mut world);
-    world.settle();
+    world.drain();
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     writes(&mut world);
@@ -257,7 +257,7 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
     world.pass(10 * SECOND);
     let answer = world.order(0, Command::Sync { full: false });
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
-    world.settle();
+    world.drain();
 }
 
 /// A flush of the secondary's volume fails: the group has failed and stands so until somebody looks. A batch that rots meanwhile
@@ -266,7 +266,7 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
 fn what_a_failed_secondary_had_confirmed_is_counted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.write_done(0, 0, 16 * KIB);
-    world.settle();
+    world.drain();
     world.pass(20 * SECOND);
     world.cluster[FAR].storage.trouble.fail_next_flush = true;
     for n in 0..4u64 {
@@ -306,7 +306,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     for n in 0..8 {
         world.write_done(0, n * 32 * KIB, 16 * KIB);
     }
-    world.settle();
+    world.drain();
     world.pass(10 * SECOND);
     world.cut([false; 2]);
     for n in 0..4 {
@@ -331,7 +331,7 @@ fn damage_behind_the_end_of_a_sync_leaves_the_rollback_point() {
     let at = all.last().expect("some").ring_offset as usize + INDEX_BYTES;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(at, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1);
+    assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 1);
     let answer = world.promote(FAR, true);
     assert!(ends && !matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     assert!(world.images_of(FAR) == image, "the image before the sync, and no mixture");
@@ -362,7 +362,7 @@ fn what_a_failed_start_had_saved_is_counted() {
 fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
     world.write_done(0, 0, 16 * KIB);
-    world.settle();
+    world.drain();
     world.pass(20 * SECOND);
     world.cluster[FAR].storage.trouble.full_until = u64::MAX;
     for n in 0..4u64 {
@@ -379,5 +379,5 @@ fn what_was_confirmed_before_a_promotion_that_stands_still_is_counted() {
     world.cluster[FAR].storage.trouble.full_until = 0;
     world.cluster[FAR].disk_mut(Store::Journal(GROUP)).goes_astray(struck, &[0xaa; SECTOR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 1, "a confirmed batch passes for a torn one");
+    assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 1, "a confirmed batch passes for a torn one");
 }

@@ -21,7 +21,7 @@ fn cut_one_way(mode: Mode, passes: [bool; 2]) {
     let state = world.glance(0, GROUP).map(|g| g.state);
     assert!(matches!(state, Some(State::Logging | State::Queuing)), "{state:?}");
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::actors::operator::Operator;
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 fn goes_on(world: &mut ScenarioWorld) {
@@ -15,7 +15,7 @@ fn goes_on(world: &mut ScenarioWorld) {
 }
 
 /// In step; from here on nothing begins by itself.
-fn without_autosync(options: Options) -> ScenarioWorld {
+fn without_autosync(options: SimOptions) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options);
     world.set(GROUP, |settings| settings.autosync = false);
     world.pass(SECOND);
@@ -49,10 +49,10 @@ fn a_full_sync_survives_the_first_write_alone() {
     }
 }
 
-/// There is so much to send that it goes by cuts, and it begins while the generation is being recorded.
+/// There is so much to send that it goes by snapshots, and it begins while the generation is being recorded.
 #[test]
-fn an_update_sync_by_cuts_survives_the_first_write_alone() {
-    let slow = Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) };
+fn an_update_sync_by_snapshots_survives_the_first_write_alone() {
+    let slow = SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) };
     let mut world = without_autosync(slow);
     for volume in 0..2 {
         for region in 0..32 {
@@ -61,7 +61,7 @@ fn an_update_sync_by_cuts_survives_the_first_write_alone() {
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("regions travel", |world| {
-        world.figures(0).sync.is_some_and(|sync| sync.cut.is_some() && sync.done_bytes > 200 * KIB)
+        world.figures(0).sync.is_some_and(|sync| sync.snapshot.is_some() && sync.done_bytes > 200 * KIB)
     });
     // The operator needs the link for something else for a while.
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
@@ -101,7 +101,7 @@ fn a_full_sync_survives_a_peer_that_stands_still_while_it_begins() {
 
 /// A peer that stands still, and a write that waits for it under this policy.
 fn held(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 15_000, ..options(Mode::Sync, policy) });
+    let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 15_000, ..options(Mode::Sync, policy) });
     world.cluster[1].storage.trouble.stalled_until = world.now() + 40 * SECOND;
     let id = world.write(0, 0, 4 * KIB);
     world.pass(500 * MILLISECOND);
@@ -115,7 +115,7 @@ fn writers_go_on_when_the_mode_becomes_async() {
         let (mut world, id) = held(policy);
         world.set(GROUP, |settings| settings.mode = Mode::Async);
         assert_eq!(world.reply(id), Some(true), "not only those that come later");
-        world.settle();
+        world.drain();
     }
 }
 
@@ -140,7 +140,7 @@ fn writers_go_on_when_the_mode_becomes_nearsync() {
         let second = world.write(0, 64 * KIB, 4 * KIB);
         world.pass(5 * SECOND);
         assert_eq!((world.reply(first), world.reply(second)), (Some(true), Some(true)), "{:?}", state(&world));
-        world.settle();
+        world.drain();
     }
 }
 
@@ -168,7 +168,7 @@ fn a_demotion_from_logging_without_a_write_hands_over() {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     world.pass(SECOND);
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 /// With a write it does not.
@@ -183,8 +183,8 @@ fn a_demotion_from_logging_after_a_write_does_not() {
 }
 
 #[test]
-fn sync_during_a_pause_is_told_what_it_waits_for() {
-    let tight = Options { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
+fn sync_during_a_pause_reports_what_it_waits_for() {
+    let tight = SimOptions { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14u64 {
@@ -192,8 +192,8 @@ fn sync_during_a_pause_is_told_what_it_waits_for() {
     }
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("paused", |world| matches!(state(world), Some(State::Paused(_))));
-    let CommandResult::Done(told) = world.order(0, Command::Sync { full: false }) else { panic!("refused") };
-    assert!(told.contains("paused: history full"), "{told}");
+    let CommandResult::Done(reply) = world.order(0, Command::Sync { full: false }) else { panic!("refused") };
+    assert!(reply.contains("paused: history full"), "{reply}");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn the_mode_logging_is_the_reason_also_after_the_link_was_lost() {
 #[test]
 fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
     for seed in 1..=20u64 {
-        let mut world = ScenarioWorld::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
+        let mut world = ScenarioWorld::in_peace(SimOptions { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
         // The extent is hot, and nothing is unflushed.
         world.write_done(0, 128 * KIB, 4 * KIB);
         world.pass(10 * SECOND);
@@ -240,7 +240,7 @@ fn a_demotion_from_logging_beside_a_blank_peer_does_not() {
 
 /// Autosync is off: the order alone has it begin again.
 #[test]
-fn an_ordered_sync_survives_what_cuts_its_begin_short_without_autosync() {
+fn an_ordered_sync_survives_what_interrupts_its_begin_without_autosync() {
     for instant in 0..8 {
         let mut world = without_autosync(options(Mode::Async, Policy::Degrade));
         let sync = world.command(0, GROUP, Command::Sync { full: true });

@@ -4,7 +4,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{ActivityConfig, Command, CommandResult, Store};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 const BITMAP: Store = Store::Bitmap(GROUP);
@@ -12,7 +12,7 @@ const BITMAP: Store = Store::Bitmap(GROUP);
 #[test]
 fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() {
     let activity = ActivityConfig { extent_bytes: 64 * KIB, extents: 4 };
-    let mut world = ScenarioWorld::in_peace(Options { activity, ..options(Mode::Async, Policy::Degrade) });
+    let mut world = ScenarioWorld::in_peace(SimOptions { activity, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..4 {
         world.write_done((n % 2) as u16, n / 2 * 64 * KIB, 8 * KIB);
@@ -40,7 +40,7 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
     world.restore_path();
     let answer = world.order(0, Command::Sync { full: false });
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
-    world.settle();
+    world.drain();
 }
 
 /// The flush that clears bits meets one under way that does not cover the last write, and nobody writes after that.

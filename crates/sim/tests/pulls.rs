@@ -1,14 +1,16 @@
 //! What a primary fetches back after a power loss: asked for anew whenever something came in between, so an answer to
 //! an older question is nobody's; lost again if the flush behind it fails; and over before anybody writes.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, in_doubt, loses_power, options, serves, unflushed};
+use sim::options::SimOptions;
+use sim::scenarios::{
+    GROUP, MILLISECOND, SECOND, ScenarioWorld, loses_power, needs_verification, options, serves, unflushed,
+};
 use sim::world::World;
 
 /// The primary has lost its power and what the peer confirmed, and is back; nothing of it is fetched yet.
@@ -23,17 +25,17 @@ fn asks(world: &ScenarioWorld) -> bool {
 }
 
 #[test]
-fn a_failed_flush_of_what_was_fetched_leaves_the_doubt() {
+fn a_failed_flush_of_what_was_fetched_leaves_the_run_unverified() {
     let mut world = lost_power();
     world.cluster[0].storage.trouble.fail_next_flush = true;
     world.until("the group fails", |world| matches!(world.glance(0, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.pass(SECOND);
     assert!(!serves(&world), "nobody may read what lacks confirmed writes");
-    assert!(in_doubt(&world));
+    assert!(needs_verification(&world));
     world.crash(0, true, SECOND);
     world.until("its export is open", serves);
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
-    world.settle();
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
+    world.drain();
 }
 
 /// The time to wait for the peer is long over when the session ends.
@@ -48,13 +50,13 @@ fn a_group_that_failed_over_what_was_fetched_stays_closed_when_its_session_ends(
     world.pass(20 * SECOND);
     assert!(world.images_of(0) != held, "the failed flush took back what was fetched");
     assert!(!serves(&world), "nobody may read what lacks confirmed writes");
-    assert!(!world.recorded(0).served_in_doubt, "it never served");
+    assert!(!world.recorded(0).served_unverified, "it never served");
     world.restore_path();
     world.crash(0, false, SECOND);
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
-    world.settle();
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
+    world.drain();
 }
 
 #[test]
@@ -66,24 +68,25 @@ fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
         world.connect([0, 1]);
     }
     world.until("its export is open", serves);
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
-    world.settle();
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
+    world.drain();
 }
 
 /// A sync in the stream of writes has overwritten a part of its copy. The last write is at the peer, which keeps it, and is
 /// flushed here, which the peer does not know.
 fn mid_sync() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     // What stood here before comes back without the undo store: zeroes are not read.
     let id = world.zero(0, 0, 256 * KIB, false);
     assert!(world.answer(id).0);
-    world.settle();
+    world.drain();
     world.cut([false; 2]);
     for n in 0..14 {
         world.write_done(0, n * 60 * KIB, 36 * KIB);
     }
     let before = world.images_of(1);
-    // After a kill a sync compares, and is no cut.
+    // After a kill a sync compares, and is no snapshot.
     world.crash(0, false, SECOND);
     world.restore_path();
     world.until("a part is overwritten", |world| world.images_of(1) != before);
@@ -107,13 +110,13 @@ fn nothing_is_fetched_from_a_mixture() {
     assert_ne!(world.images_of(1)[0][..4 << 10], held[0][..4 << 10], "that went back");
     world.crash(0, true, SECOND);
     world.restore_path();
-    world.until("its operator is asked", |world| world.coverage(0, Mark::TailUnknown) > 0);
+    world.until("its operator is asked", |world| world.coverage(0, CoveragePoint::TailUnknown) > 0);
     world.pass(60 * SECOND);
     assert!(!serves(&world), "it opened by itself");
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "a flush was acknowledged for all of it");
-    world.settle();
+    world.drain();
 }
 
 /// Seed 198. A batch of the peer's journal is rotten, and what came behind it is lost there: an older write to the same place is
@@ -137,17 +140,17 @@ fn nothing_is_fetched_from_a_journal_that_is_damaged() {
         cluster[1].disk_mut(Store::Journal(GROUP)).rot(u64::MAX, rng);
         cluster[1].storage.trouble.full_until = 0;
         world.crash(0, true, SECOND);
-        world.until("it has an answer", |world| serves(world) || world.coverage(0, Mark::TailUnknown) > 0);
+        world.until("it has an answer", |world| serves(world) || world.coverage(0, CoveragePoint::TailUnknown) > 0);
         if !serves(&world) {
-            assert!(world.coverage(1, Mark::JournalDamaged) > 0);
+            assert!(world.coverage(1, CoveragePoint::JournalDamaged) > 0);
             world.pass(60 * SECOND);
             assert!(!serves(&world), "{draws}: its operator is asked, and has not answered");
             assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
             world.until("its export is open", serves);
         }
-        damaged += u32::from(world.coverage(1, Mark::JournalDamaged) > 0);
+        damaged += u32::from(world.coverage(1, CoveragePoint::JournalDamaged) > 0);
         assert!(world.images_of(0) == held, "{draws}: a newer write was acknowledged");
-        world.settle();
+        world.drain();
     }
     assert!(damaged > 2, "{damaged}");
 }
@@ -161,12 +164,12 @@ fn a_peer_that_stands_still_while_it_is_asked_does_not_keep_the_export_closed() 
     world.pass(30 * SECOND);
     assert!(asks(&world) && !serves(&world));
     world.pass(60 * SECOND);
-    assert!(serves(&world) && in_doubt(&world));
+    assert!(serves(&world) && needs_verification(&world));
     world.write_done(0, 0, 16 * KIB);
     assert!(world.figures(0).reason.contains("to keep the peer's"), "{}", world.figures(0).reason);
     world.pass(300 * SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 /// The peer's disk goes on failing while it reads what is asked for: after a few tries it has nothing to give any more. The export
@@ -179,7 +182,7 @@ fn a_peer_that_fails_while_it_is_asked_does_not_keep_the_export_closed() {
     assert!(!serves(&world) && !matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
     world.until("its export is open", serves);
     assert!(matches!(world.glance(1, GROUP).map(|g| g.state), Some(State::Failed(_))));
-    assert!(in_doubt(&world));
+    assert!(needs_verification(&world));
 }
 
 /// The path is slow, and the answer comes when the primary was demoted, promoted again, and has asked once more: the
@@ -197,7 +200,7 @@ fn an_answer_to_an_older_question_of_the_same_session_is_nobodys() {
         assert!(matches!(world.promote(0, true), CommandResult::Warning(_)));
         world.until("its export is open", serves);
         let complete = world.images_of(0) == world.images_of(1);
-        assert!(complete || in_doubt(&world), "{instant}");
+        assert!(complete || needs_verification(&world), "{instant}");
         (fetched, opened_alone) = (fetched + u32::from(complete), opened_alone + u32::from(!complete));
     }
     // What is fetched for the first question keeps the path busy for too long.
@@ -234,11 +237,11 @@ fn an_export_that_is_due_waits_for_what_is_about_to_be_fetched() {
     world.cluster[0].storage.trouble.stalled_until = 0;
     world.cluster[1].storage.trouble.stalled_until = world.now() + 2 * SECOND;
     world.until("its export is open", serves);
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
     world.write_done(0, 0, 16 * KIB);
     let flush = world.flush(0);
     assert!(world.answer(flush).0);
-    world.settle();
+    world.drain();
 }
 
 /// An operator orders a full sync, whose bits take long to be stored. The session ends, and in the next one the peer is
@@ -259,14 +262,14 @@ fn a_full_sync_that_waited_for_its_bits_does_not_begin_beside_a_pull() {
         world.pass(3 * MILLISECOND);
         world.connect([0, 1]);
         let limit = world.now() + SECOND;
-        while world.coverage(0, Mark::FullSyncBegan) == 0 && world.now() < limit {
+        while world.coverage(0, CoveragePoint::FullSyncBegan) == 0 && world.now() < limit {
             world.pass(20_000);
         }
-        assert!(!in_doubt(&world), "{instant}: the peer is asked");
+        assert!(!needs_verification(&world), "{instant}: the peer is asked");
         world.cluster[0].storage.trouble.stalled_until = 0;
-        world.settle();
-        assert_eq!(world.coverage(0, Mark::FullSyncBegan), 1);
-        pulled += world.coverage(0, Mark::TailPulled);
+        world.drain();
+        assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), 1);
+        pulled += world.coverage(0, CoveragePoint::TailPulled);
     }
     assert!(pulled > 3, "{pulled}");
 }
@@ -283,7 +286,7 @@ fn reads_for_what_is_fetched_that_fail_for_a_moment_are_tried_again() {
     world.cluster[1].storage.trouble.read_errors_until = 0;
     world.until("its export is open", serves);
     assert!(world.images_of(0) == held, "it opened without what the peer confirmed");
-    world.settle();
+    world.drain();
 }
 
 /// It is asked when the two nodes meet, and not when a sync is due: where nothing is synced by itself the export opened without.
@@ -294,6 +297,6 @@ fn what_the_peer_confirmed_is_fetched_without_autosync_too() {
     world.pass(200 * MILLISECOND);
     loses_power(&mut world);
     world.until("its export is open", serves);
-    assert_eq!(world.coverage(0, Mark::TailPulled), 1);
-    assert_eq!(world.coverage(0, Mark::ServedAloneInDoubt), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::ServedAloneUnverified), 0);
 }

@@ -1,11 +1,11 @@
 //! The queue is full in `async`: with the link down nobody waits, with a silent peer nobody waits long; the queue becomes
 //! dirty regions and a resync brings both together again.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB, SILENCE_SUSPECT};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// More than the queue holds, one write after the other; the longest wait.
@@ -29,9 +29,9 @@ fn with_the_link_down_nobody_waits() {
     let longest = overfill(&mut world);
     assert!(longest <= 50 * MILLISECOND, "{longest} ns");
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
-    assert_eq!((world.coverage(0, Mark::QueueFullLinkDown), world.figures(0).queue.bytes), (1, 0));
+    assert_eq!((world.coverage(0, CoveragePoint::QueueFullLinkDown), world.figures(0).queue.bytes), (1, 0));
     world.boot(1);
-    world.settle();
+    world.drain();
     assert!(world.figures(0).resynced_bytes <= 2 * MIB + 40 * 32 * KIB);
 }
 
@@ -41,17 +41,17 @@ fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
     world.cut([false; 2]);
     let longest = overfill(&mut world);
     assert!(longest <= SILENCE_SUSPECT.as_nanos() as u64 + 300 * MILLISECOND, "{longest} ns");
-    assert_eq!(world.coverage(0, Mark::QueueFullPeerSilent), 1);
+    assert_eq!(world.coverage(0, CoveragePoint::QueueFullPeerSilent), 1);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
     world.pass(20 * SECOND);
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 /// Writes that wait for a generation's record are let in without room, and a stream begins before they go on.
 #[test]
 fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         queue_bytes: 128 * KIB,
         bytes_per_s: 400_000,
         ..options(Mode::Async, Policy::Degrade)

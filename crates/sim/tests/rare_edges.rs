@@ -21,8 +21,8 @@ fn a_link_lost_while_catching_up_holds_the_writers_too() {
     }
     world.pass(20 * MILLISECOND);
     let settings = engine::Settings { mode: Mode::Sync, ..world.cluster.ledger.settings(GROUP) };
-    let told = world.order(0, Command::Set(settings));
-    assert!(matches!(told, CommandResult::Done(_)) && is(&world, State::CatchingUp));
+    let reply = world.order(0, Command::Set(settings));
+    assert!(matches!(reply, CommandResult::Done(_)) && is(&world, State::CatchingUp));
     world.cut([false; 2]);
     world.until("the link is given up", |world| is(world, State::Holding));
     assert!(world.tally.edges.contains(&("catching-up", "holding")));
@@ -31,7 +31,7 @@ fn a_link_lost_while_catching_up_holds_the_writers_too() {
     assert_eq!(world.reply(id), None, "nothing is acknowledged alone while the window is open");
     world.restore_path();
     assert!(world.answer(id).0, "the peer came back");
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_secondary_that_runs_full_pauses_a_backlog_too() {
     world.restore_path();
     world.until("it pauses", |world| world.tally.edges.contains(&("catching-up", "paused")));
     world.cluster[1].storage.trouble = Default::default();
-    world.settle();
+    world.drain();
 }
 
 /// A secondary without space, and then without a link: the state its primary goes to.
@@ -91,7 +91,7 @@ fn a_link_lost_while_paused_leaves_the_queue_waiting() {
     assert!(world.tally.edges.contains(&("paused", "queuing")));
     world.cluster[1].storage.trouble = Default::default();
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 #[test]
@@ -101,11 +101,11 @@ fn a_link_lost_while_paused_holds_the_writers() {
     assert!(world.tally.edges.contains(&("paused", "holding")));
     world.cluster[1].storage.trouble = Default::default();
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 #[test]
-fn the_lag_is_told_after_the_clock_was_set_back() {
+fn the_lag_is_reported_after_the_clock_was_set_back() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.cut([false; 2]);
     world.write_done(0, 0, 4096);
@@ -114,6 +114,6 @@ fn the_lag_is_told_after_the_clock_was_set_back() {
     let lag = world.figures(0).peer.lag.expect("the peer's image is known");
     assert!((55..75).contains(&lag.as_secs()), "{lag:?}");
     world.restore_path();
-    world.settle();
+    world.drain();
     assert_eq!(world.figures(0).peer.lag.map(|lag| lag.as_secs()), Some(0));
 }

@@ -1,11 +1,11 @@
 //! A region whose local write failed is read and sent again, whatever happens to the link meanwhile.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult};
 use sim::nodes::storage::ALWAYS;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
@@ -29,7 +29,7 @@ fn a_link_lost_during_a_repair_does_not_forget_it() {
     world.until("the link is given up", |world| state(world) == Some(State::Queuing));
     world.restore_path();
     world.until("in order again", |world| state(world) == Some(State::Replicating));
-    world.settle();
+    world.drain();
 }
 
 /// Seed 29000486. A part of a write that failed stands in a cache. Demoted and promoted again, the node serves an image which a
@@ -37,7 +37,7 @@ fn a_link_lost_during_a_repair_does_not_forget_it() {
 #[test]
 fn what_a_failed_write_left_is_flushed_before_the_next_run() {
     for seed in 1..=20u64 {
-        let mut world = ScenarioWorld::in_peace(Options { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
+        let mut world = ScenarioWorld::in_peace(SimOptions { seed: 2 * seed, ..options(Mode::Async, Policy::Degrade) });
         world.pass(10 * SECOND);
         assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
         world.cluster[0].storage.trouble.write_errors_until = ALWAYS;
@@ -66,12 +66,12 @@ fn a_repair_does_not_wait_as_long_as_a_peer_is_left_alone() {
     world.write_done(0, 0, 4 * KIB);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 1000 * SECOND;
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.until("given up", |world| world.coverage(0, Mark::SyncStalled) == 5);
+    world.until("given up", |world| world.coverage(0, CoveragePoint::SyncStalled) == 5);
     world.cluster[1].storage.trouble.stalled_until = 0;
     world.crash(1, false, SECOND);
     world.pass(2 * SECOND);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     world.cluster[0].storage.trouble.write_errors_until = ALWAYS;
     for n in 0.. {
         let id = world.write(0, n % 16 * 16 * KIB, 4 * KIB);
@@ -102,7 +102,7 @@ fn unreadable(world: &mut ScenarioWorld) {
 #[test]
 fn a_repair_that_cannot_read_ends_no_stream() {
     for policy in [Policy::Strict, Policy::Degrade] {
-        let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, policy) });
+        let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 60_000, ..options(Mode::Sync, policy) });
         world.pass(5 * SECOND);
         unreadable(&mut world);
         world.cluster[1].storage.trouble.stalled_until = world.now() + 20 * SECOND;
@@ -118,7 +118,7 @@ fn a_repair_that_cannot_read_ends_no_stream() {
         let CommandResult::Done(text) = world.order(0, Command::Sync { full: false }) else { panic!("refused") };
         assert!(text.contains("which is read again now"), "{text}");
         let ordered = world.now();
-        world.settle();
+        world.drain();
         assert!(world.now() - ordered < 20 * SECOND, "{} ns", world.now() - ordered);
         assert_eq!(world.figures(0).reason, "");
     }
@@ -137,5 +137,5 @@ fn a_repair_whose_read_hangs_is_not_said_to_be_a_full_link() {
     world.write_done(1, 0, 8 * KIB);
     let figures = world.figures(0);
     assert!(!figures.reason.contains("link"), "{:?} {}", figures.state, figures.reason);
-    world.settle();
+    world.drain();
 }

@@ -5,13 +5,13 @@
 use engine::ActivityConfig;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_secondary_that_died_in_a_comparison_starts_again() {
     for after in (5..400).step_by(40) {
-        let mut world = ScenarioWorld::in_peace(Options {
+        let mut world = ScenarioWorld::in_peace(SimOptions {
             volumes: 1,
             volume_bytes: 16 * MIB,
             bytes_per_s: 125_000_000,
@@ -24,7 +24,7 @@ fn a_secondary_that_died_in_a_comparison_starts_again() {
         for offset in [0, 8 * MIB] {
             world.write_done(0, offset, 4 * KIB);
         }
-        world.settle();
+        world.drain();
         // 256 comparisons; while one batch is written many gather for the next.
         world.crash(0, false, 100 * MILLISECOND);
         world.cluster[1].storage.trouble.slow_until = world.now() + 10 * SECOND;
@@ -32,6 +32,6 @@ fn a_secondary_that_died_in_a_comparison_starts_again() {
         world.pass(after * MILLISECOND);
         world.cluster[1].storage.trouble.slow_until = 0;
         world.crash(1, false, 100 * MILLISECOND);
-        world.settle();
+        world.drain();
     }
 }

@@ -3,29 +3,29 @@
 
 use std::rc::Rc;
 
+use engine::coverage::CoveragePoint;
 use engine::identity::Role;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
-fn slow() -> Options {
-    Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
+fn slow() -> SimOptions {
+    SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
 }
 
 /// A pair in step, then writes that the copy does not get; the images of the copy as it stays.
-fn behind(options: Options) -> (ScenarioWorld, Vec<Vec<u8>>) {
+fn behind(options: SimOptions) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let mut world = ScenarioWorld::in_peace(options);
     for n in 0..20 {
         world.write_done(n % 2, u64::from(n) * 44 * KIB, 12 * KIB);
     }
-    world.settle();
+    world.drain();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
@@ -42,7 +42,7 @@ fn begin_sync(world: &mut ScenarioWorld) {
 }
 
 /// The same with a sync that has overwritten a part of the copy.
-fn mid_sync(options: Options) -> (ScenarioWorld, Vec<Vec<u8>>) {
+fn mid_sync(options: SimOptions) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let (mut world, before) = behind(options);
     begin_sync(&mut world);
     world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);
@@ -69,24 +69,24 @@ fn follow(world: &mut ScenarioWorld) {
     assert!(!matches!(demoted, CommandResult::Refused(_)), "{demoted:?}");
     world.pass(SECOND);
     assert!(matches!(world.order(FAR, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 #[test]
 fn a_promotion_in_mid_sync_gives_the_image_before_it() {
     let (mut world, before) = mid_sync(slow());
-    let (place, _) = world.figures(FAR).promotable.expect("the point");
+    let (position, _) = world.figures(FAR).promotable.expect("the point");
     world.crash(NEAR, true, FOR_EVER);
     world.pass(100 * MILLISECOND);
     let refused = match world.promote(FAR, false) {
         CommandResult::Refused(why) => why,
         other => panic!("unforced: {other:?}"),
     };
-    assert!(refused.contains(&format!("at sequence {}", place.seq.0)), "{refused}");
+    assert!(refused.contains(&format!("at sequence {}", position.seq.0)), "{refused}");
     let CommandResult::Warning(text) = world.promote(FAR, true) else { panic!("not promoted") };
-    assert!(text.contains(&format!("sequence {} of", place.seq.0)) && text.contains("UTC"), "{text}");
+    assert!(text.contains(&format!("sequence {} of", position.seq.0)) && text.contains("UTC"), "{text}");
     assert_eq!(world.images_of(FAR), before);
-    assert_eq!(world.coverage(FAR, Mark::RolledBack), 1);
+    assert_eq!(world.coverage(FAR, CoveragePoint::RolledBack), 1);
     follow(&mut world);
 }
 
@@ -107,7 +107,7 @@ fn a_crash_at_any_step_of_the_rollback_is_recovered_from() {
             world.crash(FAR, true, MILLISECOND);
         }
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-        resumed += world.coverage(FAR, Mark::RollbackResumed);
+        resumed += world.coverage(FAR, CoveragePoint::RollbackResumed);
         if world.cluster.ledger.result(id).is_some() {
             promoted_first_time += 1;
         } else if world.glance(FAR, GROUP).is_some_and(|g| g.identity.role == engine::identity::Role::Secondary) {
@@ -133,7 +133,7 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     }
     world.crash(FAR, true, MILLISECOND);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(FAR, CoveragePoint::RollbackResumed), 1);
     assert_eq!(world.images_of(FAR), before);
     assert!(world.figures(FAR).volumes.iter().any(|volume| volume.dirty_bytes > 0), "bits tell what was undone");
     assert!(!world.glance(FAR, GROUP).expect("up").identity.inconsistent);
@@ -143,8 +143,8 @@ fn undone_ranges_converge_when_the_primary_is_back() {
     world.restore_path();
     world.pass(SECOND);
     assert!(!matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Refused(_)));
-    world.settle();
-    assert!(world.coverage(NEAR, Mark::BitsJoined) > 0);
+    world.drain();
+    assert!(world.coverage(NEAR, CoveragePoint::BitsJoined) > 0);
 }
 
 /// A comparison has begun and overwritten nothing. The copy is promoted by force, loses its power on the way back, and comes
@@ -157,14 +157,14 @@ fn a_rollback_that_undid_nothing_needs_no_full_sync() {
 
 /// Its power fails so long after the promotion was typed. Whether it went back at its start, and is no primary.
 fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
-    let mut world = ScenarioWorld::in_peace(Options { disk_ns: (200_000, 400_000), ..slow() });
+    let mut world = ScenarioWorld::in_peace(SimOptions { disk_ns: (200_000, 400_000), ..slow() });
     for n in 0..8 {
         world.write_done(n % 2, u64::from(n) / 2 * 256 * KIB, 4 * KIB);
     }
-    world.settle();
+    world.drain();
     let before = world.images_of(1);
     world.crash(0, false, MILLISECOND);
-    let compares = |world: &ScenarioWorld| world.coverage(0, Mark::CompareSyncBegan) > 0;
+    let compares = |world: &ScenarioWorld| world.coverage(0, CoveragePoint::CompareSyncBegan) > 0;
     let taken_up = |world: &ScenarioWorld| world.glance(1, GROUP).is_some_and(|g| g.identity.inconsistent);
     world.until("the comparison began", |world| compares(world) && taken_up(world));
     world.pass(2 * MILLISECOND);
@@ -176,13 +176,13 @@ fn back_to_where_it_stands(dies_after_ns: u64) -> bool {
     world.crash(1, true, MILLISECOND);
     world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|g| g.running));
     let identity = world.glance(1, GROUP).expect("up").identity;
-    if world.coverage(1, Mark::RollbackResumed) == 0 || identity.role == Role::Primary {
+    if world.coverage(1, CoveragePoint::RollbackResumed) == 0 || identity.role == Role::Primary {
         return false;
     }
     assert!(!identity.inconsistent);
     assert!(world.images_of(1) == before);
     world.restore_path();
-    world.settle();
+    world.drain();
     true
 }
 
@@ -206,10 +206,10 @@ fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
     world.cluster[FAR].storage.trouble.slow_until = world.now() + SECOND;
     world.connect([NEAR, FAR]);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(FAR, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(FAR, CoveragePoint::RollbackResumed), 1);
     assert_eq!(world.images_of(FAR), before);
-    world.settle();
-    assert_eq!(world.coverage(NEAR, Mark::BitsJoined), 1);
+    world.drain();
+    assert_eq!(world.coverage(NEAR, CoveragePoint::BitsJoined), 1);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_interrupted_sync_keeps_the_first_point() {
         world.until("it goes on", |world| used(world) > seen + 40 * KIB);
         assert_eq!(point(&world), first);
     }
-    assert!(world.coverage(FAR, Mark::RollbackPointKept) > 0);
+    assert!(world.coverage(FAR, CoveragePoint::RollbackPointKept) > 0);
     world.crash(NEAR, false, FOR_EVER);
     assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
     assert_eq!(world.images_of(FAR), before);
@@ -236,7 +236,7 @@ fn an_interrupted_sync_keeps_the_first_point() {
 #[test]
 fn the_point_is_gone_when_the_sync_has_ended() {
     let (mut world, _) = mid_sync(slow());
-    world.settle();
+    world.drain();
     assert_eq!(point(&world), None);
     assert_eq!(world.cluster[FAR].explain(GROUP).map(|inside| inside.contains("inconsistent: true")), Some(false));
     // And the next sync has a point of its own.
@@ -244,11 +244,11 @@ fn the_point_is_gone_when_the_sync_has_ended() {
     world.write_done(1, 0, 600 * KIB);
     world.order(NEAR, Command::Sync { full: false });
     world.until("a point is taken", |world| point(world).is_some());
-    world.settle();
+    world.drain();
 }
 
-fn tight() -> Options {
-    Options { history_bytes: 160 * KIB, ..slow() }
+fn tight() -> SimOptions {
+    SimOptions { history_bytes: 160 * KIB, ..slow() }
 }
 
 /// A sync that the undo store has no room for; both nodes say so.
@@ -276,15 +276,15 @@ fn with_the_history_full_the_point_can_be_given_up_by_name() {
     world.until("it is overwritten now", |world| world.images_of(FAR) != before);
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
     assert!(why.contains("given up"), "{why}");
-    world.settle();
+    world.drain();
 }
 
 fn give_space(world: &mut ScenarioWorld) {
-    world.cluster.options = Rc::new(Options { history_bytes: 4 * MIB, ..(*world.cluster.options).clone() });
+    world.cluster.options = Rc::new(SimOptions { history_bytes: 4 * MIB, ..(*world.cluster.options).clone() });
     for node in world.cluster.iter_mut() {
         let mut content = node.disk(Store::Undo(GROUP)).view().to_vec();
         content.resize(4 * MIB as usize, 0);
-        node.storage.replace(Store::Undo(GROUP), Disk::new(content));
+        node.storage.replace(Store::Undo(GROUP), SimDisk::new(content));
     }
 }
 
@@ -329,7 +329,7 @@ fn a_start_with_the_history_full_has_its_ways_out() {
             world.until("it stands still", stands_still);
             let dropped = world.order(FAR, Command::DropRollbackPoint { name });
             assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
-            world.settle();
+            world.drain();
         } else {
             assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
             assert_eq!(world.images_of(FAR), before);
@@ -340,9 +340,9 @@ fn a_start_with_the_history_full_has_its_ways_out() {
     }
 }
 
-/// It is connected, and cannot say what it is: its primary does not go on telling why the link was lost.
+/// It is connected, and cannot say what it is: its primary does not go on reporting why the link was lost.
 #[test]
-fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
+fn a_primary_reports_that_it_waits_for_a_secondary_with_a_full_history() {
     let (mut world, _) = killed_with_the_history_full(500 * KIB);
     world.restore_path();
     world.until("it is back, and stands still again", stands_still);
@@ -353,11 +353,11 @@ fn a_primary_tells_that_it_waits_for_a_secondary_with_a_full_history() {
         reason.contains("its half of the group has not answered yet") && reason.contains("waits for space"),
         "{reason}"
     );
-    let CommandResult::Warning(told) = world.order(NEAR, Command::Sync { full: false }) else { panic!("no word") };
-    assert!(told.contains("has not started"), "{told}");
+    let CommandResult::Warning(reply) = world.order(NEAR, Command::Sync { full: false }) else { panic!("no word") };
+    assert!(reply.contains("has not started"), "{reply}");
     let name = point(&world).expect("kept");
     assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
 }
 
 /// It is connected to its primary, and its start stands still.
@@ -377,8 +377,8 @@ fn a_promotion_out_of_a_start_knows_the_primary_that_is_connected() {
     let entropy = world.rng.draw();
     let why = world.refused(FAR, Command::Promote { force: false, entropy });
     assert!(why.contains("the peer is primary and connected"), "{why}");
-    let CommandResult::Warning(told) = world.promote(FAR, true) else { panic!("no warning") };
-    assert!(told.contains("both nodes are primary now"), "{told}");
+    let CommandResult::Warning(reply) = world.promote(FAR, true) else { panic!("no warning") };
+    assert!(reply.contains("both nodes are primary now"), "{reply}");
 }
 
 /// What the primary said while the start stood still is not what counts when the way back is over, if it was demoted meanwhile.
@@ -406,7 +406,7 @@ fn stands_still(world: &ScenarioWorld) -> bool {
 /// A sync in the stream that the undo store has no room for; the secondary loses its power over it, and the link. The images it
 /// had before.
 fn killed_with_the_history_full(history_bytes: u64) -> (ScenarioWorld, Vec<Vec<u8>>) {
-    let (mut world, before) = behind(Options { history_bytes, ..slow() });
+    let (mut world, before) = behind(SimOptions { history_bytes, ..slow() });
     // After a kill a sync compares, and goes in the stream.
     world.crash(NEAR, false, MILLISECOND);
     world.pass(SECOND);
@@ -433,8 +433,8 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     world.until("it stands still as before", stands_still);
     let name = point(&world).expect("kept");
     assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
-    world.settle();
-    assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 0);
+    world.drain();
+    assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 0);
 }
 
 /// The same node goes back, and its power fails on the way. Batches of its journal that it had no room to read again
@@ -451,14 +451,14 @@ fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
         world.pass(step * 100_000);
         world.crash(FAR, true, MILLISECOND);
         world.pass(2 * SECOND);
-        if world.coverage(FAR, Mark::RollbackResumed) == 0 {
+        if world.coverage(FAR, CoveragePoint::RollbackResumed) == 0 {
             continue;
         }
         unread += u32::from(world.recorded(FAR).confirmed_ordinal < counted);
         assert_eq!(world.images_of(FAR), before);
         world.crash(FAR, false, MILLISECOND);
         world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running || g.paused.is_some()));
-        assert_eq!(world.coverage(FAR, Mark::JournalDamaged), 0, "{history}, {step}");
+        assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 0, "{history}, {step}");
         assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
         assert_eq!(world.images_of(FAR), before);
     }
@@ -475,7 +475,7 @@ fn a_rotten_undo_store_is_named_and_never_played_back() {
     world.crash(FAR, false, FOR_EVER);
     let mut content = world.cluster[FAR].disk(Store::Undo(GROUP)).view().to_vec();
     content[40] ^= 1;
-    world.cluster[FAR].storage.replace(Store::Undo(GROUP), Disk::new(content));
+    world.cluster[FAR].storage.replace(Store::Undo(GROUP), SimDisk::new(content));
     world.boot(FAR);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     let error = world.figures(FAR).rollback_point.and_then(|point| point.damaged).expect("named");
@@ -484,7 +484,7 @@ fn a_rotten_undo_store_is_named_and_never_played_back() {
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
     assert!(why.contains("damaged at byte 0"), "{why}");
     world.restore_path();
-    world.settle();
+    world.drain();
     assert_eq!(point(&world), None);
 }
 
@@ -498,7 +498,7 @@ fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
     let mut rotten = world.cluster[FAR].disk(Store::Undo(GROUP)).view().to_vec();
     // In the content of the first batch.
     rotten[4096 + 100] ^= 1;
-    world.cluster[FAR].storage.replace(Store::Undo(GROUP), Disk::new(rotten));
+    world.cluster[FAR].storage.replace(Store::Undo(GROUP), SimDisk::new(rotten));
     world.boot(FAR);
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
@@ -506,7 +506,7 @@ fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
     assert!(why.contains("no consistent image"), "{why}");
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 /// A promotion has gone back to the point, and then its bits cannot be stored: it is refused, and the copy goes on as the follower of
@@ -538,6 +538,6 @@ fn a_promotion_that_is_refused_after_the_way_back_costs_no_full_sync() {
         world.restore_path();
         world.pass(5 * SECOND);
         begin_sync(&mut world);
-        world.settle();
+        world.drain();
     }
 }

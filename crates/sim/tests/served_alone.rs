@@ -1,7 +1,7 @@
 //! A primary that lost its power and waits for its peer has served alone when its export was open, and not before.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
@@ -45,7 +45,7 @@ fn a_node_that_is_demoted_before_it_served_alone_asks_again() {
     let held = world.images_of(1);
     world.pass(3 * SECOND);
     assert!(!serves(&world));
-    while !world.recorded(0).served_in_doubt && world.coverage(0, Mark::ServedAloneInDoubt) == 0 {
+    while !world.recorded(0).served_unverified && world.coverage(0, CoveragePoint::ServedAloneUnverified) == 0 {
         world.cluster[0].storage.trouble.stalled_until = world.now() + 300 * MILLISECOND;
         world.pass(MILLISECOND);
     }

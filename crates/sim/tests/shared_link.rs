@@ -1,12 +1,12 @@
 //! Groups that share a link share it by bytes: a group that writes little goes past one that sends much, and nobody takes what we
 //! ourselves hold back for a peer that stands still.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RequestId};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// Writes little.
@@ -15,8 +15,8 @@ const LIGHT: GroupId = GroupId(0);
 const HEAVY: GroupId = GroupId(2);
 
 /// Windows that have room to grow, as the default has.
-fn roomy(mode: Mode, bytes_per_s: u64) -> Options {
-    Options {
+fn roomy(mode: Mode, bytes_per_s: u64) -> SimOptions {
+    SimOptions {
         pairs: vec![[0, 1]; 3],
         volumes: 1,
         volume_bytes: 32 * MIB,
@@ -37,7 +37,7 @@ fn status(world: &ScenarioWorld, group: GroupId) -> GroupStatus {
 }
 
 /// Both are in step, the volume of one is full.
-fn both_in_step(options: Options) -> ScenarioWorld {
+fn both_in_step(options: SimOptions) -> ScenarioWorld {
     let mut world = ScenarioWorld::new(options);
     world.pass(SECOND);
     for n in 0..32 {
@@ -53,15 +53,15 @@ fn both_in_step(options: Options) -> ScenarioWorld {
 
 /// What a light writer met beside a sync that never ends.
 #[derive(Debug, Default)]
-struct Met {
+struct LightWriterWaits {
     states: Vec<State>,
     most_items: u64,
     longest: u64,
 }
 
 /// So many writes of 4 KiB to the light group, `every` ns, while the other one syncs.
-fn beside_a_sync(world: &mut ScenarioWorld, writes: u64, every: u64) -> Met {
-    let mut met = Met::default();
+fn beside_a_sync(world: &mut ScenarioWorld, writes: u64, every: u64) -> LightWriterWaits {
+    let mut met = LightWriterWaits::default();
     let mut open: Vec<(RequestId, u64)> = Vec::new();
     for n in 0..writes {
         if status(world, HEAVY).state != State::Syncing {
@@ -133,7 +133,7 @@ fn writers_in_sync_wait_for_little_of_another_groups_sync() {
 /// alone for longer and longer.
 #[test]
 fn a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full() {
-    let mut world = both_in_step(Options { wait_limit_ms: 1000, ..roomy(Mode::Sync, 1_000_000) });
+    let mut world = both_in_step(SimOptions { wait_limit_ms: 1000, ..roomy(Mode::Sync, 1_000_000) });
     let mut reasons: Vec<String> = Vec::new();
     let mut longest_pause = 0;
     let mut logging_since = None;
@@ -156,9 +156,13 @@ fn a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full() {
             reasons.push(light.reason);
         }
     }
-    assert!(world.coverage(0, Mark::WaitLimitTripped) > 0, "{reasons:?}");
+    assert!(world.coverage(0, CoveragePoint::WaitLimitTripped) > 0, "{reasons:?}");
     assert!(!reasons.iter().any(|reason| reason.contains("stood still")), "{reasons:?}");
-    assert_eq!((world.coverage(0, Mark::StalledAgain), world.coverage(0, Mark::SyncStalled)), (0, 0), "{reasons:?}");
+    assert_eq!(
+        (world.coverage(0, CoveragePoint::StalledAgain), world.coverage(0, CoveragePoint::SyncStalled)),
+        (0, 0),
+        "{reasons:?}"
+    );
     assert!(longest_pause < 6 * SECOND, "{longest_pause} ns: {reasons:?}");
     let ended = world.now();
     world.until("in step", |world| world.cluster.in_step(LIGHT));

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Broken, Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
@@ -34,14 +34,14 @@ fn put_devices(world: &mut ScenarioWorld, node: usize, bytes: u64) {
             let mut content = disk.view().to_vec();
             // No zeroes: whoever takes it for content is found out.
             content.resize(bytes as usize, 0xee);
-            *disk = Disk::new(content);
+            *disk = SimDisk::new(content);
         }
     }
 }
 
 fn boot(world: &mut ScenarioWorld, node: usize, bytes: u64) {
     let before = world.cluster.options.clone();
-    world.cluster.options = Rc::new(Options { volume_bytes: bytes, ..(*before).clone() });
+    world.cluster.options = Rc::new(SimOptions { volume_bytes: bytes, ..(*before).clone() });
     world.boot(node);
     world.cluster.options = before;
     world.until("it runs", |world| world.glance(node, GROUP).is_some_and(|glance| glance.running));
@@ -63,7 +63,7 @@ fn pair() -> ScenarioWorld {
     pair_with(options(Mode::Async, Policy::Degrade))
 }
 
-fn pair_with(options: Options) -> ScenarioWorld {
+fn pair_with(options: SimOptions) -> ScenarioWorld {
     let mut world = ScenarioWorld::new(options);
     world.pass(SECOND);
     boots_with(&mut world, FAR, LARGE);
@@ -72,7 +72,7 @@ fn pair_with(options: Options) -> ScenarioWorld {
     for n in 0..8 {
         world.write_done(n % world.cluster.options.volumes, u64::from(n) * 64 * KIB, 12 * KIB);
     }
-    world.settle();
+    world.drain();
     world
 }
 
@@ -93,7 +93,7 @@ fn switch_over(world: &mut ScenarioWorld, from: usize, to: usize) {
 fn a_switchover_to_larger_devices_and_back_goes_on() {
     let mut world = pair();
     switch_over(&mut world, NEAR, FAR);
-    world.settle();
+    world.drain();
     assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
     let volume = world.figures(FAR).volumes[0];
     assert_eq!((volume.size_bytes, volume.device_bytes), (SMALL, LARGE));
@@ -102,9 +102,9 @@ fn a_switchover_to_larger_devices_and_back_goes_on() {
     world.crash(FAR, false, FOR_EVER);
     boot(&mut world, FAR, LARGE);
     assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
-    world.settle();
+    world.drain();
     switch_over(&mut world, FAR, NEAR);
-    world.settle();
+    world.drain();
     assert_eq!(export_bytes(&world, NEAR), [SMALL; 2]);
     let beyond = &world.images_of(FAR)[0][SMALL as usize..];
     assert!(beyond.iter().all(|byte| *byte == 0xee), "nobody writes what is not the group's");
@@ -123,7 +123,7 @@ fn a_failover_to_larger_devices_keeps_the_size() {
     world.order(NEAR, Command::Demote);
     world.pass(SECOND);
     assert!(matches!(world.order(FAR, Command::Sync { full: true }), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     assert_eq!(export_bytes(&world, FAR), [SMALL; 2]);
 }
 
@@ -133,7 +133,7 @@ fn a_primary_that_grew_takes_its_secondary_along() {
     let mut world = pair();
     boots_with(&mut world, NEAR, LARGE);
     assert!(has_size(&world, NEAR, LARGE) && has_size(&world, FAR, SMALL));
-    world.settle();
+    world.drain();
     assert_eq!(export_bytes(&world, FAR), [LARGE; 2]);
     let (near, far) = (world.images_of(NEAR), world.images_of(FAR));
     assert_eq!(near, far);
@@ -144,12 +144,12 @@ fn a_primary_that_grew_takes_its_secondary_along() {
 fn what_both_have_is_used_after_the_next_switchover() {
     let mut world = pair();
     switch_over(&mut world, NEAR, FAR);
-    world.settle();
+    world.drain();
     boots_with(&mut world, NEAR, LARGE);
-    world.settle();
+    world.drain();
     assert_eq!([NEAR, FAR].map(|node| export_bytes(&world, node)), [[SMALL; 2]; 2]);
     switch_over(&mut world, FAR, NEAR);
-    world.settle();
+    world.drain();
     assert_eq!([NEAR, FAR].map(|node| export_bytes(&world, node)), [[LARGE; 2]; 2]);
     assert_eq!(world.images_of(NEAR), world.images_of(FAR));
 }
@@ -174,7 +174,7 @@ fn a_primary_that_grew_is_found_so_by_the_next_start_too() {
         let mut world = pair();
         world.crash(NEAR, false, FOR_EVER);
         let before = world.cluster.options.clone();
-        world.cluster.options = Rc::new(Options { volume_bytes: LARGE, ..(*before).clone() });
+        world.cluster.options = Rc::new(SimOptions { volume_bytes: LARGE, ..(*before).clone() });
         put_devices(&mut world, NEAR, LARGE);
         world.boot(NEAR);
         world.pass(killed_after * 50_000);
@@ -187,9 +187,10 @@ fn a_primary_that_grew_is_found_so_by_the_next_start_too() {
 
 /// The copy was larger than the primary whose sync it takes up. Its end has landed, and the primary is gone before it counts. True:
 /// the copy is whole.
-fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> ScenarioWorld {
-    let (volumes, bytes_per_s, queue_bytes) = (if by_cuts { 2 } else { 1 }, 2_000_000, 8 * MIB);
-    let mut world = pair_with(Options { volumes, bytes_per_s, queue_bytes, ..options(Mode::Async, Policy::Degrade) });
+fn in_a_sync_from_a_smaller_primary(by_snapshots: bool) -> ScenarioWorld {
+    let (volumes, bytes_per_s, queue_bytes) = (if by_snapshots { 2 } else { 1 }, 2_000_000, 8 * MIB);
+    let mut world =
+        pair_with(SimOptions { volumes, bytes_per_s, queue_bytes, ..options(Mode::Async, Policy::Degrade) });
     world.crash(NEAR, false, FOR_EVER);
     assert!(matches!(world.promote(FAR, true), CommandResult::Warning(_)));
     boots_with(&mut world, FAR, LARGE + MIB);
@@ -204,7 +205,7 @@ fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> ScenarioWorld {
     world.pass(SECOND);
     assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
     world.until("most of it is there", |world| world.figures(NEAR).sync.is_some_and(|sync| sync.done_bytes > MIB / 2));
-    if !by_cuts {
+    if !by_snapshots {
         // Over a link that was not measured yet so little goes in the stream.
         world.crash(NEAR, false, FOR_EVER);
         boot(&mut world, NEAR, SMALL);
@@ -213,8 +214,8 @@ fn in_a_sync_from_a_smaller_primary(by_cuts: bool) -> ScenarioWorld {
     world
 }
 
-fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (ScenarioWorld, bool) {
-    let mut world = in_a_sync_from_a_smaller_primary(by_cuts);
+fn takes_up_a_smaller_primary(by_snapshots: bool, after_ns: u64) -> (ScenarioWorld, bool) {
+    let mut world = in_a_sync_from_a_smaller_primary(by_snapshots);
     world.cluster[FAR].storage.trouble.flush_ns = 100 * MILLISECOND;
     world.pass(after_ns);
     world.crash(NEAR, false, FOR_EVER);
@@ -227,9 +228,11 @@ fn takes_up_a_smaller_primary(by_cuts: bool, after_ns: u64) -> (ScenarioWorld, b
 /// Or the next switchover would have a primary that its secondary is too small for.
 #[test]
 fn a_copy_whose_sync_ends_without_its_primary_has_its_sizes() {
-    for (by_cuts, after) in [false, true].into_iter().flat_map(|by_cuts| (0..25).map(move |n| (by_cuts, n))) {
-        let (world, is_whole) = takes_up_a_smaller_primary(by_cuts, after * 20 * MILLISECOND);
-        assert!(!is_whole || has_size(&world, FAR, SMALL), "by cuts {by_cuts}, {after}");
+    for (by_snapshots, after) in
+        [false, true].into_iter().flat_map(|by_snapshots| (0..25).map(move |n| (by_snapshots, n)))
+    {
+        let (world, is_whole) = takes_up_a_smaller_primary(by_snapshots, after * 20 * MILLISECOND);
+        assert!(!is_whole || has_size(&world, FAR, SMALL), "by snapshots {by_snapshots}, {after}");
         assert!(is_whole || after < 22, "it has ended by then");
     }
 }
@@ -237,7 +240,7 @@ fn a_copy_whose_sync_ends_without_its_primary_has_its_sizes() {
 /// The copy becomes as large as its primary: room for what it overwrites is reserved with that, before the first of it is (rule 9).
 #[test]
 fn a_sync_to_a_copy_that_grows_begins_with_room_for_all_of_it() {
-    let mut world = pair_with(Options { history_bytes: 3 * MIB, ..options(Mode::Async, Policy::Degrade) });
+    let mut world = pair_with(SimOptions { history_bytes: 3 * MIB, ..options(Mode::Async, Policy::Degrade) });
     world.cut([false; 2]);
     boots_with(&mut world, NEAR, LARGE);
     let before = world.images_of(FAR);
@@ -258,7 +261,7 @@ fn a_volume_that_shrank_is_refused_also_if_its_bits_are_not_found() {
         world.pass(10 * SECOND);
         world.crash(node, false, FOR_EVER);
         let bitmap = world.cluster[node].disk_mut(Store::Bitmap(GROUP));
-        *bitmap = Disk::new(vec![0; bitmap.view().len()]);
+        *bitmap = SimDisk::new(vec![0; bitmap.view().len()]);
         put_devices(&mut world, node, SMALL / 2);
         let before = world.recorded(node);
         boot(&mut world, node, SMALL / 2);

@@ -1,17 +1,17 @@
 //! The secondary's disk answers nothing any more while its link lives: one write waits `wait_limit`, the group falls to
 //! logging, and nothing is tried over and over.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 #[test]
 fn a_stall_trips_the_wait_limit_once() {
     // Room for all that is written while the next sync stalls too: a full queue is another scenario.
-    let roomy = Options { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
+    let roomy = SimOptions { queue_bytes: 8 * MIB, ..options(Mode::Sync, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(roomy);
     let connections = world.network.connections();
     world.cluster[1].storage.trouble.stalled_until = world.now() + 40 * SECOND;
@@ -26,15 +26,16 @@ fn a_stall_trips_the_wait_limit_once() {
         world.pass(100 * MILLISECOND);
     }
     assert!(longest <= 1200 * MILLISECOND, "{longest} ns");
-    assert_eq!(world.coverage(0, Mark::WaitLimitTripped), 1, "in 30 s");
+    assert_eq!(world.coverage(0, CoveragePoint::WaitLimitTripped), 1, "in 30 s");
     assert_eq!(world.network.connections(), connections, "a slow peer is not a dead peer");
-    world.settle();
+    world.drain();
 }
 
 #[test]
 fn a_full_queue_does_not_make_anyone_wait_for_it_again() {
     // The queue of the second attempt fills long before the peer answers.
-    let mut world = ScenarioWorld::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Degrade) });
     world.cluster[1].storage.trouble.stalled_until = world.now() + 60 * SECOND;
     let mut waited = 0;
     for n in 0..400u64 {
@@ -44,36 +45,36 @@ fn a_full_queue_does_not_make_anyone_wait_for_it_again() {
         waited += u32::from(after > 100 * MILLISECOND);
         world.pass(100 * MILLISECOND);
     }
-    assert_eq!((world.coverage(0, Mark::WaitLimitTripped), waited), (1, 1), "in 40 s");
-    // Not every 5 s: 5, 10, 20 s at most. By cuts no writer waits at all.
-    let again = world.coverage(0, Mark::StalledAgain);
+    assert_eq!((world.coverage(0, CoveragePoint::WaitLimitTripped), waited), (1, 1), "in 40 s");
+    // Not every 5 s: 5, 10, 20 s at most. By snapshots no writer waits at all.
+    let again = world.coverage(0, CoveragePoint::StalledAgain);
     assert!(again <= 3, "{again} attempts");
-    world.settle();
+    world.drain();
 }
 
 #[test]
 fn a_sync_that_stands_still_is_given_up_and_a_slow_one_is_not() {
-    let slow = Options { bytes_per_s: 8_000, ..options(Mode::Async, Policy::Degrade) };
+    let slow = SimOptions { bytes_per_s: 8_000, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::new(slow);
     world.pass(SECOND);
     world.order(0, Command::Sync { full: true });
     // 2 MiB at 8 kB/s, with old content in them: minutes, and never a doubt.
-    world.settle();
+    world.drain();
     assert!(world.now() > 60 * SECOND, "{} ns", world.now());
-    assert_eq!(world.coverage(0, Mark::SyncStalled), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::SyncStalled), 0);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 200 * SECOND;
     world.order(0, Command::Sync { full: true });
     let began = world.now();
-    world.until("given up", |world| world.coverage(0, Mark::SyncStalled) == 1);
+    world.until("given up", |world| world.coverage(0, CoveragePoint::SyncStalled) == 1);
     assert!(world.now() - began <= 65 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
-    world.settle();
+    world.drain();
 }
 
 /// It was paused when its time was looked at, and nobody looked again. What comes after a pause is watched as well.
 #[test]
 fn a_sync_that_was_paused_is_still_watched() {
-    let tight = Options { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
+    let tight = SimOptions { bytes_per_s: 100_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(tight);
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14u64 {
@@ -83,16 +84,16 @@ fn a_sync_that_was_paused_is_still_watched() {
     let is = |world: &ScenarioWorld, state| world.glance(0, GROUP).is_some_and(|glance| glance.state == state);
     world.until("paused", |world| is(world, State::Paused(Pause::HistoryFull)));
     world.pass(70 * SECOND);
-    assert_eq!(world.coverage(0, Mark::SyncStalled), 0);
+    assert_eq!(world.coverage(0, CoveragePoint::SyncStalled), 0);
     let name = world.figures(1).rollback_point.expect("taken").name;
     assert!(matches!(world.order(1, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
     world.until("it goes on", |world| is(world, State::Syncing));
     world.cluster[1].storage.trouble.stalled_until = world.now() + 200 * SECOND;
     let goes_on = world.now();
-    world.until("given up", |world| world.coverage(0, Mark::SyncStalled) == 1);
+    world.until("given up", |world| world.coverage(0, CoveragePoint::SyncStalled) == 1);
     assert!((55 * SECOND..=65 * SECOND).contains(&(world.now() - goes_on)));
     assert!(is(&world, State::Logging));
-    world.settle();
+    world.drain();
 }
 
 /// However long it would be left alone by then, and whoever ordered the sync.
@@ -107,7 +108,7 @@ fn an_answer_of_a_peer_that_was_given_up_begins_the_next_sync() {
     world.cluster[1].storage.trouble.stalled_until = back;
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
     world.pass(379 * SECOND);
-    assert_eq!(world.coverage(0, Mark::SyncStalled), 5, "the wait doubles, also for a sync that was ordered");
+    assert_eq!(world.coverage(0, CoveragePoint::SyncStalled), 5, "the wait doubles, also for a sync that was ordered");
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Logging));
     world.until("in step", |world| world.in_step());
     assert!(world.now() - back < 10 * SECOND, "{} ns after the answer", world.now() - back);
@@ -116,7 +117,7 @@ fn an_answer_of_a_peer_that_was_given_up_begins_the_next_sync() {
 /// It was asked for nothing while the primary's own disk stood still, and then had a moment for its answer.
 #[test]
 fn a_peer_is_not_called_stalled_for_the_time_in_which_nothing_was_sent_to_it() {
-    let far = Options { delay_ns: 40 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
+    let far = SimOptions { delay_ns: 40 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(far);
     // The first sync is not watched any more.
     world.pass(70 * SECOND);
@@ -127,6 +128,6 @@ fn a_peer_is_not_called_stalled_for_the_time_in_which_nothing_was_sent_to_it() {
     world.pass(59 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|g| g.state), Some(State::Syncing));
     world.pass(100 * SECOND);
-    assert_eq!(world.coverage(0, Mark::SyncStalled), 0);
-    world.settle();
+    assert_eq!(world.coverage(0, CoveragePoint::SyncStalled), 0);
+    world.drain();
 }

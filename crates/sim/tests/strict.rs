@@ -5,8 +5,8 @@ use std::rc::Rc;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId, Settings, Store, VolumeId};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
 /// The peer is promoted by force while it is connected, and what was sent to it meanwhile it does not take.
@@ -32,15 +32,15 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
     let id = world.write(1, 0, 8 * KIB);
     world.pass(7 * SECOND);
     assert_eq!(world.glance(0, GROUP).map(|glance| glance.state), Some(State::Holding));
-    world.cluster.options = Rc::new(Options { volumes: 3, ..(*world.cluster.options).clone() });
+    world.cluster.options = Rc::new(SimOptions { volumes: 3, ..(*world.cluster.options).clone() });
     // On both: whoever compares copies looks at as many.
     for node in world.cluster.iter_mut() {
-        node.storage.replace(Store::Volume(GROUP, VolumeId(2)), Disk::new(vec![0; MIB as usize]));
+        node.storage.replace(Store::Volume(GROUP, VolumeId(2)), SimDisk::new(vec![0; MIB as usize]));
     }
     let bitmap = world.cluster[1].disk_mut(Store::Bitmap(GROUP));
     let mut content = bitmap.view().to_vec();
     content.resize(content.len() / 2 * 3, 0);
-    *bitmap = Disk::new(content);
+    *bitmap = SimDisk::new(content);
     world.boot(1);
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
@@ -49,7 +49,8 @@ fn strict_answers_nobody_alone_when_the_peer_does_not_fit_any_more() {
 /// Those who waited for room and failed have waited as well.
 #[test]
 fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
-    let mut world = ScenarioWorld::in_peace(Options { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Strict) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { queue_bytes: 128 * KIB, ..options(Mode::Sync, Policy::Strict) });
     world.pass(10 * SECOND);
     world.cluster[1].storage.trouble.stalled_until = world.now() + 4 * SECOND;
     let ids: Vec<_> = (0..12).map(|n| world.write(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB)).collect();
@@ -65,7 +66,7 @@ fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
 #[test]
 fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
     for policy in [Policy::Strict, Policy::Degrade] {
-        let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 1_550, ..options(Mode::Sync, policy) });
+        let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 1_550, ..options(Mode::Sync, policy) });
         world.pass(5 * SECOND);
         let hot = world.write(1, 0, 64 * KIB);
         world.answer(hot);
@@ -80,7 +81,7 @@ fn a_write_that_gives_way_to_one_without_room_may_be_overdue() {
         assert_eq!(done, policy == Policy::Degrade);
         world.answer(behind);
         world.pass(20 * SECOND);
-        world.settle();
+        world.drain();
     }
 }
 
@@ -95,13 +96,13 @@ fn strict_answers_nobody_alone_when_a_full_sync_is_ordered() {
     world.order(0, Command::Sync { full: true });
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
-    world.settle();
+    world.drain();
 }
 
 /// The same if the full sync had to wait for its turn: what streams goes on streaming until then, and then it ends.
 #[test]
-fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
-    let mut world = ScenarioWorld::new(Options {
+fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_a_permit() {
+    let mut world = ScenarioWorld::new(SimOptions {
         pairs: vec![[0, 1]; 4],
         volumes: 1,
         syncs_at_once: 1,
@@ -114,9 +115,9 @@ fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
     world.command(0, waiting, Command::Sync { full: true });
     world.until("synced", |world| world.cluster.in_step(waiting));
     let glance = |world: &ScenarioWorld, group| world.glance(0, group).expect("up");
-    let place = |world: &ScenarioWorld| {
+    let position_in_line = |world: &ScenarioWorld| {
         let engine = world.cluster[0].engine().expect("up");
-        engine.status_of(waiting).expect("there").sync_place
+        engine.status_of(waiting).expect("there").sync_position
     };
     // Zeroes would be no load.
     world.set(busy, |settings| settings.policy = Policy::Degrade);
@@ -127,18 +128,18 @@ fn strict_answers_nobody_alone_when_a_full_sync_has_waited_for_its_turn() {
     world.command(0, busy, Command::Sync { full: true });
     world.until("it syncs", |world| glance(world, busy).state == State::Syncing);
     world.command(0, waiting, Command::Sync { full: true });
-    world.until("it stands in line", |world| place(world) == Some(1));
+    world.until("it stands in line", |world| position_in_line(world) == Some(1));
     assert_eq!(glance(&world, waiting).state, State::Replicating);
     world.pass(SECOND / 2);
     // The peer hears nothing any more, and the one before it in line is stopped.
     world.cluster[1].storage.trouble.stalled_until = world.now() + 3 * SECOND;
     let id = world.write_to(waiting, 0, 0, 8 * KIB);
     world.pass(500 * MILLISECOND);
-    assert_eq!((world.reply(id), place(&world)), (None, Some(1)), "it waits for the peer");
+    assert_eq!((world.reply(id), position_in_line(&world)), (None, Some(1)), "it waits for the peer");
     world.command(0, busy, Command::Logging);
-    world.until("its turn has come", |world| place(world).is_none());
+    world.until("its turn has come", |world| position_in_line(world).is_none());
     assert!(world.now() < world.cluster[1].storage.trouble.stalled_until, "the peer cannot have taken it");
     let (done, _) = world.answer(id);
     assert!(!done, "acknowledged under strict, and only here: {}", world.figures(0).reason);
-    world.settle();
+    world.drain();
 }

@@ -1,31 +1,31 @@
-//! What lies in the undo store is what one rollback point or one cut saved, and takes the room that this needs.
+//! What lies in the undo store is what one rollback point or one snapshot saved, and takes the room that this needs.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input, Store};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
-/// The cut, or the rollback point, that the first batch in the undo store of a node was saved for.
+/// The snapshot, or the rollback point, that the first batch in the undo store of a node was saved for.
 fn first_mark(world: &ScenarioWorld, node: usize) -> u64 {
     let file = world.cluster[node].disk(Store::Undo(GROUP)).view();
-    // Scratch of a cut is told by its highest bit.
+    // Scratch of a snapshot is told by its highest bit.
     u64::from_le_bytes(file[40..48].try_into().unwrap()) & !(1 << 63)
 }
 
-/// What a cut of the primary put into the undo store as scratch is not what a sync saved, also when that node is the
-/// secondary later and its rollback point happens to have the number that the cut had.
+/// What a snapshot of the primary put into the undo store as scratch is not what a sync saved, also when that node is the
+/// secondary later and its rollback point happens to have the number that the snapshot had.
 #[test]
-fn scratch_of_a_cut_is_not_played_back_for_a_rollback_point() {
+fn scratch_of_a_snapshot_is_not_played_back_for_a_rollback_point() {
     // A replicated write is two updates of the superblock.
-    let met: usize = (60..62).map(|passes| usize::from(point_named_as_cut(passes))).sum();
+    let met: usize = (60..62).map(|passes| usize::from(point_named_as_snapshot(passes))).sum();
     assert_eq!(met, 1);
 }
 
-fn point_named_as_cut(passes: usize) -> bool {
-    let mut world = ScenarioWorld::in_peace(Options {
+fn point_named_as_snapshot(passes: usize) -> bool {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         queue_bytes: 128 * KIB,
         bytes_per_s: 400_000,
         ..options(Mode::Sync, Policy::Degrade)
@@ -34,7 +34,7 @@ fn point_named_as_cut(passes: usize) -> bool {
     for _ in 0..passes {
         world.connect([0, 1]);
         world.pass(100 * MILLISECOND);
-        world.settle();
+        world.drain();
     }
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
@@ -42,19 +42,19 @@ fn point_named_as_cut(passes: usize) -> bool {
             world.write_done(volume, region * 32 * KIB, 4 * KIB);
         }
     }
-    let began = world.coverage(0, Mark::CutBegan);
+    let began = world.coverage(0, CoveragePoint::SnapshotBegan);
     assert!(matches!(world.order(0, Command::Sync { full: false }), CommandResult::Done(_)));
-    world.until("a cut began", |world| world.coverage(0, Mark::CutBegan) > began);
+    world.until("a snapshot began", |world| world.coverage(0, CoveragePoint::SnapshotBegan) > began);
     for n in 0..64u64 {
         let id = world.write(1 - (n % 2) as u16, (31 - n / 2) * 32 * KIB, 32 * KIB);
         world.answer(id);
     }
-    assert!(world.coverage(0, Mark::CutSpilled) > 0);
-    world.settle();
+    assert!(world.coverage(0, CoveragePoint::SnapshotSpilled) > 0);
+    world.drain();
     let mark = first_mark(&world, 0);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     // A write to the secondary is a record or two of it.
     while world.recorded(0).update + 1 < mark {
         world.write_done(0, 0, 4 * KIB);
@@ -81,10 +81,10 @@ fn point_named_as_cut(passes: usize) -> bool {
     true
 }
 
-/// A pair of which all 2 MiB that were written are dirty, room for 3 in the secondary's undo store, and a cut that has saved
+/// A pair of which all 2 MiB that were written are dirty, room for 3 in the secondary's undo store, and a snapshot that has saved
 /// more than 1.
-fn mid_cut(volume_bytes: u64) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options {
+fn mid_snapshot(volume_bytes: u64) -> ScenarioWorld {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         bytes_per_s: 400_000,
         history_bytes: 3 * MIB,
         volume_bytes,
@@ -93,7 +93,7 @@ fn mid_cut(volume_bytes: u64) -> ScenarioWorld {
     for n in 0..64 {
         world.write_done(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
@@ -106,18 +106,18 @@ fn mid_cut(volume_bytes: u64) -> ScenarioWorld {
     world
 }
 
-/// A cut that a lost session or a restart ended needs no room again for what it has saved already, however large the volumes
+/// A snapshot that a lost session or a restart ended needs no room again for what it has saved already, however large the volumes
 /// are.
 #[test]
-fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
+fn an_interrupted_snapshot_finds_room_for_what_it_saved_already() {
     for volume_bytes in [MIB, 8 * MIB] {
-        let mut world = mid_cut(volume_bytes);
+        let mut world = mid_snapshot(volume_bytes);
         world.connect([0, 1]);
-        world.settle();
+        world.drain();
         for node in [0, 1] {
-            let mut world = mid_cut(volume_bytes);
+            let mut world = mid_snapshot(volume_bytes);
             world.crash(node, false, MILLISECOND);
-            world.settle();
+            world.drain();
         }
     }
 }
@@ -126,7 +126,7 @@ fn an_interrupted_cut_finds_room_for_what_it_saved_already() {
 /// whole again, because it was the way there that was broken, does not take the point for an image.
 #[test]
 fn a_point_once_damaged_is_never_gone_back_to() {
-    let mut world = mid_cut(8 * MIB);
+    let mut world = mid_snapshot(8 * MIB);
     world.cut([false; 2]);
     world.pass(SECOND);
     let store = Store::Undo(GROUP);
@@ -149,14 +149,14 @@ fn a_point_once_damaged_is_never_gone_back_to() {
     let why = world.refused(1, Command::Promote { force: true, entropy: 7 });
     assert!(why.contains("an earlier start found the undo store damaged"), "{why}");
     world.restore_path();
-    world.settle();
+    world.drain();
 }
 
 /// A start that stands still for want of history is promoted, and its way back is found damaged: the volumes are a mixture.
 /// The journal of the run before holds the end of the sync; the next start does not take it for one of its own.
 #[test]
 fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         history_bytes: 55 * 4096,
         queue_bytes: 4 * MIB,
         window_bytes: MIB,
@@ -169,28 +169,35 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     // What stood here before comes back without the undo store: zeroes are not read.
     let id = world.zero(0, 31 * 32 * KIB, 32 * KIB, false);
     assert!(world.answer(id).0);
-    world.settle();
+    world.drain();
     // The link is measured by this: what is dirty then is little for it.
     for n in (32..64).chain(0..31) {
         world.write((n / 32 % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
         world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
     let before = world.images_of(1);
-    let cuts = world.coverage(0, Mark::CutBegan);
+    let snapshots = world.coverage(0, CoveragePoint::SnapshotBegan);
     world.command(0, GROUP, Command::Sync { full: false });
     world.write(0, 31 * 32 * KIB, 4 * KIB);
     world.pass(5 * SECOND);
-    assert_eq!(world.coverage(0, Mark::CutBegan), cuts, "in the stream: {:?}", world.cluster[0].explain(GROUP));
-    assert!(world.coverage(1, Mark::HistoryFull) > 0, "{:?}", world.glance(1, GROUP));
+    assert_eq!(
+        world.coverage(0, CoveragePoint::SnapshotBegan),
+        snapshots,
+        "in the stream: {:?}",
+        world.cluster[0].explain(GROUP)
+    );
+    assert!(world.coverage(1, CoveragePoint::HistoryFull) > 0, "{:?}", world.glance(1, GROUP));
     assert!(world.images_of(1)[0][31 << 15..] != before[0][31 << 15..]);
     assert!(world.figures(1).unapplied_bytes > 0);
     world.cut([false; 2]);
     world.crash(1, false, SECOND);
-    world.until("the start stands still", |world| world.cluster[1].up() && world.coverage(1, Mark::HistoryFull) > 0);
+    world.until("the start stands still", |world| {
+        world.cluster[1].up() && world.coverage(1, CoveragePoint::HistoryFull) > 0
+    });
     world.pass(SECOND);
     assert!(world.glance(1, GROUP).is_some_and(|g| !g.running));
     world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
@@ -213,7 +220,7 @@ fn a_start_does_not_reserve_again_what_it_finds_saved() {
 }
 
 fn killed_after(instant: u64) {
-    let mut world = ScenarioWorld::in_peace(Options {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
         history_bytes: 70 * 4096,
         queue_bytes: 4 * MIB,
         window_bytes: MIB,
@@ -224,21 +231,21 @@ fn killed_after(instant: u64) {
     for n in (32..64).chain(0..32) {
         world.write((n / 32 % 2) as u16, n % 32 * 32 * KIB, 32 * KIB);
     }
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..6 {
         world.write_done(0, n * 32 * KIB, 32 * KIB);
     }
-    let cuts = world.coverage(0, Mark::CutBegan);
+    let snapshots = world.coverage(0, CoveragePoint::SnapshotBegan);
     world.command(0, GROUP, Command::Sync { full: false });
     let used = |world: &ScenarioWorld| world.figures(1).rollback_point.map_or(0, |point| point.used_bytes);
     while used(&world) < 100 * KIB {
         world.pass(20_000);
     }
-    assert_eq!(world.coverage(0, Mark::CutBegan), cuts, "in the stream");
+    assert_eq!(world.coverage(0, CoveragePoint::SnapshotBegan), snapshots, "in the stream");
     world.cut([false; 2]);
     world.pass(instant);
-    assert_eq!(world.coverage(1, Mark::HistoryFull), 0, "there is room");
+    assert_eq!(world.coverage(1, CoveragePoint::HistoryFull), 0, "there is room");
     world.crash(1, false, SECOND);
     world.pass(60 * SECOND);
     let running = world.glance(1, GROUP).is_some_and(|g| g.running);
@@ -256,11 +263,11 @@ fn a_mixture_is_no_image_after_the_next_start() {
     let mut stood = 0;
     for delay in 0..50 {
         let mut world =
-            ScenarioWorld::in_peace(Options { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
+            ScenarioWorld::in_peace(SimOptions { history_bytes: 400 * KIB, ..options(Mode::Async, Policy::Degrade) });
         for n in 0..24 {
             world.write_done(1, n * 40 * KIB, 40 * KIB);
         }
-        world.settle();
+        world.drain();
         world.pass(5 * SECOND);
         // After a kill a sync compares, and goes in the stream.
         world.crash(0, false, SECOND);
@@ -282,7 +289,7 @@ fn a_mixture_is_no_image_after_the_next_start() {
         stood += 1;
         let mut rotten = world.cluster[1].disk(Store::Undo(GROUP)).view().to_vec();
         rotten[4096 + 100] ^= 1;
-        world.cluster[1].storage.replace(Store::Undo(GROUP), Disk::new(rotten));
+        world.cluster[1].storage.replace(Store::Undo(GROUP), SimDisk::new(rotten));
         let why = world.refused(1, Command::Promote { force: true, entropy: 7 });
         assert!(why.contains("a mixture"), "{why}");
         let mixture = world.images_of(1);
@@ -298,7 +305,8 @@ fn a_mixture_is_no_image_after_the_next_start() {
 /// A start that goes on with a rollback is told to stop, and its last record fails: the node stops all the same.
 #[test]
 fn a_start_whose_rollback_cannot_be_recorded_can_be_stopped() {
-    let mut world = ScenarioWorld::in_peace(Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) });
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
         world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);

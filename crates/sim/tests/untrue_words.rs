@@ -7,7 +7,7 @@ use engine::status::LinkStatus;
 use engine::{Command, CommandResult};
 use sim::actors::operator::Operator;
 use sim::checkers::facts::KnownFact;
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
 const NEAR: usize = 0;
@@ -23,7 +23,7 @@ fn reason(world: &ScenarioWorld, node: usize) -> String {
 
 /// The peer is back, and its disks do not answer its start.
 fn beside_a_peer_that_does_not_start(mode: Mode, policy: Policy, waits_in: State) -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 600_000, ..options(mode, policy) });
+    let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 600_000, ..options(mode, policy) });
     world.pass(2 * SECOND);
     world.crash(FAR, false, SECOND);
     world.cluster[FAR].storage.trouble.stalled_until = world.now() + 300 * SECOND;
@@ -104,14 +104,14 @@ fn two_nodes_are_not_both_called_primary_once_one_of_them_is_not() {
 fn a_peer_that_was_not_heard_for_long_is_not_called_primary_now() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     world.cut([false; 2]);
     world.crash(NEAR, true, FOR_EVER);
     world.pass(900 * MILLISECOND);
     assert!(!world.cluster[NEAR].up());
     assert_eq!(link(&world, FAR), LinkStatus::Connected, "it has not timed out");
-    let CommandResult::Warning(told) = world.promote(FAR, true) else { panic!("no warning") };
-    assert!(!told.contains("both nodes are primary now"), "the other one lost its power a second ago: {told}");
+    let CommandResult::Warning(reply) = world.promote(FAR, true) else { panic!("no warning") };
+    assert!(!reply.contains("both nodes are primary now"), "the other one lost its power a second ago: {reply}");
 }
 
 /// Its start stands still, or it does not fit: it is connected for all that.
@@ -130,7 +130,7 @@ fn a_peer_that_has_not_spoken_is_not_called_disconnected() {
 /// A megabyte waits to be sent.
 #[test]
 fn a_group_with_a_backlog_is_not_called_in_step() {
-    let slow = Options { bytes_per_s: 200_000, ..options(Mode::Async, Policy::Degrade) };
+    let slow = SimOptions { bytes_per_s: 200_000, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(slow);
     world.cut([false; 2]);
     world.pass(10 * SECOND);
@@ -149,18 +149,18 @@ fn a_group_with_a_backlog_is_not_called_in_step() {
 
 /// It was demoted long ago; it is its primary that failed.
 #[test]
-fn a_secondary_does_not_name_its_own_past_as_the_cause_of_what_its_primary_tells() {
+fn a_secondary_does_not_name_its_own_past_as_the_cause_of_what_its_primary_reports() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     assert!(matches!(world.order(NEAR, Command::Demote), CommandResult::Done(_)));
     assert!(matches!(world.promote(FAR, false), CommandResult::Done(_)));
-    world.settle();
+    world.drain();
     world.cluster[FAR].storage.trouble.fail_next_flush = true;
     world.write(0, 0, 4 * KIB);
     world.pass(MILLISECOND);
     world.flush(0);
     world.pass(20 * SECOND);
     let seen = world.figures(NEAR);
-    assert!(matches!(seen.state, State::Failed(_)), "as its primary tells: {:?}", seen.state);
+    assert!(matches!(seen.state, State::Failed(_)), "as its primary reports: {:?}", seen.state);
     assert_ne!(seen.reason, "demoted", "that is not why");
 }
 
@@ -211,17 +211,17 @@ fn a_full_sync_that_was_ordered_is_shown_as_ordered_without_the_link() {
     assert_eq!(state(&world), Some(State::Logging));
     let shown = world.figures(NEAR).sync_ordered;
     world.restore_path();
-    world.settle();
+    world.drain();
     assert!(shown, "a full sync began by itself that was not shown as ordered");
 }
 
 /// In the middle of a sync the image before it is all that the copy could present, and the operator has given that up.
 #[test]
 fn a_copy_that_holds_no_image_has_no_recovery_point() {
-    let slow = Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) };
+    let slow = SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(slow);
     world.write_done(0, 0, 64 * KIB);
-    world.settle();
+    world.drain();
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     for n in 0..14 {
         world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
@@ -247,7 +247,7 @@ fn a_copy_that_lost_its_image_has_no_recovery_point() {
     for n in 0..8 {
         world.write_done(0, n * 64 * KIB, 16 * KIB);
     }
-    world.settle();
+    world.drain();
     world.set(GROUP, |settings| settings.autosync = false);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     world.stop(FAR);

@@ -3,7 +3,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, RequestId};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
 /// The flush has to be on record past a write over what the peer keeps, and an older write is still on its way to the disk. The flush
@@ -23,13 +23,13 @@ fn a_flush_behind_a_slow_write_flushes_the_device_once_more_and_not_all_the_time
     let flushes = world.cluster[0].storage.volume_flushes() - before;
     assert!(done && after > 900 * MILLISECOND, "{after} ns");
     assert!(flushes <= 3, "{flushes} flushes in {after} ns");
-    world.settle();
+    world.drain();
 }
 
 /// So many write one sector; the disk has not answered the first. Then the queue is made so small that there is no room for them
 /// any more, which the first finds out that gets the range.
 fn in_a_queue_made_smaller(writes: u64) -> (ScenarioWorld, Vec<RequestId>) {
-    let large = Options {
+    let large = SimOptions {
         queue_bytes: 1 << 30,
         memory_bytes: 4 << 30,
         bytes_per_s: 4_000_000,
@@ -52,7 +52,7 @@ fn thousands_who_wait_for_a_block_and_find_no_room_need_no_stack() {
     let scenario = || {
         let (mut world, ids) = in_a_queue_made_smaller(6_000);
         world.until("all are answered", |world| ids.iter().all(|id| world.reply(*id) == Some(true)));
-        world.settle();
+        world.drain();
     };
     // Forty bytes for each of them.
     let small = std::thread::Builder::new().stack_size(256 << 10).spawn(scenario).expect("a thread");
@@ -68,5 +68,5 @@ fn who_waits_for_room_again_goes_before_those_who_came_later() {
     world.until("someone who came late is answered", |world| late.iter().any(|id| world.reply(*id).is_some()));
     let waiting = early.iter().filter(|id| world.reply(**id).is_none()).count();
     assert!(waiting < 250, "{waiting} of {} who came before still wait", early.len());
-    world.settle();
+    world.drain();
 }

@@ -1,16 +1,16 @@
 //! A copy whose forced promotion is cut short finishes the way back at its next start, and is the secondary that it was: it
 //! follows its primary, whatever that wrote alone meanwhile.
 
+use engine::coverage::CoveragePoint;
 use engine::identity::Role;
 use engine::limits::KIB;
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::options::Options;
+use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
-fn slow() -> Options {
-    Options { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
+fn slow() -> SimOptions {
+    SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
 }
 
 /// The copy on `far` is to be promoted by force, is killed on its way back, and comes back as the secondary it was.
@@ -26,7 +26,7 @@ fn goes_back_and_dies(world: &mut ScenarioWorld, far: usize) {
     }
     world.crash(far, true, MILLISECOND);
     world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
-    assert_eq!(world.coverage(far, Mark::RollbackResumed), 1);
+    assert_eq!(world.coverage(far, CoveragePoint::RollbackResumed), 1);
     let glance = world.glance(far, GROUP).expect("up");
     assert_eq!((glance.identity.role, glance.identity.inconsistent), (Role::Secondary, false));
 }
@@ -42,7 +42,7 @@ fn converges_by_itself(world: &mut ScenarioWorld, near: usize) {
     world.pass(5 * SECOND);
     let order = world.order(near, Command::Sync { full: false });
     assert!(!matches!(order, CommandResult::Refused(_)), "{order:?}\n{}", world.figures(near).reason);
-    world.settle();
+    world.drain();
 }
 
 /// The primary has gone on alone before the sync, and may do so again after it was cut short.
@@ -78,7 +78,7 @@ fn it_follows_over_two_lone_stretches() {
 fn it_follows_from_its_handover() {
     let mut world = ScenarioWorld::in_peace(slow());
     writes(&mut world, 4);
-    world.settle();
+    world.drain();
     let mut settings = world.cluster.ledger.settings(GROUP);
     settings.autosync = false;
     assert!(matches!(world.order(1, Command::Set(settings)), CommandResult::Done(_)));

@@ -4,30 +4,30 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::ActivityConfig;
+use engine::coverage::CoveragePoint;
 use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
-use engine::marks::Mark;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Store, VolumeId};
-use sim::nodes::disk::Disk;
-use sim::options::Options;
-use sim::options::spread::Spread;
+use sim::nodes::disk::SimDisk;
+use sim::options::SimOptions;
+use sim::options::spread::WriteSpread;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
 /// A pair in step with volumes of that size; of each, clients know half a MiB from every one of these places on.
-fn in_step(size: u64, places: &[u64], bytes_per_s: u64) -> ScenarioWorld {
-    let spans = places.iter().map(|place| *place..(*place + 512 * KIB).min(size)).collect();
-    let mut world = ScenarioWorld::new(Options {
+fn in_step(size: u64, offsets: &[u64], bytes_per_s: u64) -> ScenarioWorld {
+    let spans = offsets.iter().map(|offset| *offset..(*offset + 512 * KIB).min(size)).collect();
+    let mut world = ScenarioWorld::new(SimOptions {
         volume_bytes: size,
-        spread: Some(Arc::new(Spread::new(spans))),
+        spread: Some(Arc::new(WriteSpread::new(spans))),
         bytes_per_s,
         history_bytes: 64 * MIB,
         activity: ActivityConfig { extent_bytes: 4 * MIB, extents: 4 },
         ..options(Mode::Async, Policy::Degrade)
     });
-    world.settle();
+    world.drain();
     world
 }
 
@@ -42,7 +42,7 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
         }
     };
     write_all(&mut world);
-    world.settle();
+    world.drain();
     let before = world.images_of(FAR);
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     write_all(&mut world);
@@ -64,8 +64,8 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
     world.restore_path();
     world.pass(SECOND);
     world.order(NEAR, Command::Sync { full: false });
-    world.settle();
-    assert!(world.coverage(NEAR, Mark::BitsJoined) > 0);
+    world.drain();
+    assert!(world.coverage(NEAR, CoveragePoint::BitsJoined) > 0);
 }
 
 /// The largest that seeds draw: what was being written on both its ends when the power failed is compared, and nothing else.
@@ -78,7 +78,7 @@ fn of_16_tib_hot_extents_alone_are_compared() {
         world.write_done(0, offset, 512);
     }
     world.crash(NEAR, true, MILLISECOND);
-    world.settle();
+    world.drain();
     let compared = world.figures(NEAR).compared_bytes;
     assert!((8 * MIB..=12 * MIB).contains(&compared), "{compared} bytes were compared");
 }
@@ -97,12 +97,12 @@ fn enlarged(before: u64, after: u64) -> ScenarioWorld {
 }
 
 fn enlarge(world: &mut ScenarioWorld, after: u64) {
-    world.cluster.options = Rc::new(Options { volume_bytes: after, ..(*world.cluster.options).clone() });
+    world.cluster.options = Rc::new(SimOptions { volume_bytes: after, ..(*world.cluster.options).clone() });
     for node in [NEAR, FAR] {
         let bits = world.cluster[node].disk_mut(Store::Bitmap(GROUP));
         let mut file = bits.view().to_vec();
         file.resize(engine::bitmap_file_bytes([after; 2].into_iter()) as usize, 0);
-        *bits = Disk::new(file);
+        *bits = SimDisk::new(file);
     }
 }
 
@@ -111,7 +111,7 @@ fn both_grew(world: &ScenarioWorld, after: u64, nodes: &[usize]) {
         let engine = world.cluster[*node].engine().expect("up");
         let sizes = [0, 1].map(|volume| engine.volume_bytes(GROUP, VolumeId(volume)));
         assert_eq!(sizes, [Some(after); 2], "node {node}");
-        assert_eq!(world.coverage(*node, Mark::BitmapCellLost), 0, "node {node}: no cell is damaged");
+        assert_eq!(world.coverage(*node, CoveragePoint::BitmapCellLost), 0, "node {node}: no cell is damaged");
     }
 }
 
@@ -133,7 +133,7 @@ fn every_volume_of_a_group_grows_also_when_the_bits_of_one_move_those_of_the_nex
         world.boot(FAR);
         world.until("the secondary follows", |world| world.in_step());
         both_grew(&world, after, &[NEAR, FAR]);
-        world.settle();
+        world.drain();
     }
 }
 
@@ -161,16 +161,16 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
     for seed in 0..24u64 {
         let mut size = [GIB, 3 * GIB, 2 * GIB][seed as usize % 3];
         let before = size;
-        let mut world = ScenarioWorld::new(Options {
+        let mut world = ScenarioWorld::new(SimOptions {
             volumes: 3,
             volume_bytes: size,
-            spread: Some(Arc::new(Spread::new(vec![0..512 * KIB, size - 512 * KIB..size]))),
+            spread: Some(Arc::new(WriteSpread::new(vec![0..512 * KIB, size - 512 * KIB..size]))),
             bytes_per_s: 12_500_000,
             history_bytes: 64 * MIB,
             activity: ActivityConfig { extent_bytes: 4 * MIB, extents: 4 },
             ..options(Mode::Async, Policy::Degrade)
         });
-        world.settle();
+        world.drain();
         world.cut([false; 2]);
         let ids = [world.write(1, 512 * KIB, 4 * KIB), world.write(2, 600 * KIB, 4 * KIB)];
         ids.into_iter().for_each(|id| assert!(world.answer(id).0));
@@ -180,11 +180,11 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
             world.crash(NEAR, true, FOR_EVER);
         }
         let grow = |world: &mut ScenarioWorld, after: u64| {
-            world.cluster.options = Rc::new(Options { volume_bytes: after, ..(*world.cluster.options).clone() });
+            world.cluster.options = Rc::new(SimOptions { volume_bytes: after, ..(*world.cluster.options).clone() });
             let bits = world.cluster[NEAR].disk_mut(Store::Bitmap(GROUP));
             let mut file = bits.view().to_vec();
             file.resize(engine::bitmap_file_bytes([after; 3].into_iter()) as usize, 0);
-            *bits = Disk::new(file);
+            *bits = SimDisk::new(file);
         };
         for start in 0..4 {
             size += [GIB, 0, 2 * GIB, 5 * GIB][(seed as usize + start) % 4];
@@ -195,7 +195,7 @@ fn bits_of_three_volumes_are_found_however_often_a_start_is_killed() {
         }
         world.boot(NEAR);
         world.until("it runs", |world| world.glance(NEAR, GROUP).is_some_and(|glance| glance.running));
-        assert_eq!(world.coverage(NEAR, Mark::BitmapCellLost), 0, "{seed}");
+        assert_eq!(world.coverage(NEAR, CoveragePoint::BitmapCellLost), 0, "{seed}");
         let new = (size - before).next_multiple_of(REGION_BYTES);
         let dirty: Vec<u64> = (0..3).map(|at| world.figures(NEAR).volumes[at].dirty_bytes).collect();
         assert!(dirty[1] > new && dirty[2] > new, "{seed}: {dirty:?} {new}");

@@ -1,4 +1,4 @@
-//! Trim and write-zeroes reach the far side as ranges, not as bytes, in their place in the write order.
+//! Trim and write-zeroes reach the far side as ranges, not as bytes, in their position in the write order.
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
@@ -12,7 +12,7 @@ fn zeroed_ranges_are_replicated_in_order() {
         let id = world.write(volume, 0, 512 * KIB);
         assert!(world.answer(id).0);
     }
-    world.settle();
+    world.drain();
     let before = world.data_sent_bytes()[0];
     let trimmed = world.zero(0, 64 * KIB, 256 * KIB, false);
     let zeroed = world.zero(1, 4 * KIB, 128 * KIB, true);
@@ -22,7 +22,7 @@ fn zeroed_ranges_are_replicated_in_order() {
     for id in [trimmed, zeroed, over, again] {
         assert!(world.answer(id).0);
     }
-    world.settle();
+    world.drain();
     assert_eq!(world.data_sent_bytes()[0] - before, 4 * KIB);
     let images = world.images_of(1);
     let is_zero =

@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to measure.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DiskTestPlan {
     /// Ascending, each a multiple of [`UNIT_BYTES`] and no larger than the span.
     pub sizes: Vec<u64>,
     /// The beginning of the scratch that is written, over and over.
@@ -46,7 +46,7 @@ pub struct Plan {
 
 /// Flushes of one size.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct FlushSample {
     pub bytes: u64,
     /// In ascending order; never empty.
     pub times: Vec<Duration>,
@@ -54,9 +54,9 @@ pub struct Sample {
     pub typical_s: f64,
 }
 
-impl Sample {
+impl FlushSample {
     /// Of the rounds in which that size was written; none of them is empty, and there is one at least.
-    pub fn new(bytes: u64, rounds: &[Vec<Duration>]) -> Sample {
+    pub fn new(bytes: u64, rounds: &[Vec<Duration>]) -> FlushSample {
         let mut means: Vec<f64> = rounds.iter().map(|times| mean_s(times)).collect();
         means.sort_unstable_by(f64::total_cmp);
         let mut times = rounds.concat();
@@ -64,7 +64,7 @@ impl Sample {
         let middle = means.len() / 2;
         let typical_s =
             if means.len() % 2 == 1 { means[middle] } else { means[middle - 1..=middle].iter().sum::<f64>() / 2.0 };
-        Sample { bytes, times, typical_s }
+        FlushSample { bytes, times, typical_s }
     }
 
     pub fn mean_s(&self) -> f64 {
@@ -84,15 +84,15 @@ fn mean_s(times: &[Duration]) -> f64 {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub struct Measured {
-    pub samples: Vec<Sample>,
+pub struct DiskMeasurement {
+    pub samples: Vec<FlushSample>,
     /// `io_uring` or `workers`.
     pub engine: &'static str,
     /// Someone asked to stop before the end.
     pub interrupted: bool,
 }
 
-/// Writes the scratch once, then measures. `progress` is told now and then how much of [`Plan::time`] has gone.
+/// Writes the scratch once, then measures. `progress` is told now and then how much of [`DiskTestPlan::time`] has gone.
 ///
 /// The disk is spoken to on a thread of its own: where it hangs it may hold up whoever asks it, io_uring or not.
 ///
@@ -100,20 +100,20 @@ pub struct Measured {
 /// A sentence: a write failed, or took longer than the plan's patience. Then the thread is left behind as it is.
 pub fn measure(
     file: &Arc<File>,
-    plan: &Plan,
+    plan: &DiskTestPlan,
     interrupt: &Interrupt,
     progress: impl Fn(Duration),
-) -> Result<Measured, String> {
+) -> Result<DiskMeasurement, String> {
     let pulse = Arc::new(Pulse::new());
-    let (tell, told) = mpsc::channel();
+    let (answer_to, answer) = mpsc::channel();
     let (bench_file, bench_plan, bench_interrupt, bench_pulse) =
         (file.clone(), plan.clone(), interrupt.clone(), pulse.clone());
     let thread = std::thread::spawn(move || {
         // Nobody listens any more when it took too long.
-        let _ = tell.send(bench(&bench_file, &bench_plan, &bench_interrupt, &bench_pulse));
+        let _ = answer_to.send(bench(&bench_file, &bench_plan, &bench_interrupt, &bench_pulse));
     });
     loop {
-        match told.recv_timeout(LOOK_EVERY.min(plan.patience)) {
+        match answer.recv_timeout(LOOK_EVERY.min(plan.patience)) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => broke_down(thread),
             Err(RecvTimeoutError::Timeout) if pulse.silence() < plan.patience => progress(pulse.gone()),
@@ -153,27 +153,32 @@ impl Pulse {
     }
 }
 
-fn bench(file: &Arc<File>, plan: &Plan, interrupt: &Interrupt, pulse: &Pulse) -> Result<Measured, String> {
+fn bench(
+    file: &Arc<File>,
+    plan: &DiskTestPlan,
+    interrupt: &Interrupt,
+    pulse: &Pulse,
+) -> Result<DiskMeasurement, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("this process gets no timers from the kernel: {error}"))?;
     runtime.block_on(async {
         let largest = plan.sizes.iter().copied().max().unwrap_or(0);
-        let mut bench = Bench { pen: Pen::new(file.clone(), largest)?, pulse };
+        let mut bench = DiskBench { pen: Pen::new(file.clone(), largest)?, pulse };
         let engine = bench.pen.engine();
         let (samples, interrupted) = bench.all(plan, interrupt).await.map_err(|error| error.to_string())?;
-        Ok(Measured { samples, engine, interrupted })
+        Ok(DiskMeasurement { samples, engine, interrupted })
     })
 }
 
 /// What was written of one size.
 #[derive(Default)]
-struct Written {
+struct SizeWritten {
     bytes: u64,
     offset: u64,
     rounds: Vec<Vec<Duration>>,
 }
 
-impl Written {
+impl SizeWritten {
     /// One write behind the other, and from the beginning again.
     fn next_offset(&mut self, span_bytes: u64) -> u64 {
         let offset = if self.offset + self.bytes > span_bytes { 0 } else { self.offset };
@@ -182,14 +187,14 @@ impl Written {
     }
 }
 
-struct Bench<'a> {
+struct DiskBench<'a> {
     pen: Pen,
     pulse: &'a Pulse,
 }
 
-impl Bench<'_> {
+impl DiskBench<'_> {
     /// The samples, and whether someone asked to stop before the end.
-    async fn all(&mut self, plan: &Plan, interrupt: &Interrupt) -> Result<(Vec<Sample>, bool), DiskError> {
+    async fn all(&mut self, plan: &DiskTestPlan, interrupt: &Interrupt) -> Result<(Vec<FlushSample>, bool), DiskError> {
         // Blocks are allocated and initialised before the first one counts, as in the daemon's own files.
         let goes_on = || {
             self.pulse.beat();
@@ -199,27 +204,27 @@ impl Bench<'_> {
             return Ok((Vec::new(), true));
         }
         self.pulse.beat();
-        let turn = plan.time / ROUNDS / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
-        let mut written: Vec<Written> =
-            plan.sizes.iter().map(|&bytes| Written { bytes, ..Written::default() }).collect();
-        let (mut turns, mut interrupted) = (0, false);
+        let run = plan.time / ROUNDS / u32::try_from(plan.sizes.len()).unwrap_or(u32::MAX);
+        let mut written: Vec<SizeWritten> =
+            plan.sizes.iter().map(|&bytes| SizeWritten { bytes, ..SizeWritten::default() }).collect();
+        let (mut runs, mut interrupted) = (0, false);
         for size in (0..ROUNDS).flat_map(|_| 0..plan.sizes.len()) {
             let start = Instant::now();
             let (size, mut times) = (&mut written[size], Vec::new());
-            while !interrupted && (start.elapsed() < turn || times.is_empty()) {
+            while !interrupted && (start.elapsed() < run || times.is_empty()) {
                 times.push(self.pen.write(size.next_offset(plan.span_bytes), size.bytes, true).await?);
                 self.pulse.beat();
                 interrupted = interrupt.check().is_err();
-                let gone = turn * turns + start.elapsed().min(turn);
+                let gone = run * runs + start.elapsed().min(run);
                 self.pulse.gone_ms.store(gone.as_millis() as u64, Ordering::Relaxed);
             }
-            turns += 1;
+            runs += 1;
             if !times.is_empty() {
                 size.rounds.push(times);
             }
         }
         let met = written.iter().filter(|size| !size.rounds.is_empty());
-        Ok((met.map(|size| Sample::new(size.bytes, &size.rounds)).collect(), interrupted))
+        Ok((met.map(|size| FlushSample::new(size.bytes, &size.rounds)).collect(), interrupted))
     }
 }
 
@@ -321,18 +326,18 @@ mod tests {
 
     #[test]
     fn quantiles_are_times_that_were_seen() {
-        let sample = Sample::new(4096, &[(1..=1000).rev().map(Duration::from_micros).collect()]);
+        let sample = FlushSample::new(4096, &[(1..=1000).rev().map(Duration::from_micros).collect()]);
         for (share, us) in [(0.0, 1.0), (0.5, 500.0), (0.9, 900.0), (0.999, 999.0), (1.0, 1000.0)] {
             assert!((sample.quantile_s(share) * 1e6 - us).abs() < 1e-6, "{share}");
         }
         assert!((sample.mean_s() - 500.5e-6).abs() < 1e-12);
-        assert_eq!(Sample::new(1, &[vec![Duration::from_secs(2)]]).quantile_s(0.999), 2.0);
+        assert_eq!(FlushSample::new(1, &[vec![Duration::from_secs(2)]]).quantile_s(0.999), 2.0);
     }
 
     #[test]
     fn a_round_beside_other_load_moves_the_mean_and_not_what_is_typical() {
         let round = |us| vec![Duration::from_micros(us); 10];
-        let sample = Sample::new(4096, &[round(100), round(9000), round(110), round(105)]);
+        let sample = FlushSample::new(4096, &[round(100), round(9000), round(110), round(105)]);
         assert!((sample.typical_s * 1e6 - 107.5).abs() < 1e-6 && sample.mean_s() > 20.0 * sample.typical_s);
     }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 /// How a check ends; the worst one is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     Ok,
     /// Nothing is wrong, or nothing can be said: virtual interfaces do not know their speed.
     Info,
@@ -27,13 +27,13 @@ pub enum Verdict {
     Problem,
 }
 
-impl Verdict {
+impl CheckVerdict {
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Info => "info",
-            Verdict::Warning => "warning",
-            Verdict::Problem => "problem",
+            CheckVerdict::Ok => "ok",
+            CheckVerdict::Info => "info",
+            CheckVerdict::Warning => "warning",
+            CheckVerdict::Problem => "problem",
         }
     }
 }
@@ -43,7 +43,7 @@ impl Verdict {
 pub struct Check {
     /// Stable, for scripts.
     pub id: &'static str,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     pub have: String,
     /// Empty: nothing else.
     pub want: String,
@@ -54,16 +54,16 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn new(id: &'static str, verdict: Verdict, have: impl Into<String>) -> Check {
+    pub fn new(id: &'static str, verdict: CheckVerdict, have: impl Into<String>) -> Check {
         Check { id, verdict, have: have.into(), want: String::new(), why: String::new(), command: None }
     }
 
     pub fn ok(id: &'static str, have: impl Into<String>) -> Check {
-        Check::new(id, Verdict::Ok, have)
+        Check::new(id, CheckVerdict::Ok, have)
     }
 
     pub fn unknown(id: &'static str, why: impl Into<String>) -> Check {
-        Check::new(id, Verdict::Info, "unknown").why(why)
+        Check::new(id, CheckVerdict::Info, "unknown").why(why)
     }
 
     #[must_use]

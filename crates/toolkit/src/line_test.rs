@@ -47,7 +47,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a test ended without a result, or with half of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum TestFailure {
     /// What was asked for cannot be: a sentence.
     Usage(String),
     /// It was tried: a sentence.
@@ -58,30 +58,30 @@ pub enum Trouble {
     Interrupted,
 }
 
-impl Trouble {
-    fn no_timer(error: std::io::Error) -> Trouble {
-        Trouble::Failed(format!("no timer is to be had: {error}"))
+impl TestFailure {
+    fn no_timer(error: std::io::Error) -> TestFailure {
+        TestFailure::Failed(format!("no timer is to be had: {error}"))
     }
 
     pub fn sentence(self) -> String {
         match self {
-            Trouble::Usage(why) | Trouble::Failed(why) | Trouble::Silent(why) => why,
-            Trouble::Interrupted => "interrupted before the test began; nothing was measured".to_owned(),
+            TestFailure::Usage(why) | TestFailure::Failed(why) | TestFailure::Silent(why) => why,
+            TestFailure::Interrupted => "interrupted before the test began; nothing was measured".to_owned(),
         }
     }
 
     /// With the address of the test that it was to be.
-    fn of_test_with(self, address: &str) -> Trouble {
+    fn of_test_with(self, address: &str) -> TestFailure {
         let named = |why: String| if why.contains(address) { why } else { format!("no test with {address}: {why}") };
         match self {
-            Trouble::Usage(why) => Trouble::Usage(named(why)),
-            Trouble::Failed(why) => Trouble::Failed(named(why)),
-            Trouble::Silent(why) => Trouble::Silent(named(why)),
-            told => told,
+            TestFailure::Usage(why) => TestFailure::Usage(named(why)),
+            TestFailure::Failed(why) => TestFailure::Failed(named(why)),
+            TestFailure::Silent(why) => TestFailure::Silent(named(why)),
+            result => result,
         }
     }
 
-    fn failed(sentence: impl Into<String>) -> Trouble {
-        Trouble::Failed(sentence.into())
+    fn failed(sentence: impl Into<String>) -> TestFailure {
+        TestFailure::Failed(sentence.into())
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// What a job brings, unless it takes longer than `patience`; then it goes on by itself, for nobody.
 pub fn within<T: Send + 'static>(patience: Duration, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (tell, told) = mpsc::channel();
+    let (answer_to, answer) = mpsc::channel();
     // Nobody listens any more when it took too long.
-    let thread = std::thread::spawn(move || drop(tell.send(job())));
-    match told.recv_timeout(patience) {
+    let thread = std::thread::spawn(move || drop(answer_to.send(job())));
+    match answer.recv_timeout(patience) {
         Ok(brought) => Some(brought),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => broke_down(thread),

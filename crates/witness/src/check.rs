@@ -16,22 +16,22 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::log::{History, Write};
-use crate::order::{Cycle, Edge, Span, earliest_after, place_all};
+use crate::log::{RecordedWrite, WriteHistory};
+use crate::order::{Edge, OrderCycle, WriteSpan, earliest_after, order_all};
 use crate::scan::{BASE, Known, Surface, scan, sectors_of};
-use crate::stamp::{SECTOR_BYTES, VolumeId, WriteName, WriterId};
-use crate::verdict::{Newest, Place, Report, Verdict, Violation};
+use crate::stamp::{SECTOR_BYTES, VolumeNumber, WriteName, WriterId};
+use crate::verdict::{PrefixReport, PrefixVerdict, SectorPosition, Violation, WriterPrefix};
 
 /// A volume as it was found, read once from its first byte to its last.
-pub struct Image<'a> {
-    pub(crate) volume: VolumeId,
+pub struct VolumeImage<'a> {
+    pub(crate) volume: VolumeNumber,
     pub(crate) source: Box<dyn Read + 'a>,
     pub(crate) base: Option<Box<dyn Read + 'a>>,
 }
 
-impl<'a> Image<'a> {
+impl<'a> VolumeImage<'a> {
     /// An image whose base is zeroes.
-    pub fn new(volume: VolumeId, source: impl Read + 'a) -> Self {
+    pub fn new(volume: VolumeNumber, source: impl Read + 'a) -> Self {
         Self { volume, source: Box::new(source), base: None }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Image<'a> {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn open(volume: VolumeId, path: &Path) -> io::Result<Self> {
+    pub fn open(volume: VolumeNumber, path: &Path) -> io::Result<Self> {
         let file = std::fs::File::open(path)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot open image {}: {error}", path.display())))?;
         Ok(Self::new(volume, file))
@@ -59,7 +59,7 @@ impl<'a> Image<'a> {
 ///
 /// # Errors
 /// An image cannot be read; a volume has writes but no image, or two images; two writes share a name or a tick.
-pub fn check(history: &History, images: Vec<Image<'_>>) -> io::Result<Verdict> {
+pub fn check(history: &WriteHistory, images: Vec<VolumeImage<'_>>) -> io::Result<PrefixVerdict> {
     validate(history, &images)?;
     let known = Known::new(history.run, history.writes.clone());
     let mut images = images;
@@ -69,14 +69,14 @@ pub fn check(history: &History, images: Vec<Image<'_>>) -> io::Result<Verdict> {
         let base = image.base.as_mut().map(|base| base.as_mut() as &mut dyn Read);
         match scan(&known, image.volume, image.source.as_mut(), base)? {
             Ok(surface) => surfaces.push(surface),
-            Err(violation) => return Ok(Verdict::Broken(violation)),
+            Err(violation) => return Ok(PrefixVerdict::Broken(violation)),
         }
     }
-    let judge = Judge::new(&known.writes, &surfaces);
-    Ok(judge.decide().map_or_else(Verdict::Broken, Verdict::Prefix))
+    let check = PrefixChecker::new(&known.writes, &surfaces);
+    Ok(check.decide().map_or_else(PrefixVerdict::Broken, PrefixVerdict::Prefix))
 }
 
-pub(crate) fn validate(history: &History, images: &[Image<'_>]) -> io::Result<()> {
+pub(crate) fn validate(history: &WriteHistory, images: &[VolumeImage<'_>]) -> io::Result<()> {
     let refuse = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     let mut given = BTreeMap::new();
     for image in images {
@@ -98,25 +98,25 @@ pub(crate) fn validate(history: &History, images: &[Image<'_>]) -> io::Result<()
     Ok(())
 }
 
-struct Judge<'a> {
+struct PrefixChecker<'a> {
     /// Sorted by issue; everything below speaks of them by index.
-    writes: &'a [Write],
+    writes: &'a [RecordedWrite],
     surfaces: &'a [Surface],
     /// Where each write is first seen.
-    seen: Vec<Option<Place>>,
+    seen: Vec<Option<SectorPosition>>,
     /// In the shortest prefix.
     required: Vec<bool>,
     /// The last issued of the seen ones.
     last_seen: Option<usize>,
 }
 
-impl<'a> Judge<'a> {
-    fn new(writes: &'a [Write], surfaces: &'a [Surface]) -> Self {
+impl<'a> PrefixChecker<'a> {
+    fn new(writes: &'a [RecordedWrite], surfaces: &'a [Surface]) -> Self {
         let mut seen = vec![None; writes.len()];
         for surface in surfaces {
             for (sector, &index) in surface.found.iter().enumerate() {
                 if index != BASE {
-                    seen[index as usize].get_or_insert(place(surface.volume, sector as u64));
+                    seen[index as usize].get_or_insert(position(surface.volume, sector as u64));
                 }
             }
         }
@@ -130,10 +130,10 @@ impl<'a> Judge<'a> {
         Self { writes, surfaces, seen, required, last_seen }
     }
 
-    fn decide(&self) -> Result<Report, Violation> {
+    fn decide(&self) -> Result<PrefixReport, Violation> {
         let edges = self.overlaps()?;
         let nodes: Vec<usize> = (0..self.writes.len()).filter(|&index| self.required[index]).collect();
-        let spans: Vec<Span> = nodes.iter().map(|&index| span(&self.writes[index])).collect();
+        let spans: Vec<WriteSpan> = nodes.iter().map(|&index| span(&self.writes[index])).collect();
         let mut rank = vec![0; self.writes.len()];
         for (at, &index) in nodes.iter().enumerate() {
             rank[index] = at;
@@ -141,7 +141,7 @@ impl<'a> Judge<'a> {
         let mut ranked: Vec<Edge> =
             edges.iter().map(|edge| Edge { before: rank[edge.before], after: rank[edge.after], ..*edge }).collect();
         ranked.sort_unstable();
-        let order = place_all(&spans, &ranked).map_err(|cycle| self.disorder(&nodes, &cycle))?;
+        let order = order_all(&spans, &ranked).map_err(|cycle| self.disorder(&nodes, &cycle))?;
         let mut bounds = vec![0; self.writes.len()];
         for (at, earliest) in earliest_after(&spans, &ranked, &order).into_iter().enumerate() {
             bounds[nodes[at]] = earliest;
@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What the sectors of a write hold; `None` is the base.
-    fn shown(&self, write: &Write) -> impl Iterator<Item = (u64, Option<usize>)> + use<'_> {
+    fn shown(&self, write: &RecordedWrite) -> impl Iterator<Item = (u64, Option<usize>)> + use<'_> {
         let at = self.surfaces.binary_search_by_key(&write.volume, |surface| surface.volume);
         let surface = &self.surfaces[at.expect("every volume written to has an image")];
         sectors_of(write).map(|sector| {
@@ -188,19 +188,19 @@ impl<'a> Judge<'a> {
     fn absent(&self, index: usize, sector: u64, found: Option<usize>) -> Violation {
         let write = &self.writes[index];
         let found = found.map(|found| self.writes[found].name);
-        let place = place(write.volume, sector);
+        let position = position(write.volume, sector);
         if let Some(seen) = self.seen[index] {
-            return Violation::Torn { place, name: write.name, found, seen };
+            return Violation::Torn { position, name: write.name, found, seen };
         }
         let later = self.last_seen.expect("an unseen write is required by a seen one");
         let later_seen = self.seen[later].expect("the last seen write is seen");
-        Violation::Missing { place, name: write.name, found, later: self.writes[later].name, later_seen }
+        Violation::Missing { position, name: write.name, found, later: self.writes[later].name, later_seen }
     }
 
-    fn disorder(&self, nodes: &[usize], cycle: &Cycle) -> Violation {
+    fn disorder(&self, nodes: &[usize], cycle: &OrderCycle) -> Violation {
         let first = cycle.edges.iter().min_by_key(|edge| (edge.volume, edge.sector)).expect("a cycle has an overlap");
         let names: Vec<WriteName> = cycle.nodes.iter().map(|&node| self.writes[nodes[node]].name).collect();
-        Violation::Disorder { place: place(first.volume, first.sector), names }
+        Violation::Disorder { position: position(first.volume, first.sector), names }
     }
 
     /// Step 5. `bounds`: for a required write, the earliest acknowledgement among it and all that must come after it.
@@ -220,12 +220,12 @@ impl<'a> Judge<'a> {
         included
     }
 
-    fn report(&self, included: &[bool]) -> Report {
-        let mut report = Report::default();
-        let mut newest: BTreeMap<WriterId, Newest> = BTreeMap::new();
+    fn report(&self, included: &[bool]) -> PrefixReport {
+        let mut report = PrefixReport::default();
+        let mut newest: BTreeMap<WriterId, WriterPrefix> = BTreeMap::new();
         for (index, write) in self.writes.iter().enumerate() {
             let WriteName { writer, number } = write.name;
-            let entry = newest.entry(writer).or_insert(Newest { writer, included: 0, acknowledged: 0 });
+            let entry = newest.entry(writer).or_insert(WriterPrefix { writer, included: 0, acknowledged: 0 });
             if write.acknowledged.is_some() {
                 entry.acknowledged = entry.acknowledged.max(number);
             }
@@ -243,14 +243,14 @@ impl<'a> Judge<'a> {
     }
 }
 
-pub(crate) fn place(volume: VolumeId, sector: u64) -> Place {
-    Place { volume, offset_bytes: sector * SECTOR_BYTES as u64 }
+pub(crate) fn position(volume: VolumeNumber, sector: u64) -> SectorPosition {
+    SectorPosition { volume, offset_bytes: sector * SECTOR_BYTES as u64 }
 }
 
-fn acknowledged(write: &Write) -> u64 {
+fn acknowledged(write: &RecordedWrite) -> u64 {
     write.acknowledged.unwrap_or(u64::MAX)
 }
 
-fn span(write: &Write) -> Span {
-    Span { issued: write.issued, acknowledged: acknowledged(write) }
+fn span(write: &RecordedWrite) -> WriteSpan {
+    WriteSpan { issued: write.issued, acknowledged: acknowledged(write) }
 }

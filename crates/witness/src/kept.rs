@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::io::{self, Read};
 
-use crate::check::{Image, validate};
-use crate::log::History;
+use crate::check::{VolumeImage, validate};
+use crate::log::WriteHistory;
 use crate::scan::{BASE, Known, scan, sectors_of};
 use crate::stamp::WriteName;
 use crate::verdict::Violation;
@@ -19,9 +19,9 @@ use crate::verdict::Violation;
 /// # Errors
 /// As [`crate::check()`]; a promised write that is not in the log.
 pub fn check_kept(
-    history: &History,
+    history: &WriteHistory,
     promised: &HashSet<WriteName>,
-    images: Vec<Image<'_>>,
+    images: Vec<VolumeImage<'_>>,
 ) -> io::Result<Result<(), Violation>> {
     validate(history, &images)?;
     let known = Known::new(history.run, history.writes.clone());
@@ -45,9 +45,9 @@ pub fn check_kept(
                 let found = (found != BASE).then(|| &known.writes[found as usize]);
                 let is_older = found.is_none_or(|found| found.acknowledged.is_some_and(|tick| tick < write.issued));
                 if is_older {
-                    let place = crate::check::place(image.volume, sector);
+                    let position = crate::check::position(image.volume, sector);
                     let found = found.map(|found| found.name);
-                    return Ok(Err(Violation::Forgotten { place, name: write.name, found }));
+                    return Ok(Err(Violation::Forgotten { position, name: write.name, found }));
                 }
             }
         }

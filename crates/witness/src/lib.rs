@@ -1,4 +1,4 @@
-//! The judge that is not the judged.
+//! The checker that shares no code with what it checks.
 //!
 //! A replica's promise is about *order*: whatever instant it stopped at, its volumes together look as the primary's did
 //! at some instant. To find out whether that is true one must not ask the program that made the promise. This crate
@@ -27,8 +27,8 @@ mod scan;
 pub mod stamp;
 mod verdict;
 
-pub use check::{Image, check};
+pub use check::{VolumeImage, check};
 pub use kept::check_kept;
-pub use log::{History, Recorder, Ticket, Write};
-pub use stamp::{RunId, SECTOR_BYTES, VolumeId, WriteName, WriterId};
-pub use verdict::{Newest, Place, Report, Verdict, Violation};
+pub use log::{RecordedWrite, WriteHistory, WriteRecorder, WriteTicket};
+pub use stamp::{RunId, SECTOR_BYTES, VolumeNumber, WriteName, WriterId};
+pub use verdict::{PrefixReport, PrefixVerdict, SectorPosition, Violation, WriterPrefix};

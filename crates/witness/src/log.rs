@@ -2,7 +2,7 @@
 //!
 //! "When" is a tick of one counter that all writers of a run share. A tick is taken *before* a write is handed to the
 //! client and *after* its answer came back, so "A's acknowledgement has a lower tick than B's issue" is never claimed
-//! where it was not so. A [`Recorder`] lives in the writers' process (which must outlive the daemons it watches) and,
+//! where it was not so. A [`WriteRecorder`] lives in the writers' process (which must outlive the daemons it watches) and,
 //! if asked, appends every event to a file for a later check, never forcing it to disk.
 
 use std::collections::{HashMap, HashSet};
@@ -11,13 +11,13 @@ use std::io::{self, BufRead, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
 
-use crate::stamp::{RunId, SECTOR_BYTES, Stamp, VolumeId, WriteName, WriterId};
+use crate::stamp::{RunId, SECTOR_BYTES, SectorStamp, VolumeNumber, WriteName, WriterId};
 
 /// One write as its writer saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct RecordedWrite {
     pub name: WriteName,
-    pub volume: VolumeId,
+    pub volume: VolumeNumber,
     pub offset_bytes: u64,
     pub length_bytes: u32,
     /// Tick of the issue.
@@ -26,23 +26,23 @@ pub struct Write {
     pub acknowledged: Option<u64>,
 }
 
-/// All writes of a run, to be judged.
+/// All writes of a run, to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct History {
+pub struct WriteHistory {
     pub run: RunId,
-    pub writes: Vec<Write>,
+    pub writes: Vec<RecordedWrite>,
 }
 
 /// A write between its issue and its answer. Dropped without an answer, it stays one of unknown outcome.
 #[derive(Debug)]
 #[must_use = "a write that is neither acknowledged nor failed counts as one of unknown outcome"]
-pub struct Ticket {
+pub struct WriteTicket {
     slot: usize,
     run: RunId,
-    write: Write,
+    write: RecordedWrite,
 }
 
-impl Ticket {
+impl WriteTicket {
     pub fn name(&self) -> WriteName {
         self.write.name
     }
@@ -53,7 +53,7 @@ impl Ticket {
         let first = self.write.offset_bytes / SECTOR_BYTES as u64;
         let sectors = (payload.len() / SECTOR_BYTES) as u32;
         for (index, sector) in payload.chunks_exact_mut(SECTOR_BYTES).enumerate() {
-            let stamp = Stamp {
+            let stamp = SectorStamp {
                 run: self.run,
                 name: self.write.name,
                 volume: self.write.volume,
@@ -69,24 +69,24 @@ impl Ticket {
 
 /// The writers' common note book.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct WriteRecorder {
     run: RunId,
-    book: Mutex<Book>,
+    book: Mutex<LogState>,
 }
 
 #[derive(Debug)]
-struct Book {
+struct LogState {
     tick: u64,
     numbers: HashMap<WriterId, u64>,
-    writes: Vec<Write>,
+    writes: Vec<RecordedWrite>,
     file: Option<File>,
     file_error: Option<io::Error>,
 }
 
-impl Recorder {
+impl WriteRecorder {
     /// Kept in memory only.
     pub fn new(run: RunId) -> Self {
-        let book = Book { tick: 0, numbers: HashMap::new(), writes: Vec::new(), file: None, file_error: None };
+        let book = LogState { tick: 0, numbers: HashMap::new(), writes: Vec::new(), file: None, file_error: None };
         Self { run, book: Mutex::new(book) }
     }
 
@@ -103,7 +103,7 @@ impl Recorder {
     }
 
     /// Note that `writer` is about to write. Offset and length are whole sectors, and the length is not zero.
-    pub fn issue(&self, writer: WriterId, volume: VolumeId, offset_bytes: u64, length_bytes: u32) -> Ticket {
+    pub fn issue(&self, writer: WriterId, volume: VolumeNumber, offset_bytes: u64, length_bytes: u32) -> WriteTicket {
         assert!(offset_bytes.is_multiple_of(SECTOR_BYTES as u64), "a write starts on a sector");
         assert!(length_bytes > 0 && length_bytes.is_multiple_of(SECTOR_BYTES as u32), "a write is whole sectors");
         let mut book = self.book();
@@ -111,15 +111,15 @@ impl Recorder {
         *number += 1;
         let name = WriteName { writer, number: *number };
         let issued = book.next_tick();
-        let write = Write { name, volume, offset_bytes, length_bytes, issued, acknowledged: None };
+        let write = RecordedWrite { name, volume, offset_bytes, length_bytes, issued, acknowledged: None };
         let slot = book.writes.len();
         book.writes.push(write);
         book.append(format_args!("i {} {} {} {offset_bytes} {length_bytes} {issued}", writer.0, name.number, volume.0));
-        Ticket { slot, run: self.run, write }
+        WriteTicket { slot, run: self.run, write }
     }
 
     /// The write was answered with success.
-    pub fn acknowledge(&self, ticket: Ticket) {
+    pub fn acknowledge(&self, ticket: WriteTicket) {
         let mut book = self.book();
         let tick = book.next_tick();
         book.writes[ticket.slot].acknowledged = Some(tick);
@@ -128,7 +128,7 @@ impl Recorder {
     }
 
     /// The write was answered with an error, or not at all: its outcome is unknown.
-    pub fn fail(&self, ticket: Ticket) {
+    pub fn fail(&self, ticket: WriteTicket) {
         drop(ticket);
     }
 
@@ -139,8 +139,8 @@ impl Recorder {
     }
 
     /// All that is known now. Writes still under way count as of unknown outcome.
-    pub fn history(&self) -> History {
-        History { run: self.run, writes: self.book().writes.clone() }
+    pub fn history(&self) -> WriteHistory {
+        WriteHistory { run: self.run, writes: self.book().writes.clone() }
     }
 
     /// Whether the file has all that was noted; ask before it is used.
@@ -151,13 +151,13 @@ impl Recorder {
         self.book().file_error.take().map_or(Ok(()), Err)
     }
 
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn book(&self) -> std::sync::MutexGuard<'_, LogState> {
         // A panic between two events leaves the book whole: every method finishes its change before it can fail.
         self.book.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl LogState {
     fn next_tick(&mut self) -> u64 {
         self.tick += 1;
         self.tick
@@ -174,8 +174,8 @@ impl Book {
     }
 }
 
-impl History {
-    /// Read the file that a [`Recorder`] appended to. A last line without its end (the writers were killed) is ignored:
+impl WriteHistory {
+    /// Read the file that a [`WriteRecorder`] appended to. A last line without its end (the writers were killed) is ignored:
     /// an issue that was not noted was not sent, an acknowledgement that was not noted only makes the check milder.
     ///
     /// # Errors
@@ -184,10 +184,10 @@ impl History {
         Self::read(io::BufReader::new(File::open(path)?))
     }
 
-    /// As [`History::load`], from any source.
+    /// As [`WriteHistory::load`], from any source.
     ///
     /// # Errors
-    /// As [`History::load`].
+    /// As [`WriteHistory::load`].
     pub fn read(mut source: impl BufRead) -> io::Result<Self> {
         let mut line = String::new();
         source.read_line(&mut line)?;
@@ -195,7 +195,7 @@ impl History {
             .strip_prefix("witness 1 ")
             .and_then(|rest| u64::from_str_radix(rest.trim_end(), 16).ok())
             .ok_or_else(|| nonsense(1, &line))?;
-        let mut history = History { run: RunId(run), writes: Vec::new() };
+        let mut history = WriteHistory { run: RunId(run), writes: Vec::new() };
         let mut slots = HashMap::new();
         for number in 2.. {
             line.clear();
@@ -218,9 +218,9 @@ impl History {
                 let sectors = SECTOR_BYTES as u64;
                 let whole = length > 0 && length.is_multiple_of(sectors) && offset_bytes.is_multiple_of(sectors);
                 offset_bytes.checked_add(length).filter(|_| whole)?;
-                let write = Write {
+                let write = RecordedWrite {
                     name,
-                    volume: VolumeId(u32::try_from(volume).ok()?),
+                    volume: VolumeNumber(u32::try_from(volume).ok()?),
                     offset_bytes,
                     length_bytes: u32::try_from(length).ok()?,
                     issued,
@@ -247,7 +247,7 @@ impl History {
     ///
     /// # Errors
     /// The run differs, or a writer is in both.
-    pub fn merge(&mut self, other: History) -> Result<(), String> {
+    pub fn merge(&mut self, other: WriteHistory) -> Result<(), String> {
         if self.run != other.run {
             return Err(format!("the logs are of two runs, {:016x} and {:016x}", self.run.0, other.run.0));
         }

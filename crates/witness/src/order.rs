@@ -6,11 +6,11 @@
 //! from the images: where two concurrent writes cover a sector, the one seen there is the later one. These are the edges
 //! given here. An order exists exactly if placing does not get stuck.
 
-use crate::stamp::VolumeId;
+use crate::stamp::VolumeNumber;
 
 /// A write's interval; `acknowledged` is `u64::MAX` for one of unknown outcome.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct WriteSpan {
     pub(crate) issued: u64,
     pub(crate) acknowledged: u64,
 }
@@ -20,37 +20,37 @@ pub(crate) struct Span {
 pub(crate) struct Edge {
     pub(crate) before: usize,
     pub(crate) after: usize,
-    pub(crate) volume: VolumeId,
+    pub(crate) volume: VolumeNumber,
     pub(crate) sector: u64,
 }
 
 /// A way round that leads back to its start.
 #[derive(Debug)]
-pub(crate) struct Cycle {
+pub(crate) struct OrderCycle {
     pub(crate) nodes: Vec<usize>,
     /// The overlap edges on it, at least one.
     pub(crate) edges: Vec<Edge>,
 }
 
 struct Sorter<'a> {
-    spans: &'a [Span],
+    spans: &'a [WriteSpan],
     edges: &'a [Edge],
     /// Edges of `edges` out of a node, as ranges (they are sorted by `before`).
     out: Vec<std::ops::Range<usize>>,
     waiting: Vec<usize>,
     by_ack: Vec<usize>,
-    placed: Vec<bool>,
+    ordered: Vec<bool>,
 }
 
 /// An order of `0..spans.len()`, which are sorted by issue. `edges` are sorted and join concurrent writes only.
-pub(crate) fn place_all(spans: &[Span], edges: &[Edge]) -> Result<Vec<usize>, Cycle> {
+pub(crate) fn order_all(spans: &[WriteSpan], edges: &[Edge]) -> Result<Vec<usize>, OrderCycle> {
     let mut sorter = Sorter::new(spans, edges);
     let mut order = Vec::with_capacity(spans.len());
     let mut ready = Vec::new();
     let mut admitted = 0;
     let mut oldest = 0;
     loop {
-        while oldest < spans.len() && sorter.placed[sorter.by_ack[oldest]] {
+        while oldest < spans.len() && sorter.ordered[sorter.by_ack[oldest]] {
             oldest += 1;
         }
         let Some(&first) = sorter.by_ack.get(oldest) else { return Ok(order) };
@@ -61,7 +61,7 @@ pub(crate) fn place_all(spans: &[Span], edges: &[Edge]) -> Result<Vec<usize>, Cy
             admitted += 1;
         }
         let Some(next) = ready.pop() else { return Err(sorter.cycle(first)) };
-        sorter.placed[next] = true;
+        sorter.ordered[next] = true;
         order.push(next);
         for edge in &edges[sorter.out[next].clone()] {
             sorter.waiting[edge.after] -= 1;
@@ -73,7 +73,7 @@ pub(crate) fn place_all(spans: &[Span], edges: &[Edge]) -> Result<Vec<usize>, Cy
 }
 
 impl<'a> Sorter<'a> {
-    fn new(spans: &'a [Span], edges: &'a [Edge]) -> Self {
+    fn new(spans: &'a [WriteSpan], edges: &'a [Edge]) -> Self {
         debug_assert!(spans.is_sorted_by_key(|span| span.issued) && edges.is_sorted());
         let mut waiting = vec![0; spans.len()];
         for edge in edges {
@@ -81,12 +81,12 @@ impl<'a> Sorter<'a> {
         }
         let mut by_ack: Vec<usize> = (0..spans.len()).collect();
         by_ack.sort_by_key(|&node| spans[node].acknowledged);
-        Self { spans, edges, out: ranges(spans.len(), edges), waiting, by_ack, placed: vec![false; spans.len()] }
+        Self { spans, edges, out: ranges(spans.len(), edges), waiting, by_ack, ordered: vec![false; spans.len()] }
     }
 
     /// Stuck: walk backwards along what each write waits for until a write comes up again. `oldest`, the earliest
     /// acknowledged of the writes left, waits for no interval, so every stretch of "follows" can be led back to it.
-    fn cycle(&self, oldest: usize) -> Cycle {
+    fn cycle(&self, oldest: usize) -> OrderCycle {
         let mut came_by: Vec<Option<Option<Edge>>> = vec![None; self.spans.len()];
         let mut walk = vec![oldest];
         loop {
@@ -95,7 +95,7 @@ impl<'a> Sorter<'a> {
                 break;
             }
             let free = self.spans[node].issued < self.spans[oldest].acknowledged;
-            let edge = self.edges.iter().find(|edge| free && edge.after == node && !self.placed[edge.before]);
+            let edge = self.edges.iter().find(|edge| free && edge.after == node && !self.ordered[edge.before]);
             came_by[node] = Some(edge.copied());
             walk.push(edge.map_or(oldest, |edge| edge.before));
         }
@@ -103,7 +103,7 @@ impl<'a> Sorter<'a> {
         let start = walk.iter().position(|&node| node == end).expect("the end came up before");
         let nodes: Vec<usize> = walk[start..].iter().rev().copied().collect();
         let edges = nodes.iter().filter_map(|&node| came_by[node].flatten()).collect();
-        Cycle { nodes, edges }
+        OrderCycle { nodes, edges }
     }
 }
 
@@ -121,7 +121,7 @@ fn ranges(nodes: usize, edges: &[Edge]) -> Vec<std::ops::Range<usize>> {
 
 /// For every write, the earliest acknowledgement among the writes that come at or after it in *every* order: what
 /// anything placed before it must not have been issued after.
-pub(crate) fn earliest_after(spans: &[Span], edges: &[Edge], order: &[usize]) -> Vec<u64> {
+pub(crate) fn earliest_after(spans: &[WriteSpan], edges: &[Edge], order: &[usize]) -> Vec<u64> {
     let out = ranges(spans.len(), edges);
     let mut earliest = vec![u64::MAX; spans.len()];
     let mut suffix = SuffixMin::new(spans.len());
@@ -169,18 +169,18 @@ impl SuffixMin {
 mod tests {
     use super::*;
 
-    fn span(issued: u64, acknowledged: u64) -> Span {
-        Span { issued, acknowledged }
+    fn span(issued: u64, acknowledged: u64) -> WriteSpan {
+        WriteSpan { issued, acknowledged }
     }
 
     fn edge(before: usize, after: usize) -> Edge {
-        Edge { before, after, volume: VolumeId(0), sector: 0 }
+        Edge { before, after, volume: VolumeNumber(0), sector: 0 }
     }
 
     #[test]
-    fn intervals_alone_are_always_placed() {
+    fn intervals_alone_are_always_ordered() {
         let spans = [span(1, 9), span(2, 3), span(4, 5), span(10, u64::MAX)];
-        let order = place_all(&spans, &[]).expect("no edges, no cycle");
+        let order = order_all(&spans, &[]).expect("no edges, no cycle");
         let at = |node| order.iter().position(|&other| other == node).expect("placed");
         assert!(at(1) < at(2) && at(2) < at(3) && at(0) < at(3));
     }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn two_overlaps_in_two_orders_are_a_cycle() {
         let spans = [span(1, 9), span(2, 8)];
-        let cycle = place_all(&spans, &[edge(0, 1), edge(1, 0)]).expect_err("a cycle");
+        let cycle = order_all(&spans, &[edge(0, 1), edge(1, 0)]).expect_err("a cycle");
         assert_eq!(cycle.nodes.len(), 2);
         assert_eq!(cycle.edges.len(), 2);
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_cycle_may_go_through_the_log() {
         // 0 spans all; 1 is before 2 by the log; the images say 2, then 0, then 1.
         let spans = [span(1, 9), span(2, 3), span(4, 5)];
-        let cycle = place_all(&spans, &[edge(0, 1), edge(2, 0)]).expect_err("a cycle");
+        let cycle = order_all(&spans, &[edge(0, 1), edge(2, 0)]).expect_err("a cycle");
         let mut nodes = cycle.nodes;
         nodes.sort_unstable();
         assert_eq!((nodes, cycle.edges.len()), (vec![0, 1, 2], 2));
@@ -208,7 +208,7 @@ mod tests {
         // 0 must come before 1 by overlap; 1 was acknowledged at 3; so nothing issued after 3 is before 0.
         let spans = [span(1, 9), span(2, 3), span(4, 5)];
         let edges = [edge(0, 1)];
-        let order = place_all(&spans, &edges).expect("an order");
+        let order = order_all(&spans, &edges).expect("an order");
         assert_eq!(earliest_after(&spans, &edges, &order), vec![3, 3, 5]);
     }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 
-use crate::log::Write;
-use crate::stamp::{Reading, RunId, SECTOR_BYTES, Stamp, VolumeId, WriteName};
-use crate::verdict::{Place, Violation};
+use crate::log::RecordedWrite;
+use crate::stamp::{RunId, SECTOR_BYTES, SectorReading, SectorStamp, VolumeNumber, WriteName};
+use crate::verdict::{SectorPosition, Violation};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 const CHUNK_BYTES: usize = 1 << 20;
@@ -15,12 +15,12 @@ pub(crate) const BASE: u32 = u32::MAX;
 /// The writes of a run, sorted by issue and found by name.
 pub(crate) struct Known {
     pub(crate) run: RunId,
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: Vec<RecordedWrite>,
     names: HashMap<WriteName, u32>,
 }
 
 impl Known {
-    pub(crate) fn new(run: RunId, mut writes: Vec<Write>) -> Self {
+    pub(crate) fn new(run: RunId, mut writes: Vec<RecordedWrite>) -> Self {
         assert!(writes.len() < BASE as usize, "more writes than a check can count");
         writes.sort_unstable_by_key(|write| write.issued);
         let names = writes.iter().enumerate().map(|(index, write)| (write.name, index as u32)).collect();
@@ -28,21 +28,21 @@ impl Known {
     }
 
     /// The end of the last write to `volume`, in sectors.
-    fn end_of(&self, volume: VolumeId) -> u64 {
+    fn end_of(&self, volume: VolumeNumber) -> u64 {
         let on_it = self.writes.iter().filter(|write| write.volume == volume);
         on_it.map(|write| sectors_of(write).end).max().unwrap_or(0)
     }
 }
 
 /// The sectors that a write covers.
-pub(crate) fn sectors_of(write: &Write) -> std::ops::Range<u64> {
+pub(crate) fn sectors_of(write: &RecordedWrite) -> std::ops::Range<u64> {
     let first = write.offset_bytes / SECTOR;
     first..first + u64::from(write.length_bytes) / SECTOR
 }
 
 /// What one volume holds, for as far as anyone wrote to it.
 pub(crate) struct Surface {
-    pub(crate) volume: VolumeId,
+    pub(crate) volume: VolumeNumber,
     /// Per sector, the index of the write found there, or [`BASE`].
     pub(crate) found: Vec<u32>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Surface {
 /// Read a whole image. Past the last write only the base is allowed.
 pub(crate) fn scan(
     known: &Known,
-    volume: VolumeId,
+    volume: VolumeNumber,
     source: &mut dyn Read,
     mut base: Option<&mut dyn Read>,
 ) -> io::Result<Result<Surface, Violation>> {
@@ -66,8 +66,8 @@ pub(crate) fn scan(
             below[base_length..].fill(0);
         }
         for (sector, under) in chunk[..length].chunks(SECTOR_BYTES).zip(below.chunks(SECTOR_BYTES)) {
-            let place = Place { volume, offset_bytes: at };
-            match classify(known, place, sector, &under[..sector.len()]) {
+            let position = SectorPosition { volume, offset_bytes: at };
+            match classify(known, position, sector, &under[..sector.len()]) {
                 Ok(index) if at / SECTOR < end => found.push(index),
                 Ok(index) => debug_assert_eq!(index, BASE, "a known write ends before the end"),
                 Err(violation) => return Ok(Err(violation)),
@@ -84,24 +84,24 @@ pub(crate) fn scan(
     Ok(Ok(Surface { volume, found }))
 }
 
-fn classify(known: &Known, place: Place, sector: &[u8], base: &[u8]) -> Result<u32, Violation> {
-    let reading = if sector.len() == SECTOR_BYTES { Stamp::read(sector) } else { Reading::Unstamped };
+fn classify(known: &Known, position: SectorPosition, sector: &[u8], base: &[u8]) -> Result<u32, Violation> {
+    let reading = if sector.len() == SECTOR_BYTES { SectorStamp::read(sector) } else { SectorReading::Unstamped };
     match reading {
         // The base may itself hold stamps, of an earlier run.
-        Reading::Stamped(stamp) if stamp.run == known.run => judge(known, place, &stamp),
+        SectorReading::Stamped(stamp) if stamp.run == known.run => check(known, position, &stamp),
         _ if sector == base => Ok(BASE),
-        Reading::Stamped(stamp) => Err(Violation::Foreign { place, run: stamp.run }),
-        Reading::Damaged(stamp) => Err(Violation::Damaged { place, claims: stamp.name }),
-        Reading::Unstamped => Err(Violation::Garbage { place }),
+        SectorReading::Stamped(stamp) => Err(Violation::Foreign { position, run: stamp.run }),
+        SectorReading::Damaged(stamp) => Err(Violation::Damaged { position, claims: stamp.name }),
+        SectorReading::Unstamped => Err(Violation::Garbage { position }),
     }
 }
 
-fn judge(known: &Known, place: Place, stamp: &Stamp) -> Result<u32, Violation> {
-    let belongs = Place { volume: stamp.volume, offset_bytes: stamp.sector.saturating_mul(SECTOR) };
-    if belongs != place {
-        return Err(Violation::Misplaced { place, name: stamp.name, belongs });
+fn check(known: &Known, position: SectorPosition, stamp: &SectorStamp) -> Result<u32, Violation> {
+    let belongs = SectorPosition { volume: stamp.volume, offset_bytes: stamp.sector.saturating_mul(SECTOR) };
+    if belongs != position {
+        return Err(Violation::Misplaced { position, name: stamp.name, belongs });
     }
-    let unknown = Violation::Unknown { place, name: stamp.name };
+    let unknown = Violation::Unknown { position, name: stamp.name };
     let Some(&index) = known.names.get(&stamp.name) else { return Err(unknown) };
     let write = &known.writes[index as usize];
     let sectors = sectors_of(write);

@@ -7,7 +7,7 @@
 //! | 16 | run |
 //! | 24 | writer (u32), 28 volume (u32) |
 //! | 32 | number of the write, counted per writer from 1 |
-//! | 40 | tick of the issue: its place in the order in which all writers issued and were acknowledged |
+//! | 40 | tick of the issue: its position in the order in which all writers issued and were acknowledged |
 //! | 48 | sector of the volume that this sector was written to |
 //! | 56 | sectors in the write (u32), 60 index of this one among them (u32) |
 //! | 64 | filler that differs from sector to sector and does not compress |
@@ -31,7 +31,7 @@ pub struct RunId(pub u64);
 pub struct WriterId(pub u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VolumeId(pub u32);
+pub struct VolumeNumber(pub u32);
 
 /// A write's name: who, and the how-manieth of that writer, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,10 +48,10 @@ impl fmt::Display for WriteName {
 
 /// The contents of one sector's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct SectorStamp {
     pub run: RunId,
     pub name: WriteName,
-    pub volume: VolumeId,
+    pub volume: VolumeNumber,
     pub issued: u64,
     /// Where on the volume this very sector belongs.
     pub sector: u64,
@@ -61,15 +61,15 @@ pub struct Stamp {
 
 /// What a sector turned out to be, before anyone asked whether it ought to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum SectorReading {
     /// No magic: base, or garbage.
     Unstamped,
     /// A stamp whose check does not hold: torn inside the sector, or rotten. What it says may be wrong too.
-    Damaged(Stamp),
-    Stamped(Stamp),
+    Damaged(SectorStamp),
+    Stamped(SectorStamp),
 }
 
-impl Stamp {
+impl SectorStamp {
     /// Fill `sector`, which must be [`SECTOR_BYTES`] long.
     pub fn write(&self, sector: &mut [u8]) {
         assert_eq!(sector.len(), SECTOR_BYTES, "a stamp fills one sector");
@@ -90,23 +90,23 @@ impl Stamp {
     }
 
     /// What `sector`, which must be [`SECTOR_BYTES`] long, says of itself.
-    pub fn read(sector: &[u8]) -> Reading {
+    pub fn read(sector: &[u8]) -> SectorReading {
         assert_eq!(sector.len(), SECTOR_BYTES, "a stamp fills one sector");
         if sector[..8] != MAGIC {
-            return Reading::Unstamped;
+            return SectorReading::Unstamped;
         }
         let long = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().expect("eight bytes"));
         let short = |at: usize| u32::from_le_bytes(sector[at..at + 4].try_into().expect("four bytes"));
-        let stamp = Stamp {
+        let stamp = SectorStamp {
             run: RunId(long(16)),
             name: WriteName { writer: WriterId(short(24)), number: long(32) },
-            volume: VolumeId(short(28)),
+            volume: VolumeNumber(short(28)),
             issued: long(40),
             sector: long(48),
             sectors: short(56),
             index: short(60),
         };
-        if check_of(sector) == long(8) { Reading::Stamped(stamp) } else { Reading::Damaged(stamp) }
+        if check_of(sector) == long(8) { SectorReading::Stamped(stamp) } else { SectorReading::Damaged(stamp) }
     }
 }
 
@@ -119,11 +119,11 @@ fn check_of(sector: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn stamp() -> Stamp {
-        Stamp {
+    fn stamp() -> SectorStamp {
+        SectorStamp {
             run: RunId(7),
             name: WriteName { writer: WriterId(3), number: 41 },
-            volume: VolumeId(2),
+            volume: VolumeNumber(2),
             issued: 900,
             sector: 77,
             sectors: 8,
@@ -135,8 +135,8 @@ mod tests {
     fn what_was_written_is_read() {
         let mut sector = [0_u8; SECTOR_BYTES];
         stamp().write(&mut sector);
-        assert_eq!(Stamp::read(&sector), Reading::Stamped(stamp()));
-        assert_eq!(Stamp::read(&[0; SECTOR_BYTES]), Reading::Unstamped);
+        assert_eq!(SectorStamp::read(&sector), SectorReading::Stamped(stamp()));
+        assert_eq!(SectorStamp::read(&[0; SECTOR_BYTES]), SectorReading::Unstamped);
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
         stamp().write(&mut sector);
         for bit in 0..SECTOR_BYTES * 8 {
             sector[bit / 8] ^= 1 << (bit % 8);
-            let reading = Stamp::read(&sector);
-            assert!(!matches!(reading, Reading::Stamped(_)), "bit {bit}");
-            assert_eq!(bit < 64, reading == Reading::Unstamped, "bit {bit}");
+            let reading = SectorStamp::read(&sector);
+            assert!(!matches!(reading, SectorReading::Stamped(_)), "bit {bit}");
+            assert_eq!(bit < 64, reading == SectorReading::Unstamped, "bit {bit}");
             sector[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -157,8 +157,8 @@ mod tests {
         let mut sector = [0_u8; SECTOR_BYTES];
         let mut newer = [0_u8; SECTOR_BYTES];
         stamp().write(&mut sector);
-        Stamp { issued: 901, ..stamp() }.write(&mut newer);
+        SectorStamp { issued: 901, ..stamp() }.write(&mut newer);
         sector[256..].copy_from_slice(&newer[256..]);
-        assert!(matches!(Stamp::read(&sector), Reading::Damaged(_)));
+        assert!(matches!(SectorStamp::read(&sector), SectorReading::Damaged(_)));
     }
 }

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use crate::stamp::{RunId, VolumeId, WriteName, WriterId};
+use crate::stamp::{RunId, VolumeNumber, WriteName, WriterId};
 
 /// A sector of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    pub volume: VolumeId,
+pub struct SectorPosition {
+    pub volume: VolumeNumber,
     pub offset_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PrefixVerdict {
     /// The images are a prefix of the write order over all their volumes.
-    Prefix(Report),
+    Prefix(PrefixReport),
     /// They are not, and this is the first reason: damage before disorder; damage in the order of volumes and offsets,
     /// absent writes in the order of their issue.
     Broken(Violation),
@@ -23,7 +23,7 @@ pub enum Verdict {
 /// Which prefix it is. Where the images leave a choice (a write that concurrent ones cover wholly may be in or out) the
 /// longest prefix is meant, so nothing is called lost that need not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct PrefixReport {
     /// Acknowledged writes in the prefix, and those of unknown outcome that are seen in the images.
     pub included_writes: u64,
     /// Acknowledged writes that are not in the prefix.
@@ -33,12 +33,12 @@ pub struct Report {
     /// The first of them by issue.
     pub lost_first: Option<WriteName>,
     /// Sorted by writer.
-    pub newest: Vec<Newest>,
+    pub newest: Vec<WriterPrefix>,
 }
 
 /// How far the prefix goes for one writer. Numbers count from 1; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Newest {
+pub struct WriterPrefix {
     pub writer: WriterId,
     pub included: u64,
     pub acknowledged: u64,
@@ -48,47 +48,53 @@ pub struct Newest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// A stamp whose check does not hold: the sector is torn inside, or rotten.
-    Damaged { place: Place, claims: WriteName },
+    Damaged { position: SectorPosition, claims: WriteName },
     /// Neither a stamp nor the base.
-    Garbage { place: Place },
+    Garbage { position: SectorPosition },
     /// A whole sector, but of another volume or offset.
-    Misplaced { place: Place, name: WriteName, belongs: Place },
+    Misplaced { position: SectorPosition, name: WriteName, belongs: SectorPosition },
     /// A stamp of another run.
-    Foreign { place: Place, run: RunId },
+    Foreign { position: SectorPosition, run: RunId },
     /// A stamp of a write that the log does not have, or has otherwise.
-    Unknown { place: Place, name: WriteName },
+    Unknown { position: SectorPosition, name: WriteName },
     /// The image ends before a write that was issued to it.
-    Short { volume: VolumeId, size_bytes: u64, needed_bytes: u64 },
+    Short { volume: VolumeNumber, size_bytes: u64, needed_bytes: u64 },
     /// Part of a write is there, and here, where another part belongs, is something older (`None`: the base).
-    Torn { place: Place, name: WriteName, found: Option<WriteName>, seen: Place },
+    Torn { position: SectorPosition, name: WriteName, found: Option<WriteName>, seen: SectorPosition },
     /// A write is absent (here is something older, `None`: the base), although `later`, issued after it had been
     /// acknowledged, is there.
-    Missing { place: Place, name: WriteName, found: Option<WriteName>, later: WriteName, later_seen: Place },
+    Missing {
+        position: SectorPosition,
+        name: WriteName,
+        found: Option<WriteName>,
+        later: WriteName,
+        later_seen: SectorPosition,
+    },
     /// Writes that overlap were ordered one way here and the other way elsewhere: no single order explains both.
-    Disorder { place: Place, names: Vec<WriteName> },
+    Disorder { position: SectorPosition, names: Vec<WriteName> },
     /// A write that was promised to be durable is not there: here is something older (`None`: the base).
-    Forgotten { place: Place, name: WriteName, found: Option<WriteName> },
+    Forgotten { position: SectorPosition, name: WriteName, found: Option<WriteName> },
 }
 
 impl Violation {
     /// Where it shows; for a short image, its end.
-    pub fn place(&self) -> Place {
+    pub fn position(&self) -> SectorPosition {
         match *self {
-            Self::Damaged { place, .. }
-            | Self::Garbage { place }
-            | Self::Misplaced { place, .. }
-            | Self::Foreign { place, .. }
-            | Self::Unknown { place, .. }
-            | Self::Torn { place, .. }
-            | Self::Missing { place, .. }
-            | Self::Disorder { place, .. }
-            | Self::Forgotten { place, .. } => place,
-            Self::Short { volume, size_bytes, .. } => Place { volume, offset_bytes: size_bytes },
+            Self::Damaged { position, .. }
+            | Self::Garbage { position }
+            | Self::Misplaced { position, .. }
+            | Self::Foreign { position, .. }
+            | Self::Unknown { position, .. }
+            | Self::Torn { position, .. }
+            | Self::Missing { position, .. }
+            | Self::Disorder { position, .. }
+            | Self::Forgotten { position, .. } => position,
+            Self::Short { volume, size_bytes, .. } => SectorPosition { volume, offset_bytes: size_bytes },
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SectorPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume {}, offset {}", self.volume.0, self.offset_bytes)
     }
@@ -97,7 +103,7 @@ impl fmt::Display for Place {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let content = |found: &Option<WriteName>| found.map_or("the base".to_owned(), |name| name.to_string());
-        write!(f, "{}: ", self.place())?;
+        write!(f, "{}: ", self.position())?;
         match self {
             Self::Damaged { claims, .. } => {
                 write!(f, "a sector that says it is of {claims} fails its own check: torn or rotten")

@@ -1,18 +1,18 @@
 //! The checker against the definition itself: every order that respects the log is tried, every prefix of it applied
 //! and compared. Only feasible for a handful of writes, so thousands of tiny cases are drawn, with many overlaps.
 
-use crate::common::{Chance, Disks, Payloads, Shape, draw};
-use witness::{History, Verdict, Violation, Write};
+use crate::common::{CaseRandom, Disks, HistoryShape, Payloads, draw};
+use witness::{PrefixVerdict, RecordedWrite, Violation, WriteHistory};
 
 /// The least number of acknowledged writes that any fitting prefix leaves out; `None` when no prefix fits.
-fn definition(history: &History, payloads: &Payloads, target: &Disks, empty: &Disks) -> Option<u64> {
+fn definition(history: &WriteHistory, payloads: &Payloads, target: &Disks, empty: &Disks) -> Option<u64> {
     let mut least = None;
     try_all(history, payloads, target, empty.clone(), &mut vec![false; history.writes.len()], &mut least);
     least
 }
 
 fn try_all(
-    history: &History,
+    history: &WriteHistory,
     payloads: &Payloads,
     target: &Disks,
     disks: Disks,
@@ -26,7 +26,8 @@ fn try_all(
         *least = Some(least.map_or(lost, |least: u64| least.min(lost)));
     }
     for next in 0..done.len() {
-        let follows = |before: &Write| before.acknowledged.is_some_and(|tick| tick < history.writes[next].issued);
+        let follows =
+            |before: &RecordedWrite| before.acknowledged.is_some_and(|tick| tick < history.writes[next].issued);
         let waits = history.writes.iter().zip(done.iter()).any(|(before, done)| !done && follows(before));
         if done[next] || waits {
             continue;
@@ -39,8 +40,8 @@ fn try_all(
     }
 }
 
-fn shape(chance: &mut Chance) -> Shape {
-    Shape {
+fn shape(chance: &mut CaseRandom) -> HistoryShape {
+    HistoryShape {
         volumes: 1 + chance.below(2) as u32,
         sectors: 3,
         length_max: 3,
@@ -50,11 +51,13 @@ fn shape(chance: &mut Chance) -> Shape {
     }
 }
 
-fn agree(seed: u64, history: &History, payloads: &Payloads, target: &Disks, empty: &Disks) -> bool {
+fn agree(seed: u64, history: &WriteHistory, payloads: &Payloads, target: &Disks, empty: &Disks) -> bool {
     let expected = definition(history, payloads, target, empty);
-    match (target.judge(history), expected) {
-        (Verdict::Prefix(report), Some(lost)) => assert_eq!(report.lost_writes, lost, "seed {seed}: {history:#?}"),
-        (Verdict::Broken(_), None) => {}
+    match (target.check(history), expected) {
+        (PrefixVerdict::Prefix(report), Some(lost)) => {
+            assert_eq!(report.lost_writes, lost, "seed {seed}: {history:#?}")
+        }
+        (PrefixVerdict::Broken(_), None) => {}
         (verdict, expected) => panic!("seed {seed}: said {verdict:?}, but the truth is {expected:?}: {history:#?}"),
     }
     expected.is_some()
@@ -64,7 +67,7 @@ fn agree(seed: u64, history: &History, payloads: &Payloads, target: &Disks, empt
 #[test]
 fn every_prefix_of_a_possible_order_is_accepted() {
     for seed in 0..3_000 {
-        let mut chance = Chance::new(seed);
+        let mut chance = CaseRandom::new(seed);
         let shape = shape(&mut chance);
         let (history, payloads, order) = draw(&mut chance, &shape);
         let empty = Disks::new(shape.volumes, shape.sectors);
@@ -78,10 +81,10 @@ fn every_prefix_of_a_possible_order_is_accepted() {
 
 /// Anything: every sector holds any write that covers it, or the base. Mostly wrong; the verdict is exact either way.
 #[test]
-fn any_mixture_is_judged_as_the_definition_says() {
+fn any_mixture_is_checked_as_the_definition_says() {
     let (mut fit, mut disorders) = (0, 0);
     for seed in 0..5_000 {
-        let mut chance = Chance::new(seed ^ 0xa11_0000);
+        let mut chance = CaseRandom::new(seed ^ 0xa11_0000);
         let shape = shape(&mut chance);
         let (history, payloads, order) = draw(&mut chance, &shape);
         let empty = Disks::new(shape.volumes, shape.sectors);
@@ -103,7 +106,7 @@ fn any_mixture_is_judged_as_the_definition_says() {
             }
         }
         fit += usize::from(agree(seed, &history, &payloads, &disks, &empty));
-        disorders += usize::from(matches!(disks.judge(&history), Verdict::Broken(Violation::Disorder { .. })));
+        disorders += usize::from(matches!(disks.check(&history), PrefixVerdict::Broken(Violation::Disorder { .. })));
     }
     assert!((800..4_200).contains(&fit), "both verdicts must be common: {fit} of 5 000 fit");
     assert!(disorders > 10, "disorder among concurrent writes must come up: {disorders}");
@@ -113,8 +116,8 @@ fn any_mixture_is_judged_as_the_definition_says() {
 #[test]
 fn long_prefixes_are_accepted_and_their_loss_is_counted() {
     for seed in 0..40 {
-        let mut chance = Chance::new(seed ^ 0xb16);
-        let shape = Shape { volumes: 4, sectors: 256, length_max: 16, writers: 5, depth: 4, writes: 1_500 };
+        let mut chance = CaseRandom::new(seed ^ 0xb16);
+        let shape = HistoryShape { volumes: 4, sectors: 256, length_max: 16, writers: 5, depth: 4, writes: 1_500 };
         let (history, payloads, order) = draw(&mut chance, &shape);
         let cut = chance.below(order.len() as u64 + 1) as usize;
         let mut disks = Disks::new(shape.volumes, shape.sectors);
@@ -122,13 +125,13 @@ fn long_prefixes_are_accepted_and_their_loss_is_counted() {
             disks.apply(&history.writes[index], &payloads.0[index]);
         }
         let lost = order[cut..].iter().filter(|&&index| history.writes[index].acknowledged.is_some()).count() as u64;
-        match disks.judge(&history) {
-            Verdict::Prefix(report) => {
+        match disks.check(&history) {
+            PrefixVerdict::Prefix(report) => {
                 assert!(report.lost_writes <= lost, "seed {seed}: {} lost, at most {lost}", report.lost_writes);
                 // Only a write hidden under its contemporaries can be spared: never more than were in flight.
                 assert!(report.lost_writes + 20 >= lost, "seed {seed}: {} lost, about {lost}", report.lost_writes);
             }
-            Verdict::Broken(violation) => panic!("seed {seed}: {violation}"),
+            PrefixVerdict::Broken(violation) => panic!("seed {seed}: {violation}"),
         }
     }
 }

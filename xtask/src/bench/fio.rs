@@ -1,8 +1,8 @@
 //! fio asks one server: for a turn, and what it got and what that cost the server; until somebody ends it; or a few
 //! writes, and how long they took.
 
-use super::server::Server;
-use super::workload::{Unit, Workload};
+use super::server::BenchServer;
+use super::workload::{BenchWorkload, Unit};
 use crate::wan::sys;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 /// What one turn came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
+pub struct FioRun {
     /// In the workload's unit.
     pub throughput: f64,
     /// Processor time of the server per request, microseconds; flushes are requests.
@@ -19,28 +19,28 @@ pub struct Turn {
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct FioOutput {
     jobs: Vec<Job>,
 }
 
 #[derive(Deserialize)]
 struct Job {
     error: i32,
-    read: Side,
-    write: Side,
+    read: FioSide,
+    write: FioSide,
     sync: Syncs,
 }
 
 #[derive(Deserialize)]
-struct Side {
+struct FioSide {
     iops: f64,
     bw_bytes: f64,
     total_ios: u64,
-    clat_ns: Option<Times>,
+    clat_ns: Option<FioTimes>,
 }
 
 #[derive(Deserialize)]
-struct Times {
+struct FioTimes {
     mean: f64,
     max: f64,
     #[serde(default)]
@@ -53,7 +53,7 @@ struct Syncs {
     total_ios: u64,
 }
 
-pub fn run(server: &Server, workload: &Workload, seconds: u32, round: u32) -> Result<Turn> {
+pub fn run(server: &BenchServer, workload: &BenchWorkload, seconds: u32, round: u32) -> Result<FioRun> {
     let before = server.cpu_seconds()?;
     let mut command = Command::new("fio");
     command.args(["--name=turn", "--ioengine=nbd", "--time_based", "--output-format=json", "--norandommap"]);
@@ -68,7 +68,7 @@ pub fn run(server: &Server, workload: &Workload, seconds: u32, round: u32) -> Re
         .with_context(|| format!("fio with {} on {} said something odd", workload.name, server.title))
 }
 
-fn parse(stdout: &[u8], unit: Unit, cpu_seconds: f64) -> Result<Turn> {
+fn parse(stdout: &[u8], unit: Unit, cpu_seconds: f64) -> Result<FioRun> {
     let job = first_job(stdout)?;
     let requests = job.read.total_ios + job.write.total_ios + job.sync.total_ios;
     ensure!(requests > 0, "no request was answered");
@@ -76,7 +76,7 @@ fn parse(stdout: &[u8], unit: Unit, cpu_seconds: f64) -> Result<Turn> {
         Unit::Iops => job.read.iops + job.write.iops,
         Unit::Megabytes => (job.read.bw_bytes + job.write.bw_bytes) / 1e6,
     };
-    Ok(Turn { throughput, cpu_us: cpu_seconds * 1e6 / requests as f64 })
+    Ok(FioRun { throughput, cpu_us: cpu_seconds * 1e6 / requests as f64 })
 }
 
 /// fio at work beside us. Dropped, it is killed.
@@ -143,7 +143,7 @@ fn parse_latency(stdout: &[u8]) -> Result<Latency> {
 
 /// One write, in seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Write {
+pub struct FioWrite {
     pub done_s: f64,
     pub took_s: f64,
 }
@@ -152,11 +152,11 @@ pub struct Write {
 ///
 /// # Errors
 /// A line is not as fio writes it.
-pub fn logged_writes(log: &str) -> Result<Vec<Write>> {
-    let write = |line: &str| -> Option<Write> {
+pub fn logged_writes(log: &str) -> Result<Vec<FioWrite>> {
+    let write = |line: &str| -> Option<FioWrite> {
         let mut fields = line.split(',').map(str::trim);
         let (done_ms, took_ns): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        Some(Write { done_s: done_ms / 1e3, took_s: took_ns / 1e9 })
+        Some(FioWrite { done_s: done_ms / 1e3, took_s: took_ns / 1e9 })
     };
     log.lines().map(|line| write(line).with_context(|| format!("no line of a log of fio: {line:?}"))).collect()
 }
@@ -164,7 +164,7 @@ pub fn logged_writes(log: &str) -> Result<Vec<Write>> {
 fn first_job(stdout: &[u8]) -> Result<Job> {
     // Some versions print a line of text before the object.
     let start = stdout.iter().position(|&byte| byte == b'{').context("no JSON in its output")?;
-    let output: Output = serde_json::from_slice(&stdout[start..])?;
+    let output: FioOutput = serde_json::from_slice(&stdout[start..])?;
     let job = output.jobs.into_iter().next().context("no job in its output")?;
     ensure!(job.error == 0, "error {}", job.error);
     Ok(job)
@@ -178,20 +178,20 @@ mod tests {
     fn logged_writes_are_read() {
         let log = "1700000000250, 50250000, 1, 4096, 8192, 0\n1700000000500, 100000000, 1, 4096, 0, 0\n";
         let writes = logged_writes(log).expect("fio writes so");
-        assert_eq!(writes[0], Write { done_s: 1_700_000_000.25, took_s: 0.05025 });
+        assert_eq!(writes[0], FioWrite { done_s: 1_700_000_000.25, took_s: 0.05025 });
         assert_eq!(writes.len(), 2);
         assert!(logged_writes("time, value").is_err());
     }
 
     #[test]
-    fn a_turn_is_read_from_fio_s_json() {
+    fn a_run_is_read_from_fio_s_json() {
         let text = br#"fio: note
             {"jobs": [{"error": 0,
               "read": {"iops": 10.0, "bw_bytes": 2000000, "total_ios": 15, "other": 1},
               "write": {"iops": 5.0, "bw_bytes": 1000000, "total_ios": 5},
               "sync": {"total_ios": 20}}]}"#;
-        let turn = parse(text, Unit::Iops, 0.001).expect("sound");
-        assert_eq!(turn, Turn { throughput: 15.0, cpu_us: 25.0 });
+        let run = parse(text, Unit::Iops, 0.001).expect("sound");
+        assert_eq!(run, FioRun { throughput: 15.0, cpu_us: 25.0 });
         assert_eq!(parse(text, Unit::Megabytes, 0.0).expect("sound").throughput, 3.0);
         assert!(parse(b"fio: no", Unit::Iops, 0.0).is_err());
     }

@@ -21,8 +21,8 @@ fn file_system<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
         let mut fields = line.split_whitespace();
         Some((fields.nth(1)?, fields.next()?))
     });
-    let around = lines.filter(|(place, _)| directory.starts_with(place));
-    around.max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind)
+    let around = lines.filter(|(mount_point, _)| directory.starts_with(mount_point));
+    around.max_by_key(|(mount_point, _)| mount_point.len()).map(|(_, kind)| kind)
 }
 
 #[cfg(test)]

@@ -19,14 +19,14 @@ mod workload;
 use crate::project::Project;
 use crate::wan::sys;
 use anyhow::{Context, Result, bail, ensure};
-use rows::{Rounds, Row};
+use rows::{ReportRow, WorkloadRounds};
 use serde::Serialize;
-use server::Server;
+use server::BenchServer;
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use workload::{WORKLOADS, Workload};
+use workload::{BenchWorkload, WORKLOADS};
 
 const SCHEMA: &str = "farshore-bench/1";
 
@@ -34,7 +34,7 @@ const SCHEMA: &str = "farshore-bench/1";
 #[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    other: Option<Other>,
+    other: Option<OtherBench>,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -60,47 +60,47 @@ pub struct BenchArgs {
 
 /// What else is measured.
 #[derive(clap::Subcommand)]
-enum Other {
+enum OtherBench {
     /// What the return of a killed primary costs: time to serve, bytes compared, shipped and pulled (see docs/recovery.md)
     Recovery(recovery::RecoveryArgs),
     /// What replication makes of a line, beside iperf3 on the same emulated one (see docs/link.md)
-    Link(link::LinkArgs),
-    /// What others' clients feel beside a hanging device, stalled clients, many connects and a lying peer (see docs/bench.md)
+    Link(link::LinkBenchArgs),
+    /// What others' clients feel beside a hanging device, stalled clients, many connects and a hostile peer (see docs/bench.md)
     Beside(beside::BesideArgs),
 }
 
 /// Past the page cache or through it, and who is the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Series {
+pub enum BenchSeries {
     Direct,
     Cached,
 }
 
-impl Series {
+impl BenchSeries {
     fn name(self) -> &'static str {
         match self {
-            Series::Direct => "direct",
-            Series::Cached => "cached",
+            BenchSeries::Direct => "direct",
+            BenchSeries::Cached => "cached",
         }
     }
 }
 
 #[derive(Serialize)]
-struct Report {
+struct BenchReport {
     schema: &'static str,
     commit: String,
     rounds: u32,
     seconds: u32,
     size_bytes: u64,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 /// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
 pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
     match &arguments.other {
-        Some(Other::Recovery(recovery)) => return recovery::main(recovery),
-        Some(Other::Link(link)) => return link::main(link),
-        Some(Other::Beside(beside)) => return beside::main(beside),
+        Some(OtherBench::Recovery(recovery)) => return recovery::main(recovery),
+        Some(OtherBench::Link(link)) => return link::main(link),
+        Some(OtherBench::Beside(beside)) => return beside::main(beside),
         None => {}
     }
     let project = Project::find()?;
@@ -112,14 +112,14 @@ pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
     let size_bytes = u64::from(arguments.size) << 20;
     fill(&file, size_bytes)?;
     let mut rows = Vec::new();
-    for series in [Series::Direct, Series::Cached] {
+    for series in [BenchSeries::Direct, BenchSeries::Cached] {
         if arguments.series.as_ref().is_none_or(|only| only == series.name()) {
-            let stage = Stage { program: &program, home: home.path(), file: &file, signals: &signals };
+            let stage = BenchStage { program: &program, home: home.path(), file: &file, signals: &signals };
             rows.extend(stage.play(series, &arguments)?);
         }
     }
     let (rounds, seconds) = (arguments.rounds, arguments.seconds);
-    let report = Report { schema: SCHEMA, commit: commit(&project), rounds, seconds, size_bytes, rows };
+    let report = BenchReport { schema: SCHEMA, commit: commit(&project), rounds, seconds, size_bytes, rows };
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -155,49 +155,56 @@ fn fill(path: &Path, size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-struct Stage<'a> {
+struct BenchStage<'a> {
     program: &'a Path,
     home: &'a Path,
     file: &'a Path,
     signals: &'a File,
 }
 
-impl Stage<'_> {
-    fn play(&self, series: Series, arguments: &BenchArgs) -> Result<Vec<Row>> {
+impl BenchStage<'_> {
+    fn play(&self, series: BenchSeries, arguments: &BenchArgs) -> Result<Vec<ReportRow>> {
         let home = self.home.join(series.name());
         std::fs::create_dir(&home)?;
-        let ours = Server::farshore(self.program, &home, self.file, series)?;
+        let ours = BenchServer::farshore(self.program, &home, self.file, series)?;
         let peer = match series {
-            Series::Direct => Server::qemu_nbd(&home, self.file)?,
-            Series::Cached => Server::nbdkit(&home, self.file)?,
+            BenchSeries::Direct => BenchServer::qemu_nbd(&home, self.file)?,
+            BenchSeries::Cached => BenchServer::nbdkit(&home, self.file)?,
         };
-        let chosen = |workload: &&Workload| arguments.only.as_ref().is_none_or(|only| workload.name.contains(only));
+        let chosen =
+            |workload: &&BenchWorkload| arguments.only.as_ref().is_none_or(|only| workload.name.contains(only));
         let mut rows = Vec::new();
         for workload in WORKLOADS.iter().filter(chosen) {
-            let mut rounds = Rounds::default();
+            let mut rounds = WorkloadRounds::default();
             for round in 0..arguments.rounds {
-                self.tell(&format!("{} {}, round {} of {}", series.name(), workload.name, round + 1, arguments.rounds));
+                self.print_progress(&format!(
+                    "{} {}, round {} of {}",
+                    series.name(),
+                    workload.name,
+                    round + 1,
+                    arguments.rounds
+                ));
                 let mut order = [(&ours, true), (&peer, false)];
                 if round % 2 == 1 {
                     order.reverse();
                 }
                 for (server, is_ours) in order {
-                    let turn = fio::run(server, workload, arguments.seconds, round);
+                    let run = fio::run(server, workload, arguments.seconds, round);
                     // Ctrl-C reaches fio as well; then its failure is not the news.
                     check_signals(self.signals)?;
-                    rounds.add(is_ours, turn?);
+                    rounds.add(is_ours, run?);
                 }
             }
             rows.extend(rows::of(workload, series, peer.title, &rounds));
         }
-        self.tell("");
+        self.print_progress("");
         ours.stop()?;
         peer.stop()?;
         Ok(rows)
     }
 
     /// What goes on, on one line of a terminal.
-    fn tell(&self, text: &str) {
+    fn print_progress(&self, text: &str) {
         let mut error = std::io::stderr();
         if error.is_terminal() {
             let _ = write!(error, "\r\x1b[K{text}");

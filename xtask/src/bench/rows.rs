@@ -1,8 +1,8 @@
 //! Turns become rows: medians of both, the median of the ratios within rounds, and whether the bar is met.
 
-use super::Series;
-use super::fio::Turn;
-use super::workload::Workload;
+use super::BenchSeries;
+use super::fio::FioRun;
+use super::workload::BenchWorkload;
 use serde::Serialize;
 
 /// A bar "at least" is met when the median holds and the lower quartile is this near; "at most" likewise above.
@@ -10,7 +10,7 @@ const SLACK: f64 = 0.03;
 
 /// A line of the report. `ratio` is the median over the rounds of ours divided by the peer's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ReportRow {
     pub name: String,
     pub ours: f64,
     pub peer: &'static str,
@@ -24,41 +24,46 @@ pub struct Row {
 
 /// The turns of one workload, in the order of the rounds.
 #[derive(Default)]
-pub struct Rounds {
-    ours: Vec<Turn>,
-    peer: Vec<Turn>,
+pub struct WorkloadRounds {
+    ours: Vec<FioRun>,
+    peer: Vec<FioRun>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Bar {
+enum BenchBar {
     AtLeastEqual,
     AtMostEqual,
 }
 
-impl Rounds {
-    pub fn add(&mut self, is_ours: bool, turn: Turn) {
-        if is_ours { &mut self.ours } else { &mut self.peer }.push(turn);
+impl WorkloadRounds {
+    pub fn add(&mut self, is_ours: bool, run: FioRun) {
+        if is_ours { &mut self.ours } else { &mut self.peer }.push(run);
     }
 }
 
 /// Throughput, and the server's processor time per request.
-pub fn of(workload: &Workload, series: Series, peer: &'static str, rounds: &Rounds) -> Vec<Row> {
+pub fn of(
+    workload: &BenchWorkload,
+    series: BenchSeries,
+    peer: &'static str,
+    rounds: &WorkloadRounds,
+) -> Vec<ReportRow> {
     let name = |what: &str| format!("{} {}{what}", series.name(), workload.name);
-    let row = |name: String, unit, bar, value: fn(&Turn) -> f64| {
-        let [ours, theirs] = [&rounds.ours, &rounds.peer].map(|turns| turns.iter().map(value).collect::<Vec<f64>>());
+    let row = |name: String, unit, bar, value: fn(&FioRun) -> f64| {
+        let [ours, theirs] = [&rounds.ours, &rounds.peer].map(|runs| runs.iter().map(value).collect::<Vec<f64>>());
         let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
         let quartiles = [quantile(&ratios, 0.25), quantile(&ratios, 0.75)];
         let ratio = quantile(&ratios, 0.5);
         let (bar, met) = match bar {
-            Bar::AtLeastEqual => (">= 1.0", ratio >= 1.0 && quartiles[0] >= 1.0 - SLACK),
-            Bar::AtMostEqual => ("<= 1.0", ratio <= 1.0 && quartiles[1] <= 1.0 + SLACK),
+            BenchBar::AtLeastEqual => (">= 1.0", ratio >= 1.0 && quartiles[0] >= 1.0 - SLACK),
+            BenchBar::AtMostEqual => ("<= 1.0", ratio <= 1.0 && quartiles[1] <= 1.0 + SLACK),
         };
         let (ours, peer_value) = (quantile(&ours, 0.5), quantile(&theirs, 0.5));
-        Row { name, ours, peer, peer_value, unit, ratio, ratio_quartiles: quartiles, bar, met }
+        ReportRow { name, ours, peer, peer_value, unit, ratio, ratio_quartiles: quartiles, bar, met }
     };
     vec![
-        row(name(""), workload.unit.name(), Bar::AtLeastEqual, |turn| turn.throughput),
-        row(name(" cpu"), "us/request", Bar::AtMostEqual, |turn| turn.cpu_us),
+        row(name(""), workload.unit.name(), BenchBar::AtLeastEqual, |run| run.throughput),
+        row(name(" cpu"), "us/request", BenchBar::AtMostEqual, |run| run.cpu_us),
     ]
 }
 
@@ -72,7 +77,7 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-pub fn print(rows: &[Row]) {
+pub fn print(rows: &[ReportRow]) {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     println!("{:width$}  {:>10}  {:>10}  {:<10}  {:>6}  {:<6}  met  peer", "", "ours", "peer", "unit", "ratio", "bar");
     for row in rows {
@@ -89,17 +94,17 @@ mod tests {
     use super::super::workload::WORKLOADS;
     use super::*;
 
-    fn rounds(pairs: &[(f64, f64)]) -> Rounds {
-        let mut rounds = Rounds::default();
+    fn rounds(pairs: &[(f64, f64)]) -> WorkloadRounds {
+        let mut rounds = WorkloadRounds::default();
         for &(ours, peer) in pairs {
-            rounds.add(true, Turn { throughput: ours, cpu_us: ours });
-            rounds.add(false, Turn { throughput: peer, cpu_us: peer });
+            rounds.add(true, FioRun { throughput: ours, cpu_us: ours });
+            rounds.add(false, FioRun { throughput: peer, cpu_us: peer });
         }
         rounds
     }
 
     fn met(pairs: &[(f64, f64)]) -> [bool; 2] {
-        let rows = of(&WORKLOADS[0], Series::Direct, "p", &rounds(pairs));
+        let rows = of(&WORKLOADS[0], BenchSeries::Direct, "p", &rounds(pairs));
         [rows[0].met, rows[1].met]
     }
 
@@ -115,7 +120,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_rounds() {
         // A machine that slows down tenfold for both changes nothing.
-        let row = &of(&WORKLOADS[0], Series::Cached, "p", &rounds(&[(20.0, 10.0), (2.0, 1.0), (2.0, 1.0)]))[0];
+        let row = &of(&WORKLOADS[0], BenchSeries::Cached, "p", &rounds(&[(20.0, 10.0), (2.0, 1.0), (2.0, 1.0)]))[0];
         assert_eq!((row.ratio, row.ours, row.peer_value), (2.0, 2.0, 1.0));
         assert_eq!(row.name, "cached randread-4k-qd1");
     }

@@ -1,6 +1,6 @@
 //! The servers: ours as an operator would run it, the others as their manuals recommend for comparison.
 
-use super::Series;
+use super::BenchSeries;
 use crate::wan::sys;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,7 +20,7 @@ const SYNC_PATIENCE: &str = "5m";
 const GROUP: &str = "bench";
 
 /// A running server. Dropped, it is killed.
-pub struct Server {
+pub struct BenchServer {
     pub title: &'static str,
     /// For fio and every other libnbd program.
     pub uri: String,
@@ -28,13 +28,13 @@ pub struct Server {
     log: PathBuf,
 }
 
-impl Server {
+impl BenchServer {
     /// A pair of daemons makes a first copy, so that no region is dirty; then the far one is stopped and the group put
-    /// to `logging`: what is measured is an export that marks what changes.
+    /// to `logging`: what is measured is an export that tracks what changes.
     ///
     /// # Errors
     /// With the place and the end of the daemon's log.
-    pub fn farshore(program: &Path, home: &Path, file: &Path, series: Series) -> Result<Server> {
+    pub fn farshore(program: &Path, home: &Path, file: &Path, series: BenchSeries) -> Result<BenchServer> {
         let far_file = home.join("far.img");
         File::create_new(&far_file)?.set_len(fs::metadata(file)?.len())?;
         secret(home)?;
@@ -45,7 +45,7 @@ impl Server {
             command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
             let socket = home.join(format!("{node}.state/nbd.sock"));
             let uri = format!("nbd+unix:///{GROUP}/v1?socket={}", socket.display());
-            Server::start("farshore", command, &home.join(format!("{node}.log")), uri)
+            BenchServer::start("farshore", command, &home.join(format!("{node}.log")), uri)
         };
         let far = daemon("far")?;
         // The file is filled, so whose content counts has to be said before the first start.
@@ -60,7 +60,7 @@ impl Server {
             &["logging", GROUP],
         ];
         for verb in verbs {
-            near.tell(program, verb, &control)?;
+            near.order(program, verb, &control)?;
         }
         far.stop()?;
         near.wait_until_served()?;
@@ -71,7 +71,7 @@ impl Server {
     ///
     /// # Errors
     /// It fails to the last.
-    pub fn tell(&self, program: &Path, verb: &[&str], control: &Path) -> Result<()> {
+    pub fn order(&self, program: &Path, verb: &[&str], control: &Path) -> Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             let output = Command::new(program).args(verb).arg("--socket").arg(control).output()?;
@@ -87,29 +87,29 @@ impl Server {
 
     /// # Errors
     /// It does not start.
-    pub fn qemu_nbd(home: &Path, file: &Path) -> Result<Server> {
+    pub fn qemu_nbd(home: &Path, file: &Path) -> Result<BenchServer> {
         let socket = home.join("qemu.sock");
         let mut command = Command::new("qemu-nbd");
         command.args(["--persistent", "--shared=0", "--socket"]).arg(&socket).args(["--export-name", "bench"]);
         // Its own lock would refuse the file that our daemon holds; nobody writes while the other one is asked.
-        let place = file.display();
+        let shown_path = file.display();
         command
             .arg("--image-opts")
-            .arg(format!("driver=file,filename={place},locking=off,cache.direct=on,aio=io_uring"));
+            .arg(format!("driver=file,filename={shown_path},locking=off,cache.direct=on,aio=io_uring"));
         let uri = format!("nbd+unix:///bench?socket={}", socket.display());
-        let server = Server::start("qemu-nbd cache=none aio=io_uring", command, &home.join("qemu-nbd.log"), uri)?;
+        let server = BenchServer::start("qemu-nbd cache=none aio=io_uring", command, &home.join("qemu-nbd.log"), uri)?;
         server.wait_until_served()?;
         Ok(server)
     }
 
     /// # Errors
     /// It does not start.
-    pub fn nbdkit(home: &Path, file: &Path) -> Result<Server> {
+    pub fn nbdkit(home: &Path, file: &Path) -> Result<BenchServer> {
         let socket = home.join("nbdkit.sock");
         let mut command = Command::new("nbdkit");
         command.args(["--foreground", "--unix"]).arg(&socket).arg("file").arg(file);
         let uri = format!("nbd+unix:///?socket={}", socket.display());
-        let server = Server::start("nbdkit file", command, &home.join("nbdkit.log"), uri)?;
+        let server = BenchServer::start("nbdkit file", command, &home.join("nbdkit.log"), uri)?;
         server.wait_until_served()?;
         Ok(server)
     }
@@ -118,12 +118,12 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(title: &'static str, mut command: Command, log: &Path, uri: String) -> Result<Server> {
+    pub fn start(title: &'static str, mut command: Command, log: &Path, uri: String) -> Result<BenchServer> {
         let output = File::create(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         sys::end_with_parent(&mut command);
         let child = command.spawn().with_context(|| format!("starting {title} failed; is it installed?"))?;
-        Ok(Server { title, uri, child, log: log.to_owned() })
+        Ok(BenchServer { title, uri, child, log: log.to_owned() })
     }
 
     /// Wait until its export can be entered.
@@ -185,7 +185,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
@@ -214,9 +214,9 @@ pub fn free_addresses() -> Result<[SocketAddr; 2]> {
     Ok([near?, far?])
 }
 
-fn config_text(home: &Path, file: &Path, far_file: &Path, series: Series) -> Result<String> {
+fn config_text(home: &Path, file: &Path, far_file: &Path, series: BenchSeries) -> Result<String> {
     let [near, far] = free_addresses()?;
-    let direct = series == Series::Direct;
+    let direct = series == BenchSeries::Direct;
     Ok(format!(
         "cluster = \"bench\"\nsecret_file = {secret:?}\n\n\
          [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\

@@ -17,14 +17,14 @@ impl Unit {
     }
 }
 
-pub struct Workload {
+pub struct BenchWorkload {
     pub name: &'static str,
     pub unit: Unit,
     /// What fio is told besides server and time.
     pub fio: &'static [&'static str],
 }
 
-pub const WORKLOADS: &[Workload] = &[
+pub const WORKLOADS: &[BenchWorkload] = &[
     small("randread-4k-qd1", &["--rw=randread", "--bs=4k", "--iodepth=1"]),
     small("randread-4k-qd32", &["--rw=randread", "--bs=4k", "--iodepth=32"]),
     small("randwrite-4k-qd1", &["--rw=randwrite", "--bs=4k", "--iodepth=1"]),
@@ -35,10 +35,10 @@ pub const WORKLOADS: &[Workload] = &[
     large("write-1m-qd4", &["--rw=write", "--bs=1m", "--iodepth=4"]),
 ];
 
-const fn small(name: &'static str, fio: &'static [&'static str]) -> Workload {
-    Workload { name, unit: Unit::Iops, fio }
+const fn small(name: &'static str, fio: &'static [&'static str]) -> BenchWorkload {
+    BenchWorkload { name, unit: Unit::Iops, fio }
 }
 
-const fn large(name: &'static str, fio: &'static [&'static str]) -> Workload {
-    Workload { name, unit: Unit::Megabytes, fio }
+const fn large(name: &'static str, fio: &'static [&'static str]) -> BenchWorkload {
+    BenchWorkload { name, unit: Unit::Megabytes, fio }
 }

@@ -1,6 +1,6 @@
 //! Which mutants there are, and which of them are drawn.
 
-use super::switches::Change;
+use super::switches::TextChange;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -21,19 +21,19 @@ pub struct Mutant {
     /// From the project's root.
     pub file: String,
     replacement: String,
-    span: Span,
+    span: MutantSpan,
     diff: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Span {
-    start: Place,
-    end: Place,
+struct MutantSpan {
+    start: LineColumn,
+    end: LineColumn,
 }
 
 /// In characters, both counted from 1.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Place {
+struct LineColumn {
     line: usize,
     column: usize,
 }
@@ -44,7 +44,7 @@ impl Mutant {
     /// # Errors
     /// When the file is not the one that the mutant was made of.
     pub fn applied(&self, text: &str) -> Result<String> {
-        let Change { range, replacement, .. } = self.change(text)?;
+        let TextChange { range, replacement, .. } = self.change(text)?;
         Ok(format!("{}{replacement}{}", &text[..range.start], &text[range.end..]))
     }
 
@@ -52,11 +52,11 @@ impl Mutant {
     ///
     /// # Errors
     /// When the file is not the one that the mutant was made of.
-    pub fn change(&self, text: &str) -> Result<Change> {
+    pub fn change(&self, text: &str) -> Result<TextChange> {
         let (start, end) = (self.span.start.offset(text), self.span.end.offset(text));
         let range = start.zip(end).map(|(start, end)| start..end).filter(|range| text.get(range.clone()).is_some());
-        let range = range.with_context(|| format!("{} has no such place: {}", self.file, self.name))?;
-        Ok(Change { id: self.id, range, replacement: self.replacement.clone() })
+        let range = range.with_context(|| format!("{} has no such range: {}", self.file, self.name))?;
+        Ok(TextChange { id: self.id, range, replacement: self.replacement.clone() })
     }
 
     /// What tells this mutant from one of the same name in another state of the code.
@@ -65,12 +65,12 @@ impl Mutant {
     }
 }
 
-impl Place {
+impl LineColumn {
     fn offset(self, text: &str) -> Option<usize> {
         let line_start: usize = text.split_inclusive('\n').take(self.line - 1).map(str::len).sum();
         let line = text.get(line_start..)?;
-        let mut places = line.char_indices().map(|(at, _)| at).chain([line.len()]);
-        Some(line_start + places.nth(self.column - 1)?)
+        let mut ranges = line.char_indices().map(|(at, _)| at).chain([line.len()]);
+        Some(line_start + ranges.nth(self.column - 1)?)
     }
 }
 
@@ -157,13 +157,13 @@ mod tests {
     use super::*;
 
     fn mutant(name: &str) -> Mutant {
-        let (start, end) = (Place { line: 2, column: 3 }, Place { line: 2, column: 4 });
+        let (start, end) = (LineColumn { line: 2, column: 3 }, LineColumn { line: 2, column: 4 });
         let (name, file, replacement) = (name.to_owned(), "a.rs".to_owned(), "-".to_owned());
-        Mutant { id: 0, name, file, replacement, span: Span { start, end }, diff: String::new() }
+        Mutant { id: 0, name, file, replacement, span: MutantSpan { start, end }, diff: String::new() }
     }
 
     #[test]
-    fn a_mutant_replaces_its_place() {
+    fn a_mutant_replaces_its_range() {
         let one = mutant("one");
         assert_eq!(one.applied("é\né + 1\n").expect("the place is there"), "é\né - 1\n");
         assert_eq!(one.applied("a\nb +").expect("the place is there"), "a\nb -");

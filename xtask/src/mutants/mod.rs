@@ -1,11 +1,11 @@
 //! `cargo xtask soak --mutants K/N`: small changes of the engine, one at a time, drawn at random from all that cargo-mutants knows
-//! of, and what objects to each: unit tests, scenarios, seeds, stories.
+//! of, and what objects to each: unit tests, scenarios, seeds, scripted scenarios.
 //!
-//! The tool lists the mutants; how they are judged is here. Its own driver builds all tests of all crates for each mutant. Here the
-//! whole sample is built at once, each mutant behind a switch that is read at run time, and as many are judged at a time as there
+//! The tool lists the mutants; how they are checked is here. Its own driver builds all tests of all crates for each mutant. Here the
+//! whole sample is built at once, each mutant behind a switch that is read at run time, and as many are checked at a time as there
 //! are cores. What came of each is written down at once, so a run that is stopped goes on where it was.
 
-mod judges;
+mod checkers;
 mod list;
 mod records;
 mod switches;
@@ -13,9 +13,9 @@ mod tree;
 
 use crate::project::Project;
 use anyhow::{Context, Result, anyhow};
-use judges::Workshop;
+use checkers::Workshop;
 use list::{Mutant, Shard};
-use records::{Outcome, Record, Records};
+use records::{MutantOutcome, MutantRecord, MutantRecords};
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct MutantsArgs {
-    /// Judge mutants of the engine instead: of the sample this shard, such as 1/1 or 2/4
+    /// Check mutants of the engine instead: of the sample this shard, such as 1/1 or 2/4
     #[arg(long = "mutants", value_name = "K/N")]
     pub shard: Option<Shard>,
     /// So many mutants are drawn, by the number of --from
     #[arg(long, default_value_t = 250, requires = "shard")]
     sample: usize,
-    /// Judge those again that no test objected to
+    /// Check those again that no test objected to
     #[arg(long, requires = "shard")]
     again: bool,
     /// Ask only those who are done within seconds; what they let pass is left open for a run that asks all
@@ -45,7 +45,7 @@ pub struct MutantsArgs {
 /// A sample is well when so many of a hundred are caught; the others need a test, or an argument in docs/simulator.md.
 const CAUGHT_PERCENT: usize = 97;
 
-/// Judges the shard until it is done or the time is over. Non-zero if too few were caught.
+/// Checks the shard until it is done or the time is over. Non-zero if too few were caught.
 pub fn main(arguments: &MutantsArgs, shard: Shard, from: u64, minutes: Option<u64>) -> Result<ExitCode> {
     let project = Project::find()?;
     let deadline = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
@@ -54,31 +54,32 @@ pub fn main(arguments: &MutantsArgs, shard: Shard, from: u64, minutes: Option<u6
     let wanted = shard.share_of(arguments.sample);
     let folder = project.target.join("mutants");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {} failed", folder.display()))?;
-    let mut records = Records::load(&folder.join("outcomes.jsonl"))?;
+    let mut records = MutantRecords::load(&folder.join("outcomes.jsonl"))?;
     // Of these nothing more is to be learned in this run.
     let mut done: HashSet<usize> = HashSet::new();
     loop {
-        let is_viable = |mutant: &&Mutant| records.of(mutant).is_none_or(|known| known.outcome != Outcome::Unviable);
+        let is_viable =
+            |mutant: &&Mutant| records.of(mutant).is_none_or(|known| known.outcome != MutantOutcome::Unviable);
         let sample: Vec<Mutant> = drawn.iter().filter(is_viable).take(wanted).cloned().collect();
         let is_due = |mutant: &&Mutant| !done.contains(&mutant.id) && arguments.asks(records.of(mutant));
         let due: Vec<&Mutant> = sample.iter().filter(is_due).collect();
         // Each one that does not compile has another one in its place by now.
         if due.is_empty() || is_over(deadline) {
-            let judged: Vec<&Record> = sample.iter().filter_map(|mutant| records.of(mutant)).collect();
-            return Ok(conclude(&judged, wanted, from));
+            let checked: Vec<&MutantRecord> = sample.iter().filter_map(|mutant| records.of(mutant)).collect();
+            return Ok(conclude(&checked, wanted, from));
         }
         done.extend(due.iter().map(|mutant| mutant.id));
         let workshop = Workshop::set_up(&project, &folder, &sample, arguments.quick)?;
-        judge_all(&workshop, &due, &mut records, deadline)?;
+        check_all(&workshop, &due, &mut records, deadline)?;
     }
 }
 
 impl MutantsArgs {
     /// Whether there is something to ask about a mutant of which this is known.
-    fn asks(&self, known: Option<&Record>) -> bool {
+    fn asks(&self, known: Option<&MutantRecord>) -> bool {
         known.is_none_or(|record| match record.outcome {
-            Outcome::Missed => self.again,
-            Outcome::Open => self.again || !self.quick,
+            MutantOutcome::Missed => self.again,
+            MutantOutcome::Open => self.again || !self.quick,
             _ => false,
         })
     }
@@ -89,42 +90,47 @@ fn is_over(deadline: Option<Instant>) -> bool {
 }
 
 /// Those that have a switch on all cores, the others after them.
-fn judge_all(workshop: &Workshop, due: &[&Mutant], records: &mut Records, deadline: Option<Instant>) -> Result<()> {
+fn check_all(
+    workshop: &Workshop,
+    due: &[&Mutant],
+    records: &mut MutantRecords,
+    deadline: Option<Instant>,
+) -> Result<()> {
     let (switched, others): (Vec<_>, Vec<_>) = due.iter().copied().partition(|mutant| workshop.has_switch(mutant));
     let cores = thread::available_parallelism().map_or(1, |count| count.get());
     let records = Mutex::new(records);
-    for (mutants, judges) in [(switched, cores), (others, 1)] {
+    for (mutants, checkers) in [(switched, cores), (others, 1)] {
         let next = AtomicUsize::new(0);
-        let judge_some = || -> Result<()> {
+        let check_some = || -> Result<()> {
             while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !is_over(deadline)) {
-                let record = workshop.judge(mutant)?;
-                println!("{}: {}", record.name, record.told());
-                records.lock().map_err(|_| anyhow!("a judge failed"))?.add(record)?;
+                let record = workshop.checker(mutant)?;
+                println!("{}: {}", record.name, record.summary());
+                records.lock().map_err(|_| anyhow!("a checker failed"))?.add(record)?;
             }
             Ok(())
         };
         thread::scope(|scope| {
-            let judges: Vec<_> = (0..judges).map(|_| scope.spawn(judge_some)).collect();
-            judges.into_iter().try_for_each(|judge| judge.join().map_err(|_| anyhow!("a judge failed"))?)
+            let checkers: Vec<_> = (0..checkers).map(|_| scope.spawn(check_some)).collect();
+            checkers.into_iter().try_for_each(|checker| checker.join().map_err(|_| anyhow!("a checker failed"))?)
         })?;
     }
     Ok(())
 }
 
 /// Prints the sum, and what nobody objected to.
-fn conclude(viable: &[&Record], wanted: usize, from: u64) -> ExitCode {
-    let count = |outcome: Outcome| viable.iter().filter(|record| record.outcome == outcome).count();
-    let (caught, ended) = (count(Outcome::Caught), count(Outcome::Ended));
-    for judge in judges::names() {
-        let by = viable.iter().filter(|record| record.by.as_deref() == Some(judge)).count();
-        println!("{by:>6} by {judge}");
+fn conclude(viable: &[&MutantRecord], wanted: usize, from: u64) -> ExitCode {
+    let count = |outcome: MutantOutcome| viable.iter().filter(|record| record.outcome == outcome).count();
+    let (caught, ended) = (count(MutantOutcome::Caught), count(MutantOutcome::Ended));
+    for checker in checkers::names() {
+        let by = viable.iter().filter(|record| record.by.as_deref() == Some(checker)).count();
+        println!("{by:>6} by {checker}");
     }
-    let (missed, open) = (count(Outcome::Missed), count(Outcome::Open));
-    for record in viable.iter().filter(|record| matches!(record.outcome, Outcome::Missed | Outcome::Open)) {
+    let (missed, open) = (count(MutantOutcome::Missed), count(MutantOutcome::Open));
+    for record in viable.iter().filter(|record| matches!(record.outcome, MutantOutcome::Missed | MutantOutcome::Open)) {
         println!("nobody objected to {}", record.name);
     }
     println!(
-        "mutants: {} of {wanted} judged, drawn from {from}: {} caught, of which {ended} had to be ended, {missed} missed, {open} open",
+        "mutants: {} of {wanted} checked, drawn from {from}: {} caught, of which {ended} had to be ended, {missed} missed, {open} open",
         viable.len(),
         caught + ended
     );

@@ -14,7 +14,7 @@ use syn::{Arm, Block, Expr, ExprBinary, Pat, Signature};
 
 /// Replaces a range of a file's bytes.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct TextChange {
     /// What switches it on.
     pub id: usize,
     pub range: Range<usize>,
@@ -25,7 +25,7 @@ pub struct Change {
 pub struct Switched {
     pub text: String,
     /// Where each one's code is in that text.
-    pub places: Vec<(usize, Range<usize>)>,
+    pub ranges: Vec<(usize, Range<usize>)>,
 }
 
 impl Switched {
@@ -33,7 +33,7 @@ impl Switched {
     ///
     /// # Errors
     /// When the file is no Rust.
-    pub fn new(text: &str, changes: &[Change]) -> Result<Switched> {
+    pub fn new(text: &str, changes: &[TextChange]) -> Result<Switched> {
         let file = syn::parse_file(text).context("not understood as Rust")?;
         let mut finder = Finder { text, changes, wraps: Vec::new(), operators: Operators::None };
         finder.visit_file(&file);
@@ -41,9 +41,9 @@ impl Switched {
     }
 
     /// Whose code the compiler complains of: the innermost at that place.
-    pub fn at(&self, place: &Range<usize>) -> Option<usize> {
-        let holds = |range: &Range<usize>| range.start <= place.start && place.end <= range.end;
-        let around = self.places.iter().filter(|(_, range)| holds(range));
+    pub fn at(&self, location: &Range<usize>) -> Option<usize> {
+        let holds = |range: &Range<usize>| range.start <= location.start && location.end <= range.end;
+        let around = self.ranges.iter().filter(|(_, range)| holds(range));
         around.min_by_key(|(_, range)| range.len()).map(|(id, _)| *id)
     }
 }
@@ -77,7 +77,7 @@ struct Wrap {
 /// Writes the wraps into the text. Each is inside another one, or beside it.
 fn render(text: &str, mut wraps: Vec<Wrap>) -> Switched {
     wraps.sort_by_key(|wrap| (wrap.range.start, Reverse(wrap.range.end)));
-    let mut switched = Switched { text: String::new(), places: Vec::new() };
+    let mut switched = Switched { text: String::new(), ranges: Vec::new() };
     let mut open: Vec<(Wrap, usize)> = Vec::new();
     let mut at = 0;
     for wrap in wraps {
@@ -103,7 +103,7 @@ impl Switched {
     fn close(&mut self, wrap: &Wrap, begin: usize, rest: &str) {
         self.text.push_str(rest);
         self.text.push_str(&wrap.behind);
-        self.places.push((wrap.id, begin..self.text.len()));
+        self.ranges.push((wrap.id, begin..self.text.len()));
     }
 }
 
@@ -119,7 +119,7 @@ enum Operators {
 
 struct Finder<'a> {
     text: &'a str,
-    changes: &'a [Change],
+    changes: &'a [TextChange],
     wraps: Vec<Wrap>,
     operators: Operators,
 }
@@ -133,7 +133,7 @@ fn range(span: Span) -> Range<usize> {
 }
 
 impl Finder<'_> {
-    fn changes_of(&self, range: &Range<usize>) -> Vec<Change> {
+    fn changes_of(&self, range: &Range<usize>) -> Vec<TextChange> {
         self.changes.iter().filter(|change| change.range == *range).cloned().collect()
     }
 
@@ -142,7 +142,7 @@ impl Finder<'_> {
     }
 
     /// The expression `whole` as it is, or as the change has it.
-    fn switch(&mut self, change: &Change, whole: &Range<usize>) {
+    fn switch(&mut self, change: &TextChange, whole: &Range<usize>) {
         let (before, behind) = (whole.start..change.range.start, change.range.end..whole.end);
         let changed = format!("{}{}{}", &self.text[before], change.replacement, &self.text[behind]);
         if syn::parse_str::<Expr>(&changed).is_ok() {
@@ -174,7 +174,7 @@ impl Finder<'_> {
     fn function(&mut self, signature: &Signature, block: &Block) {
         if let (Some(first), Some(last), None) = (block.stmts.first(), block.stmts.last(), signature.constness) {
             let body = range(first.span()).start..range(last.span()).end;
-            for Change { id, replacement, .. } in self.changes_of(&body) {
+            for TextChange { id, replacement, .. } in self.changes_of(&body) {
                 let before = format!("if {} {{ return {replacement}; }} ", on(id));
                 self.wrap(id, body.clone(), before, String::new());
             }
@@ -212,7 +212,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Match(matched) => {
                 // An arm too few is complained of at what is matched.
                 for arm in &matched.arms {
-                    for Change { id, .. } in self.changes_of(&range(arm.span())) {
+                    for TextChange { id, .. } in self.changes_of(&range(arm.span())) {
                         self.wrap(id, range(expr.span()), String::new(), String::new());
                     }
                 }
@@ -224,7 +224,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_arm(&mut self, arm: &'ast Arm) {
         let guard = if let Pat::Guard(pattern) = &arm.pat { Some(range(pattern.guard.span())) } else { None };
-        for Change { id, .. } in self.changes_of(&range(arm.span())) {
+        for TextChange { id, .. } in self.changes_of(&range(arm.span())) {
             match &guard {
                 Some(guard) => self.wrap(id, guard.clone(), format!("!{} && (", on(id)), ")".to_owned()),
                 None => self.wrap(id, range(arm.pat.span()), String::new(), format!(" if !{}", on(id))),
@@ -280,10 +280,10 @@ mod tests {
     /// `text` with a switch for the change of its `from`, without line ends and what `on` is a part of.
     fn switched(text: &str, from: &str, to: &str) -> Option<String> {
         let start = text.find(from).expect("it is in the text");
-        let change = Change { id: 7, range: start..start + from.len(), replacement: to.to_owned() };
+        let change = TextChange { id: 7, range: start..start + from.len(), replacement: to.to_owned() };
         let switched = Switched::new(text, &[change]).expect("it is Rust");
         syn::parse_file(&switched.text).expect("it is still Rust");
-        (!switched.places.is_empty()).then(|| switched.text.replace("crate::mutant_switch::", ""))
+        (!switched.ranges.is_empty()).then(|| switched.text.replace("crate::mutant_switch::", ""))
     }
 
     #[track_caller]
@@ -360,7 +360,7 @@ mod tests {
         let text = "fn f(a: u8) -> bool { a + 1 == 2 }";
         let change = |id, from: &str, to: &str| {
             let start = text.rfind(from).expect("it is there");
-            Change { id, range: start..start + from.len(), replacement: to.to_owned() }
+            TextChange { id, range: start..start + from.len(), replacement: to.to_owned() }
         };
         let changes = [change(1, "a + 1 == 2", "true"), change(2, "+", "-"), change(3, "==", "!=")];
         let switched = Switched::new(text, &changes).expect("it is Rust");
@@ -377,9 +377,9 @@ mod tests {
     fn an_arm_too_few_is_found_at_what_is_matched() {
         let text = "fn f() { match abc { 1 => (), _ => () } }";
         let start = text.find("1 =>").expect("it is there");
-        let change = Change { id: 1, range: start..start + "1 => (),".len(), replacement: String::new() };
+        let change = TextChange { id: 1, range: start..start + "1 => (),".len(), replacement: String::new() };
         let switched = Switched::new(text, &[change]).expect("it is Rust");
-        let place = switched.text.find("abc").expect("it is there");
-        assert_eq!(switched.at(&(place..place + 3)), Some(1));
+        let location = switched.text.find("abc").expect("it is there");
+        assert_eq!(switched.at(&(location..location + 3)), Some(1));
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In processor time, of a process: the long stories, which take longest, are done in a third of it.
+/// In processor time, of a process: the long scripted scenarios, which take longest, are done in a third of it.
 pub const CPU_SECONDS: &str = "--cpu=600";
 /// Address space of each process.
 const MEMORY: &str = "--as=6442450944";
@@ -46,12 +46,12 @@ pub enum Build {
 pub struct Complaint {
     level: String,
     pub message: String,
-    spans: Vec<Place>,
+    spans: Vec<ErrorSpan>,
     children: Vec<Complaint>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Place {
+struct ErrorSpan {
     file_name: String,
     byte_start: usize,
     byte_end: usize,
@@ -66,7 +66,7 @@ struct Message {
 }
 
 /// The copy with switches.
-pub struct Planted {
+pub struct SwitchedTree {
     /// Those that have a switch. The others are to be built for themselves.
     pub switched: BTreeSet<usize>,
     /// Tells the state of the project's crates from any other.
@@ -92,7 +92,7 @@ impl Tree {
     ///
     /// # Errors
     /// When a file cannot be written, or the engine does not compile and no mutant is the reason.
-    pub fn plant(&self, mutants: &[Mutant]) -> Result<Planted> {
+    pub fn switch(&self, mutants: &[Mutant]) -> Result<SwitchedTree> {
         let line = |mutant: &Mutant| format!("{} {}\n", mutant.fingerprint(), mutant.name);
         // Were these tried again, every program would be built again.
         let mut refused = fs::read_to_string(&self.refused).unwrap_or_default();
@@ -111,10 +111,10 @@ impl Tree {
             let complaints = match self.cargo(&["check", "--package", "engine"])? {
                 Build::Refused(complaints) => complaints,
                 Build::Made(_) => {
-                    let places = with_switches.values().flat_map(|switched| &switched.places);
-                    let switched = places.map(|(id, _)| *id).collect();
+                    let ranges = with_switches.values().flat_map(|switched| &switched.ranges);
+                    let switched = ranges.map(|(id, _)| *id).collect();
                     let (project_hash, copy_hash) = (hash(&self.files), hash(&copy));
-                    return Ok(Planted { switched, project_hash, copy_hash });
+                    return Ok(SwitchedTree { switched, project_hash, copy_hash });
                 }
             };
             let guilty = guilty(&complaints, &with_switches);
@@ -127,7 +127,7 @@ impl Tree {
     }
 
     fn with_switches(&self, mutants: &[&Mutant]) -> Result<BTreeMap<String, Switched>> {
-        let mut changes: BTreeMap<&String, Vec<switches::Change>> = BTreeMap::new();
+        let mut changes: BTreeMap<&String, Vec<switches::TextChange>> = BTreeMap::new();
         for mutant in mutants {
             changes.entry(&mutant.file).or_default().push(mutant.change(self.original(mutant)?)?);
         }
@@ -227,11 +227,11 @@ fn bounded(program: &str, cpu: &str) -> Command {
 fn guilty(complaints: &[Complaint], files: &BTreeMap<String, Switched>) -> BTreeSet<usize> {
     let (mut guilty, mut beside) = (BTreeSet::new(), BTreeSet::new());
     for complaint in complaints {
-        let places = complaint.spans.iter().chain(complaint.children.iter().flat_map(|child| &child.spans));
-        for place in places {
-            let Some(switched) = files.get(&place.file_name) else { continue };
-            guilty.extend(switched.at(&(place.byte_start..place.byte_end)));
-            beside.extend(switched.places.iter().map(|(id, _)| *id));
+        let ranges = complaint.spans.iter().chain(complaint.children.iter().flat_map(|child| &child.spans));
+        for span in ranges {
+            let Some(switched) = files.get(&span.file_name) else { continue };
+            guilty.extend(switched.at(&(span.byte_start..span.byte_end)));
+            beside.extend(switched.ranges.iter().map(|(id, _)| *id));
         }
     }
     if guilty.is_empty() { beside } else { guilty }
@@ -258,18 +258,18 @@ mod tests {
 
     /// The compiler names a place of the changed text; where that is nobody's, no mutant of the file is trusted.
     #[test]
-    fn who_does_not_compile_is_found_by_the_place() {
+    fn who_does_not_compile_is_found_by_the_line() {
         let text = "fn f() -> u8 { 1 + 2 }\nfn g() -> u8 { 3 * 4 }\n";
         let change = |id, from: &str, to: &str| {
             let start = text.find(from).expect("it is there");
-            switches::Change { id, range: start..start + from.len(), replacement: to.to_owned() }
+            switches::TextChange { id, range: start..start + from.len(), replacement: to.to_owned() }
         };
         let switched = Switched::new(text, &[change(1, "+", "=="), change(2, "*", "/")]).expect("it is Rust");
         let at = |word: &str| switched.text.find(word).expect("it is there");
-        let complaint = |place: usize| Complaint {
+        let complaint = |span: usize| Complaint {
             level: "error".to_owned(),
             message: "mismatched types".to_owned(),
-            spans: vec![Place { file_name: "a.rs".to_owned(), byte_start: place, byte_end: place + 1 }],
+            spans: vec![ErrorSpan { file_name: "a.rs".to_owned(), byte_start: span, byte_end: span + 1 }],
             children: Vec::new(),
         };
         let (in_one, in_none) = (complaint(at("==")), complaint(0));

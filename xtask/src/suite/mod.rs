@@ -9,13 +9,13 @@ mod steps;
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
-use counts::Counts;
+use counts::TestCounts;
 use std::fs;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use steps::{STEPS, Step};
+use steps::{STEPS, SuiteStep};
 
 /// Tests that cannot run here append a line with the reason to the file this variable names, and
 /// pass. The runner counts them as skipped, not as passed, and repeats the reasons at the end.
@@ -33,22 +33,22 @@ pub struct TestArgs {
 }
 
 /// What a step works with.
-pub struct Bench {
+pub struct StepContext {
     pub project: Project,
     pub is_quick: bool,
     skips: PathBuf,
 }
 
 /// How a step ended.
-pub enum Outcome {
-    Ok(Counts),
-    Failed(Counts, String),
+pub enum StepOutcome {
+    Ok(TestCounts),
+    Failed(TestCounts, String),
 }
 
-struct Record {
+struct StepRecord {
     name: &'static str,
     time: Duration,
-    outcome: Outcome,
+    outcome: StepOutcome,
 }
 
 /// Runs the chosen steps and prints the table. The exit code is non-zero if anything failed.
@@ -58,27 +58,27 @@ pub fn main(arguments: TestArgs) -> Result<ExitCode> {
     let skips = project.target.join("test-skips.txt");
     fs::create_dir_all(&project.target)?;
     fs::write(&skips, "").with_context(|| format!("writing {} failed", skips.display()))?;
-    let bench = Bench { project, is_quick: arguments.quick, skips };
+    let bench = StepContext { project, is_quick: arguments.quick, skips };
     let mut records = Vec::new();
     for step in chosen {
         println!("\n== {}: {}", step.name, step.what);
         let start = Instant::now();
         let outcome = (step.run)(&bench).unwrap_or_else(|error| {
             println!("{}: {error:#}", step.name);
-            Outcome::Failed(Counts::default(), format!("{error:#}"))
+            StepOutcome::Failed(TestCounts::default(), format!("{error:#}"))
         });
-        records.push(Record { name: step.name, time: start.elapsed(), outcome });
+        records.push(StepRecord { name: step.name, time: start.elapsed(), outcome });
     }
     let skips = fs::read_to_string(&bench.skips)?;
     Ok(conclude(&records, &skips))
 }
 
-fn choose(arguments: &TestArgs) -> Result<Vec<&'static Step>> {
+fn choose(arguments: &TestArgs) -> Result<Vec<&'static SuiteStep>> {
     for name in &arguments.steps {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         ensure!(names.contains(&name.as_str()), "there is no step `{name}`; the steps are: {}", names.join(", "));
     }
-    let is_chosen = |step: &&Step| {
+    let is_chosen = |step: &&SuiteStep| {
         let is_named = arguments.steps.iter().any(|name| name == step.name);
         is_named || (arguments.steps.is_empty() && !(arguments.quick && step.is_slow))
     };
@@ -86,20 +86,20 @@ fn choose(arguments: &TestArgs) -> Result<Vec<&'static Step>> {
 }
 
 /// Prints the table, the skips and the sum.
-fn conclude(records: &[Record], skips: &str) -> ExitCode {
+fn conclude(records: &[StepRecord], skips: &str) -> ExitCode {
     println!("\n{:<10} {:>8}  result", "step", "seconds");
-    let mut sum = Counts::default();
+    let mut sum = TestCounts::default();
     let mut is_ok = true;
-    for Record { name, time, outcome } in records {
+    for StepRecord { name, time, outcome } in records {
         let verdict = match outcome {
-            Outcome::Ok(counts) => {
+            StepOutcome::Ok(counts) => {
                 sum.add(counts);
                 if counts.flaky > 0 { format!("ok, but {} flaky", counts.flaky) } else { "ok".to_owned() }
             }
-            Outcome::Failed(counts, reason) => {
+            StepOutcome::Failed(counts, reason) => {
                 is_ok = false;
                 // A step without tests, or one that broke before its tests, still fails the sum.
-                sum.add(&Counts { failed: counts.failed.max(1), ..*counts });
+                sum.add(&TestCounts { failed: counts.failed.max(1), ..*counts });
                 format!("FAILED ({reason})")
             }
         };
@@ -113,9 +113,9 @@ fn conclude(records: &[Record], skips: &str) -> ExitCode {
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-impl Bench {
+impl StepContext {
     /// Runs a program in the project's root, its output passing through, and reads the counts off.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<Outcome> {
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<StepOutcome> {
         let mut command = self.project.command(program);
         command.args(arguments).env(SKIPS_VARIABLE, &self.skips);
         command.env(XTASK_VARIABLE, std::env::current_exe()?);
@@ -125,21 +125,23 @@ impl Bench {
         let title = format!("{program} {}", arguments.join(" "));
         println!("$ {title}");
         let (is_success, counts) = run_through(command).with_context(|| format!("running `{title}` failed"))?;
-        Ok(if is_success { Outcome::Ok(counts) } else { Outcome::Failed(counts, format!("`{title}`")) })
+        Ok(if is_success { StepOutcome::Ok(counts) } else { StepOutcome::Failed(counts, format!("`{title}`")) })
     }
 }
 
-impl Outcome {
+impl StepOutcome {
     /// A runner that found no test at all has not shown anything.
-    pub fn or_failed_if_empty(self) -> Outcome {
+    pub fn or_failed_if_empty(self) -> StepOutcome {
         match self {
-            Outcome::Ok(counts) if counts.passed == 0 => Outcome::Failed(counts, "it reported no test".to_owned()),
+            StepOutcome::Ok(counts) if counts.passed == 0 => {
+                StepOutcome::Failed(counts, "it reported no test".to_owned())
+            }
             other => other,
         }
     }
 }
 
-fn run_through(mut command: Command) -> Result<(bool, Counts)> {
+fn run_through(mut command: Command) -> Result<(bool, TestCounts)> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
@@ -152,13 +154,13 @@ fn run_through(mut command: Command) -> Result<(bool, Counts)> {
     Ok((child.wait()?.success(), counts))
 }
 
-fn pass_through(output: impl Read) -> Result<Counts> {
-    let mut counts = Counts::default();
+fn pass_through(output: impl Read) -> Result<TestCounts> {
+    let mut counts = TestCounts::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
-        if let Some(more) = Counts::of_line(&line) {
+        if let Some(more) = TestCounts::of_line(&line) {
             counts.add(&more);
         }
     }

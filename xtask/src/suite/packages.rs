@@ -1,10 +1,10 @@
 //! What the tests need from the system beside cargo and a C compiler.
 
-use super::{Bench, Counts, Outcome};
+use super::{StepContext, StepOutcome, TestCounts};
 use anyhow::{Result, ensure};
 use std::path::Path;
 
-struct Package {
+struct TestPackage {
     /// Its name in Debian.
     name: &'static str,
     /// A program that is there when the package is.
@@ -12,11 +12,11 @@ struct Package {
     reason: &'static str,
 }
 
-const fn package(name: &'static str, program: &'static str, reason: &'static str) -> Package {
-    Package { name, program, reason }
+const fn package(name: &'static str, program: &'static str, reason: &'static str) -> TestPackage {
+    TestPackage { name, program, reason }
 }
 
-const PACKAGES: &[Package] = &[
+const PACKAGES: &[TestPackage] = &[
     package("fio", "fio", "verified load on the export (ioengine=nbd, --verify)"),
     package("qemu-utils", "qemu-img", "qemu-img and qemu-io as clients, qemu-nbd as the peer in bench"),
     package("libnbd-bin", "nbdinfo", "nbdinfo and nbdcopy as clients, nbdfuse for file systems"),
@@ -35,15 +35,15 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Installs what is missing, or says exactly what to install.
-pub fn prepare(bench: &Bench) -> Result<Outcome> {
+pub fn prepare(bench: &StepContext) -> Result<StepOutcome> {
     add_cargo_components(bench)?;
-    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !is_there(package.program)).collect();
+    let missing: Vec<&TestPackage> = PACKAGES.iter().filter(|package| !is_there(package.program)).collect();
     if missing.is_empty() {
         println!("all {} packages are there", PACKAGES.len());
-        return Ok(Outcome::Ok(Counts::default()));
+        return Ok(StepOutcome::Ok(TestCounts::default()));
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    for Package { name, program, reason } in &missing {
+    for TestPackage { name, program, reason } in &missing {
         println!("missing: {name} ({program}): {reason}");
     }
     let by_hand = format!("apt-get install --no-install-recommends {}", names.join(" "));
@@ -63,11 +63,11 @@ pub fn prepare(bench: &Bench) -> Result<Outcome> {
             package.program
         );
     }
-    Ok(Outcome::Ok(Counts::default()))
+    Ok(StepOutcome::Ok(TestCounts::default()))
 }
 
 /// A toolchain of rustup's minimal profile has neither a formatter nor clippy.
-fn add_cargo_components(bench: &Bench) -> Result<()> {
+fn add_cargo_components(bench: &StepContext) -> Result<()> {
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let is_there_already =
             bench.project.command("cargo").args([subcommand, "--version"]).output()?.status.success();

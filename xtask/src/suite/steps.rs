@@ -1,35 +1,45 @@
 //! The steps of `cargo xtask test`, in their order. A new one is a line in `STEPS` and a function.
 
-use super::{Bench, Counts, Outcome, packages};
+use super::{StepContext, StepOutcome, TestCounts, packages};
 use crate::tidy;
 use anyhow::{Result, ensure};
 use std::process::Command;
 
-pub struct Step {
+pub struct SuiteStep {
     pub name: &'static str,
     pub what: &'static str,
     /// Left out by `--quick`.
     pub is_slow: bool,
-    pub run: fn(&Bench) -> Result<Outcome>,
+    pub run: fn(&StepContext) -> Result<StepOutcome>,
 }
 
-pub const STEPS: &[Step] = &[
-    Step { name: "prepare", what: "install what the tests need", is_slow: true, run: packages::prepare },
-    Step { name: "fmt", what: "formatting", is_slow: false, run: format },
-    Step { name: "clippy", what: "lints; every warning is an error", is_slow: false, run: clippy },
-    Step { name: "deny", what: "licences and origins of dependencies", is_slow: true, run: deny },
-    Step { name: "tidy", what: "rules of the house", is_slow: false, run: tidy_up },
-    Step {
+pub const STEPS: &[SuiteStep] = &[
+    SuiteStep { name: "prepare", what: "install what the tests need", is_slow: true, run: packages::prepare },
+    SuiteStep { name: "fmt", what: "formatting", is_slow: false, run: format },
+    SuiteStep { name: "clippy", what: "lints; every warning is an error", is_slow: false, run: clippy },
+    SuiteStep { name: "deny", what: "licences and origins of dependencies", is_slow: true, run: deny },
+    SuiteStep { name: "tidy", what: "rules of the house", is_slow: false, run: tidy_up },
+    SuiteStep {
         name: "test",
-        what: "unit, story and whole-process tests, replay of fuzz corpora",
+        what: "unit, scenario and whole-process tests, replay of fuzz corpora",
         is_slow: false,
         run: tests,
     },
-    Step { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
-    Step { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
-    Step { name: "sparse", what: "sparse scenarios", is_slow: false, run: play_scenarios },
-    Step { name: "hostile", what: "peers that are authenticated and wrong", is_slow: false, run: meet_hostile_peers },
-    Step { name: "crashes", what: "stories with a crash at their instants", is_slow: true, run: enumerate_crashes },
+    SuiteStep { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
+    SuiteStep { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },
+    SuiteStep { name: "sparse", what: "sparse scenarios", is_slow: false, run: play_scenarios },
+    SuiteStep {
+        name: "hostile",
+        what: "peers that are authenticated and wrong",
+        is_slow: false,
+        run: meet_hostile_peers,
+    },
+    SuiteStep {
+        name: "crashes",
+        what: "scripted scenarios with a crash at their instants",
+        is_slow: true,
+        run: enumerate_crashes,
+    },
 ];
 
 /// Seeds for the simulator: it prints one summary line, `N passed, N failed`. From a thousand on it also wants every rare
@@ -41,21 +51,21 @@ const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
 const SPARSE_ARGUMENTS: &[&str] = &["--sparse", "0..40000"];
 const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 
-const HOSTILE_ARGUMENTS: &[&str] = &["--liars", "0..2000"];
-const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--liars", "0..200"];
+const HOSTILE_ARGUMENTS: &[&str] = &["--hostile", "0..2000"];
+const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--hostile", "0..200"];
 
 /// Pinned: a new version may know new complaints, and CI should not turn red by itself.
 const DENY_VERSION: &str = "0.20.2";
 
-fn format(bench: &Bench) -> Result<Outcome> {
+fn format(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["fmt", "--all", "--check"])
 }
 
-fn clippy(bench: &Bench) -> Result<Outcome> {
+fn clippy(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
-fn deny(bench: &Bench) -> Result<Outcome> {
+fn deny(bench: &StepContext) -> Result<StepOutcome> {
     let home = bench.project.target.join(format!("tools/cargo-deny-{DENY_VERSION}"));
     let ours = home.join("bin/cargo-deny").to_string_lossy().into_owned();
     let program = if is_wanted_deny("cargo-deny") { "cargo-deny" } else { ours.as_str() };
@@ -76,18 +86,18 @@ fn is_wanted_deny(program: &str) -> bool {
     String::from_utf8_lossy(&output.stdout).trim() == format!("cargo-deny {DENY_VERSION}")
 }
 
-fn tidy_up(bench: &Bench) -> Result<Outcome> {
+fn tidy_up(bench: &StepContext) -> Result<StepOutcome> {
     let problems = tidy::check(&bench.project)?;
     for problem in &problems {
         println!("{problem}");
     }
     Ok(match problems.len() {
-        0 => Outcome::Ok(Counts::default()),
-        count => Outcome::Failed(Counts::default(), format!("{count} problems")),
+        0 => StepOutcome::Ok(TestCounts::default()),
+        count => StepOutcome::Failed(TestCounts::default(), format!("{count} problems")),
     })
 }
 
-fn tests(bench: &Bench) -> Result<Outcome> {
+fn tests(bench: &StepContext) -> Result<StepOutcome> {
     let mut nextest = bench.project.command("cargo");
     let has_nextest = nextest.args(["nextest", "--version"]).output()?.status.success();
     // Half of the tests of whole processes wait most of the time, for a deadline of theirs.
@@ -100,27 +110,27 @@ fn tests(bench: &Bench) -> Result<Outcome> {
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
 }
 
-fn examples(bench: &Bench) -> Result<Outcome> {
+fn examples(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["test", "--workspace", "--locked", "--doc"])
 }
 
-fn simulate(bench: &Bench) -> Result<Outcome> {
+fn simulate(bench: &StepContext) -> Result<StepOutcome> {
     run_simulator(bench, if bench.is_quick { SIM_ARGUMENTS_QUICK } else { SIM_ARGUMENTS })
 }
 
-fn play_scenarios(bench: &Bench) -> Result<Outcome> {
+fn play_scenarios(bench: &StepContext) -> Result<StepOutcome> {
     run_simulator(bench, if bench.is_quick { SPARSE_ARGUMENTS_QUICK } else { SPARSE_ARGUMENTS })
 }
 
-fn meet_hostile_peers(bench: &Bench) -> Result<Outcome> {
+fn meet_hostile_peers(bench: &StepContext) -> Result<StepOutcome> {
     run_simulator(bench, if bench.is_quick { HOSTILE_ARGUMENTS_QUICK } else { HOSTILE_ARGUMENTS })
 }
 
-fn enumerate_crashes(bench: &Bench) -> Result<Outcome> {
-    run_simulator(bench, &["--stories"])
+fn enumerate_crashes(bench: &StepContext) -> Result<StepOutcome> {
+    run_simulator(bench, &["--scenarios"])
 }
 
-fn run_simulator(bench: &Bench, with: &[&str]) -> Result<Outcome> {
+fn run_simulator(bench: &StepContext, with: &[&str]) -> Result<StepOutcome> {
     let mut arguments = vec!["run", "--quiet", "--locked", "--profile", "sim", "--package", "sim", "--"];
     arguments.extend(with);
     Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())

@@ -1,35 +1,38 @@
 //! Who may know whom, what may stand where.
 
-use super::Problem;
-use super::source::Source;
+use super::TidyProblem;
+use super::source::SourceFile;
 use crate::project::Crate;
 use std::collections::BTreeMap;
 
 /// What a crate may depend on, tests aside.
-enum May<'a> {
+enum AllowedDependencies<'a> {
     /// These and nothing else in the world.
     Only(&'a [&'a str]),
     /// Of our own crates these; foreign ones are a matter of taste.
     OfOurs(&'a [&'a str]),
 }
 
-/// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships; `witness` judges and
+/// The arrows of the house. `engine` decides and therefore knows nothing; `sim` never ships; `witness` checks and
 /// therefore shares nothing; `plan` calculates and needs no daemon.
-const ARROWS: &[(&str, May)] = &[
-    ("engine", May::Only(&["crc32c"])),
-    ("sim", May::Only(&["engine"])),
-    ("units", May::OfOurs(&[])),
-    ("host", May::OfOurs(&["engine", "units"])),
-    ("witness", May::Only(&[])),
-    ("plan", May::OfOurs(&["units"])),
-    ("settings", May::OfOurs(&["engine", "host", "units"])),
-    ("toolkit", May::OfOurs(&["engine", "host", "plan", "settings", "units"])),
-    ("farshore", May::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units"])),
-    ("demo", May::OfOurs(&["host", "toolkit", "units", "witness"])),
+const ARROWS: &[(&str, AllowedDependencies)] = &[
+    ("engine", AllowedDependencies::Only(&["crc32c"])),
+    ("sim", AllowedDependencies::Only(&["engine"])),
+    ("units", AllowedDependencies::OfOurs(&[])),
+    ("host", AllowedDependencies::OfOurs(&["engine", "units"])),
+    ("witness", AllowedDependencies::Only(&[])),
+    ("plan", AllowedDependencies::OfOurs(&["units"])),
+    ("settings", AllowedDependencies::OfOurs(&["engine", "host", "units"])),
+    ("toolkit", AllowedDependencies::OfOurs(&["engine", "host", "plan", "settings", "units"])),
+    ("farshore", AllowedDependencies::OfOurs(&["engine", "host", "plan", "settings", "toolkit", "units"])),
+    ("demo", AllowedDependencies::OfOurs(&["host", "toolkit", "units", "witness"])),
     // Only tests know it, so it is on nobody's list.
-    ("forgetful", May::OfOurs(&[])),
-    ("farshore-fuzz", May::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"])),
-    ("xtask", May::OfOurs(&["units"])),
+    ("forgetful", AllowedDependencies::OfOurs(&[])),
+    (
+        "farshore-fuzz",
+        AllowedDependencies::OfOurs(&["engine", "farshore", "host", "plan", "settings", "units", "witness"]),
+    ),
+    ("xtask", AllowedDependencies::OfOurs(&["units"])),
 ];
 
 /// Where the kernel is spoken to without a wrapper.
@@ -38,7 +41,7 @@ const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 /// What the engine must not name outside of its tests.
 const ENGINE_FOLDER: &str = "crates/engine/src/";
 
-pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
+pub fn check_arrows(crates: &[Crate]) -> Vec<TidyProblem> {
     let mut problems = Vec::new();
     for Crate { name, dependencies } in crates {
         let manifest = match name.as_str() {
@@ -46,7 +49,7 @@ pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
             "farshore-fuzz" => "fuzz/Cargo.toml".to_owned(),
             _ => format!("crates/{name}/Cargo.toml"),
         };
-        let mut report = |sentence| problems.push(Problem { path: manifest.clone(), line: 0, sentence });
+        let mut report = |sentence| problems.push(TidyProblem { path: manifest.clone(), line: 0, sentence });
         let Some((_, may)) = ARROWS.iter().find(|(known, _)| known == name) else {
             report(format!("{name} is a new crate: write a decision page and add its arrows to xtask tidy"));
             continue;
@@ -54,8 +57,8 @@ pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
         let is_ours = |dependency: &str| ARROWS.iter().any(|(known, _)| *known == dependency);
         for dependency in dependencies {
             let is_allowed = match may {
-                May::Only(list) => list.contains(&dependency.as_str()),
-                May::OfOurs(list) => !is_ours(dependency) || list.contains(&dependency.as_str()),
+                AllowedDependencies::Only(list) => list.contains(&dependency.as_str()),
+                AllowedDependencies::OfOurs(list) => !is_ours(dependency) || list.contains(&dependency.as_str()),
             };
             if !is_allowed {
                 report(format!("{name} must not depend on {dependency}"));
@@ -66,7 +69,7 @@ pub fn check_arrows(crates: &[Crate]) -> Vec<Problem> {
 }
 
 /// Every crate has its place on the map, once there is one.
-pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<Problem> {
+pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<TidyProblem> {
     let Some(architecture) = architecture else {
         return Vec::new();
     };
@@ -75,7 +78,7 @@ pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<Probl
         !architecture.split(|c| !is_word(c)).any(|word| word == name)
     };
     let missing = crates.iter().filter(|known| is_missing(&known.name));
-    let problem = |known: &Crate| Problem {
+    let problem = |known: &Crate| TidyProblem {
         path: "ARCHITECTURE.md".to_owned(),
         line: 0,
         sentence: format!("does not mention the crate {}", known.name),
@@ -84,10 +87,10 @@ pub fn check_code_map(crates: &[Crate], architecture: Option<&str>) -> Vec<Probl
 }
 
 /// `unsafe` where it does not belong, and marks of unfinished work.
-pub fn check_words(source: &Source) -> Vec<Problem> {
+pub fn check_words(source: &SourceFile) -> Vec<TidyProblem> {
     let mut problems = Vec::new();
     let mut report = |at, sentence: String| {
-        problems.push(Problem { path: source.path.to_owned(), line: source.line_of(at), sentence });
+        problems.push(TidyProblem { path: source.path.to_owned(), line: source.line_of(at), sentence });
     };
     if !UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder)) {
         for at in source.word_starts("unsafe") {
@@ -107,7 +110,7 @@ pub fn check_words(source: &Source) -> Vec<Problem> {
 /// Each integration test is run: a folder of them is one program, `all.rs`, and cargo looks for no other there.
 ///
 /// Takes the texts of Rust files by their paths.
-pub fn check_tests(files: &BTreeMap<String, String>) -> Vec<Problem> {
+pub fn check_tests(files: &BTreeMap<String, String>) -> Vec<TidyProblem> {
     let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for path in files.keys() {
         if let Some((folder, name)) = path.rsplit_once('/')
@@ -127,20 +130,20 @@ pub fn check_tests(files: &BTreeMap<String, String>) -> Vec<Problem> {
         };
         for name in names.iter().filter(|name| !is_run(name)) {
             let path = format!("{folder}/{name}");
-            problems.push(Problem { path, line: 0, sentence: format!("is not a module of {folder}/all.rs") });
+            problems.push(TidyProblem { path, line: 0, sentence: format!("is not a module of {folder}/all.rs") });
         }
     }
     problems
 }
 
 /// The engine has no clock, file, socket or thread, because it cannot name one.
-pub fn check_purity(source: &Source) -> Vec<Problem> {
+pub fn check_purity(source: &SourceFile) -> Vec<TidyProblem> {
     if !source.path.starts_with(ENGINE_FOLDER) {
         return Vec::new();
     }
-    let places = source.word_starts("std").into_iter().map(|at| source.line_of(at));
-    let before_tests = places.filter(|&line| line <= source.lines_before_tests);
-    let problem = |line| Problem {
+    let lines = source.word_starts("std").into_iter().map(|at| source.line_of(at));
+    let before_tests = lines.filter(|&line| line <= source.lines_before_tests);
+    let problem = |line| TidyProblem {
         path: source.path.to_owned(),
         line,
         sentence: "the engine imports core, alloc and a checksum, never std".to_owned(),
@@ -149,7 +152,7 @@ pub fn check_purity(source: &Source) -> Vec<Problem> {
 }
 
 /// Folders of the machine a file was written on mean nothing anywhere else.
-pub fn check_machine_paths(path: &str, text: &str) -> Vec<Problem> {
+pub fn check_machine_paths(path: &str, text: &str) -> Vec<TidyProblem> {
     // Put together here, or this file would break its own rule.
     let folders = [["/wo", "rk/"], ["/fa", "rm/"], ["/ro", "ot/"], ["/tmp", "/w/"], ["/tmp/", "target"]];
     let folders = folders.map(|parts| parts.concat());
@@ -163,7 +166,7 @@ pub fn check_machine_paths(path: &str, text: &str) -> Vec<Problem> {
             })
         };
         if let Some(folder) = folders.iter().find(|folder| is_named(folder)) {
-            problems.push(Problem {
+            problems.push(TidyProblem {
                 path: path.to_owned(),
                 line: index + 1,
                 sentence: format!("names {folder}, a place on one machine"),
@@ -220,15 +223,15 @@ mod tests {
     #[test]
     fn words_have_their_places() {
         let text = "unsafe {}\n#![forbid(unsafe_code)]\ntodo!();\nlet todo = 1; // todo!\ndbg!(1);\n";
-        assert_eq!(lines_of(&check_words(&Source::new("crates/sim/src/a.rs", text))), [1, 3, 5]);
-        assert_eq!(lines_of(&check_words(&Source::new("crates/host/src/a.rs", text))), [3, 5]);
+        assert_eq!(lines_of(&check_words(&SourceFile::new("crates/sim/src/a.rs", text))), [1, 3, 5]);
+        assert_eq!(lines_of(&check_words(&SourceFile::new("crates/host/src/a.rs", text))), [3, 5]);
     }
 
     #[test]
     fn the_engine_is_pure_before_its_tests() {
         let text = "#![no_std]\nuse std::fs;\n// std::fs\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
-        assert_eq!(lines_of(&check_purity(&Source::new("crates/engine/src/a.rs", text))), [2]);
-        assert_eq!(check_purity(&Source::new("crates/host/src/a.rs", text)), []);
+        assert_eq!(lines_of(&check_purity(&SourceFile::new("crates/engine/src/a.rs", text))), [2]);
+        assert_eq!(check_purity(&SourceFile::new("crates/host/src/a.rs", text)), []);
     }
 
     #[test]

@@ -8,21 +8,21 @@ mod walls;
 
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
-use source::Source;
+use source::SourceFile;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 
 /// A broken rule, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct TidyProblem {
     pub path: String,
     /// Counted from 1; 0 means the file as a whole.
     pub line: usize,
     pub sentence: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TidyProblem {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.path, self.sentence),
@@ -35,7 +35,7 @@ impl fmt::Display for Problem {
 ///
 /// # Errors
 /// When git cannot list the files.
-pub fn check(project: &Project) -> Result<Vec<Problem>> {
+pub fn check(project: &Project) -> Result<Vec<TidyProblem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
     problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
@@ -48,7 +48,7 @@ pub fn check(project: &Project) -> Result<Vec<Problem>> {
         let text = String::from_utf8_lossy(&bytes);
         problems.extend(house::check_machine_paths(&path, &text));
         if path.ends_with(".rs") {
-            let source = Source::new(&path, &text);
+            let source = SourceFile::new(&path, &text);
             problems.extend(size::check_file(&source));
             problems.extend(size::check_functions(&source));
             problems.extend(house::check_words(&source));
@@ -75,6 +75,6 @@ fn tracked_files(project: &Project) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-pub(crate) fn lines_of(problems: &[Problem]) -> Vec<usize> {
+pub(crate) fn lines_of(problems: &[TidyProblem]) -> Vec<usize> {
     problems.iter().map(|problem| problem.line).collect()
 }

@@ -1,22 +1,22 @@
 //! Files and functions stay short enough to be read in one sitting.
 
-use super::Problem;
-use super::source::{Source, is_word_byte};
+use super::TidyProblem;
+use super::source::{SourceFile, is_word_byte};
 
 /// Lines a file may have before its tests, and a function from `fn` to its closing brace.
 const FILE_LINES_MAX: usize = 799;
 const FUNCTION_LINES_MAX: usize = 69;
 
-pub fn check_file(source: &Source) -> Option<Problem> {
+pub fn check_file(source: &SourceFile) -> Option<TidyProblem> {
     let lines = source.lines_before_tests;
-    (lines > FILE_LINES_MAX).then(|| Problem {
+    (lines > FILE_LINES_MAX).then(|| TidyProblem {
         path: source.path.to_owned(),
         line: 0,
         sentence: format!("has {lines} lines before its tests; the most is {FILE_LINES_MAX}: one idea per file"),
     })
 }
 
-pub fn check_functions(source: &Source) -> Vec<Problem> {
+pub fn check_functions(source: &SourceFile) -> Vec<TidyProblem> {
     let mut problems = Vec::new();
     for at in source.word_starts("fn") {
         let Some((name, end)) = function_at(source.code.as_bytes(), at) else {
@@ -24,7 +24,7 @@ pub fn check_functions(source: &Source) -> Vec<Problem> {
         };
         let lines = source.line_of(end) - source.line_of(at) + 1;
         if lines > FUNCTION_LINES_MAX {
-            problems.push(Problem {
+            problems.push(TidyProblem {
                 path: source.path.to_owned(),
                 line: source.line_of(at),
                 sentence: format!("{name} has {lines} lines; the most is {FUNCTION_LINES_MAX}"),
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn a_function_of_seventy_lines_is_one_too_long() {
         let short = function_of(69);
-        assert!(check_functions(&Source::new("x.rs", &short)).is_empty());
+        assert!(check_functions(&SourceFile::new("x.rs", &short)).is_empty());
         let long = format!("trait T {{ fn g(&self); }}\n{}", function_of(70));
-        let problems = check_functions(&Source::new("x.rs", &long));
+        let problems = check_functions(&SourceFile::new("x.rs", &long));
         assert_eq!(lines_of(&problems), [2]);
         assert!(problems[0].sentence.starts_with("f has 70 lines"));
     }
@@ -95,8 +95,8 @@ mod tests {
     fn a_file_is_measured_before_its_tests() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// t\n".repeat(900));
         let short = "// a\n".repeat(799) + &tests;
-        assert_eq!(check_file(&Source::new("x.rs", &short)), None);
+        assert_eq!(check_file(&SourceFile::new("x.rs", &short)), None);
         let long = "// a\n".repeat(800) + &tests;
-        assert!(check_file(&Source::new("x.rs", &long)).is_some());
+        assert!(check_file(&SourceFile::new("x.rs", &long)).is_some());
     }
 }

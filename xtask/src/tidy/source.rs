@@ -3,7 +3,7 @@
 //! Line and column stay: each byte of a comment or literal becomes a space, line ends excepted. So
 //! a rule can look for words and braces without a parser.
 
-pub struct Source<'a> {
+pub struct SourceFile<'a> {
     pub path: &'a str,
     /// As long as the file.
     pub code: String,
@@ -11,11 +11,11 @@ pub struct Source<'a> {
     pub lines_before_tests: usize,
 }
 
-impl<'a> Source<'a> {
-    pub fn new(path: &'a str, text: &str) -> Source<'a> {
+impl<'a> SourceFile<'a> {
+    pub fn new(path: &'a str, text: &str) -> SourceFile<'a> {
         let code = blank(text);
         let lines_before_tests = lines_before_tests(&code);
-        Source { path, code, lines_before_tests }
+        SourceFile { path, code, lines_before_tests }
     }
 
     /// The line, from 1, of a byte.
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn code_of(text: &str) -> String {
-        let code = Source::new("x.rs", text).code;
+        let code = SourceFile::new("x.rs", text).code;
         assert_eq!(code.len(), text.len());
         code.split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn words_stand_alone() {
-        let source = Source::new("x.rs", "unsafe_code unsafe {} not_unsafe // unsafe\nunsafe");
+        let source = SourceFile::new("x.rs", "unsafe_code unsafe {} not_unsafe // unsafe\nunsafe");
         let lines: Vec<usize> = source.word_starts("unsafe").iter().map(|&at| source.line_of(at)).collect();
         assert_eq!(lines, [1, 2]);
     }
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn only_an_inline_module_of_tests_ends_the_code() {
         let foot = "fn a() {}\n#[cfg(test)]\nmod tests {\n}\n";
-        assert_eq!(Source::new("x.rs", foot).lines_before_tests, 1);
+        assert_eq!(SourceFile::new("x.rs", foot).lines_before_tests, 1);
         let elsewhere = "#[cfg(test)]\nmod tests;\nfn a() {}\n";
-        assert_eq!(Source::new("x.rs", elsewhere).lines_before_tests, 3);
+        assert_eq!(SourceFile::new("x.rs", elsewhere).lines_before_tests, 3);
     }
 }

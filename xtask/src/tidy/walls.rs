@@ -3,7 +3,7 @@
 //! Modules that stand side by side must not import each other in a circle, whatever is inside of them. What a module
 //! and the one around it import from each other is their own affair: a folder is one house.
 
-use super::Problem;
+use super::TidyProblem;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
@@ -145,7 +145,7 @@ impl<'ast> Visit<'ast> for Module {
 }
 
 /// Holds the modules of all crates against the rules. Nobody is excused.
-pub fn check(modules: &[Module]) -> Vec<Problem> {
+pub fn check(modules: &[Module]) -> Vec<TidyProblem> {
     let mut crates = BTreeMap::<&str, Vec<&Module>>::new();
     for module in modules {
         crates.entry(&module.name[0]).or_default().push(module);
@@ -194,7 +194,7 @@ impl House<'_> {
         })
     }
 
-    fn methods(&self) -> Vec<Problem> {
+    fn methods(&self) -> Vec<TidyProblem> {
         let mut problems = Vec::new();
         let mut counts = BTreeMap::<(Name, &str), usize>::new();
         for module in self.modules.values() {
@@ -202,7 +202,7 @@ impl House<'_> {
                 let Some(home) = self.home_of(module, of) else { continue };
                 if home.len() == 1 && module.name.len() > 1 || !module.name.starts_with(&home) {
                     let sentence = format!("methods of {of} belong into {}", self.modules[&home].path);
-                    problems.push(Problem { path: module.path.clone(), line: *line, sentence });
+                    problems.push(TidyProblem { path: module.path.clone(), line: *line, sentence });
                 }
                 *counts.entry((home, of)).or_default() += methods;
             }
@@ -210,7 +210,7 @@ impl House<'_> {
         for ((home, of), methods) in counts {
             if methods > METHODS_MAX {
                 let sentence = format!("{of} has {methods} methods; the most is {METHODS_MAX}");
-                problems.push(Problem { path: self.modules[&home].path.clone(), line: 0, sentence });
+                problems.push(TidyProblem { path: self.modules[&home].path.clone(), line: 0, sentence });
             }
         }
         problems
@@ -231,7 +231,7 @@ impl House<'_> {
         levels
     }
 
-    fn circles(&self) -> Vec<Problem> {
+    fn circles(&self) -> Vec<TidyProblem> {
         let mut problems = Vec::new();
         for (around, arrows) in self.arrows() {
             for circle in circles_of(arrows.keys()) {
@@ -244,7 +244,7 @@ impl House<'_> {
                     inside.map(|((from, to), (path, line))| format!("{from} imports {to} ({path}:{line})")).collect();
                 let sentence =
                     format!("modules of {} import each other in a circle: {}", around.join("::"), ties.join(", "));
-                problems.push(Problem { path, line, sentence });
+                problems.push(TidyProblem { path, line, sentence });
             }
         }
         problems

@@ -1,7 +1,7 @@
 //! `cargo xtask wan check`: is the emulated link what it says it is?
 
-use super::iperf::{self, Flow};
-use super::{FAR_ADDRESS4, FAR_ADDRESS6, Options, Side, Wan, netns};
+use super::iperf::{self, IperfFlow};
+use super::{CableSide, FAR_ADDRESS4, FAR_ADDRESS6, Wan, WanOptions, netns};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -17,14 +17,14 @@ const GOODPUT_SHARE_MIN: f64 = 0.95;
 const PING_ERROR_MS_MAX: f64 = 1.0;
 
 #[derive(Serialize)]
-struct Report {
+struct WanCheckReport {
     schema: u32,
-    rows: Vec<Row>,
+    rows: Vec<CheckRow>,
 }
 
 /// One measurement beside what was asked for. Rows without a bar are for the reader's judgement.
 #[derive(Serialize)]
-struct Row {
+struct CheckRow {
     name: String,
     asked: f64,
     measured: f64,
@@ -45,15 +45,15 @@ pub fn main(json: bool) -> Result<ExitCode> {
         );
     }
     for rtt_ms in [0, 10, 50, 200] {
-        let mut report = |row: Row| rows.push(announce(row, json));
-        let wan = Wan::start(Options::link(rtt_ms * MS, 1000 * MBIT))?;
+        let mut report = |row: CheckRow| rows.push(announce(row, json));
+        let wan = Wan::start(WanOptions::link(rtt_ms * MS, 1000 * MBIT))?;
         report(ping_row(&wan, "IPv4", FAR_ADDRESS4, rtt_ms as f64)?);
         if netns::has_ipv6() {
             report(ping_row(&wan, "IPv6", FAR_ADDRESS6, rtt_ms as f64)?);
         }
     }
     for (rate_mbit, rtt_ms) in [(100, 50), (1000, 10)] {
-        let options = Options::link(rtt_ms * MS, rate_mbit * MBIT);
+        let options = WanOptions::link(rtt_ms * MS, rate_mbit * MBIT);
         rows.push(announce(goodput_row(options.clone(), FAR_ADDRESS4, false)?, json));
         rows.push(announce(goodput_row(options.clone(), FAR_ADDRESS4, true)?, json));
         if netns::has_ipv6() {
@@ -65,19 +65,19 @@ pub fn main(json: bool) -> Result<ExitCode> {
     }
     let is_met = rows.iter().all(|row| row.met != Some(false));
     if json {
-        println!("{}", serde_json::to_string_pretty(&Report { schema: 1, rows })?);
+        println!("{}", serde_json::to_string_pretty(&WanCheckReport { schema: 1, rows })?);
     }
     Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn announce(row: Row, json: bool) -> Row {
+fn announce(row: CheckRow, json: bool) -> CheckRow {
     if !json {
         let verdict = match row.met {
             Some(true) => "met",
             Some(false) => "MISSED",
             None => "-",
         };
-        let Row { name, asked, measured, unit, .. } = &row;
+        let CheckRow { name, asked, measured, unit, .. } = &row;
         let bar = row.bar.as_deref().unwrap_or("-");
         let cpu = row.cpu_percent.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0} % core"));
         println!("| {name:<44} | {asked:8.2} | {measured:8.2} {unit:<6} | {bar:<10} | {verdict:<7} | {cpu:>9} |");
@@ -85,9 +85,9 @@ fn announce(row: Row, json: bool) -> Row {
     row
 }
 
-fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<Row> {
+fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<CheckRow> {
     let output = wan
-        .command(Side::Near, "ping")?
+        .command(CableSide::Near, "ping")?
         .args(["-q", "-c", "25", "-i", "0.1", address])
         .output()
         .context("starting `ping` failed; install the package iputils-ping")?;
@@ -98,7 +98,7 @@ fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<Row> 
         .and_then(|numbers| numbers.split('/').nth(1))
         .and_then(|number| number.parse().ok())
         .with_context(|| format!("`ping` over the WAN gave no round trip: {}", text.trim()))?;
-    Ok(Row {
+    Ok(CheckRow {
         name: format!("ping {family}, round trip {rtt_ms} ms, average of 25"),
         asked: rtt_ms,
         measured: average_ms,
@@ -109,7 +109,7 @@ fn ping_row(wan: &Wan, family: &str, address: &str, rtt_ms: f64) -> Result<Row> 
     })
 }
 
-fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row> {
+fn goodput_row(options: WanOptions, address: &str, is_reverse: bool) -> Result<CheckRow> {
     let rate_mbit = (options.rate_bits_per_second / MBIT) as f64;
     let rtt_ms = 2 * options.delay_ns / MS;
     let (family, payload_bytes) =
@@ -117,7 +117,7 @@ fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row>
     let way = if is_reverse { "far to near" } else { "near to far" };
     let asked = rate_mbit * payload_bytes / MTU_BYTES;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, address, is_reverse)?;
-    Ok(Row {
+    Ok(CheckRow {
         name: format!("cubic {family}, {rate_mbit} Mbit/s, {rtt_ms} ms, {way}"),
         asked,
         measured,
@@ -130,11 +130,11 @@ fn goodput_row(options: Options, address: &str, is_reverse: bool) -> Result<Row>
 
 /// With random loss cubic falls back to Reno's law, 1.22 MSS / (RTT sqrt p): agreement shows that
 /// loss hits single segments and not whole trains.
-fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<Row> {
-    let options = Options { loss, ..Options::link(rtt_ms * MS, rate_mbit * MBIT) };
+fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<CheckRow> {
+    let options = WanOptions { loss, ..WanOptions::link(rtt_ms * MS, rate_mbit * MBIT) };
     let law_mbit = 1.22 * SEGMENT_PAYLOAD_BYTES_V4 * 8.0 / (rtt_ms as f64 * 1e-3 * loss.sqrt()) / MBIT as f64;
     let (measured, cpu_percent) = iperf(&Wan::start(options)?, FAR_ADDRESS4, false)?;
-    Ok(Row {
+    Ok(CheckRow {
         name: format!("cubic IPv4, {rate_mbit} Mbit/s, {rtt_ms} ms, {} % loss", loss * 100.0),
         asked: law_mbit,
         measured,
@@ -149,7 +149,7 @@ fn loss_row(rate_mbit: u64, rtt_ms: u64, loss: f64) -> Result<Row> {
 /// processor.
 fn iperf(wan: &Wan, address: &str, is_reverse: bool) -> Result<(f64, f64)> {
     let start = (Instant::now(), processor_time()?);
-    let flow = Flow { address, seconds: 10, warm_up: 3, is_reverse, congestion: None };
+    let flow = IperfFlow { address, seconds: 10, warm_up: 3, is_reverse, congestion: None };
     let goodput_mbit = iperf::goodput(wan, &flow)?;
     let cpu_percent = (processor_time()? - start.1).div_duration_f64(start.0.elapsed()) * 100.0;
     Ok((goodput_mbit, cpu_percent))

@@ -1,6 +1,6 @@
 //! `cargo xtask wan`: run a program beside a WAN, keep one up, talk to one, measure one.
 
-use super::{Options, Wan, check, control, netns, sys};
+use super::{Wan, WanOptions, check, control, netns, sys};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +20,7 @@ pub enum WanCommand {
     /// Set up a WAN, run a command beside it, clean up, exit with the command's status
     Run {
         #[command(flatten)]
-        link: LinkArgs,
+        link: WanLinkArgs,
         /// The command; it finds the WAN in FARSHORE_WAN_* variables
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -28,7 +28,7 @@ pub enum WanCommand {
     /// Set up a WAN and keep it until Ctrl-C
     Up {
         #[command(flatten)]
-        link: LinkArgs,
+        link: WanLinkArgs,
     },
     /// Change or watch a running WAN: cut [ab|ba], restore, delay 20ms, rate 10mbit, loss 0.1,
     /// corrupt 0.01, reorder 0.5, drop-above 1400, queue 64KiB, stats
@@ -49,7 +49,7 @@ pub enum WanCommand {
 
 /// What the link is like. Sizes of packets are IP bytes.
 #[derive(Args)]
-pub struct LinkArgs {
+pub struct WanLinkArgs {
     /// Round trip; half of it each way
     #[arg(long, default_value = "50ms", value_parser = traffic_control::duration_ns, conflicts_with = "delay")]
     rtt: u64,
@@ -87,9 +87,9 @@ pub struct LinkArgs {
     name: Option<String>,
 }
 
-impl LinkArgs {
-    fn options(self) -> Options {
-        Options {
+impl WanLinkArgs {
+    fn options(self) -> WanOptions {
+        WanOptions {
             name: self.name,
             delay_ns: self.delay.unwrap_or(self.rtt / 2),
             rate_bits_per_second: self.rate,
@@ -126,7 +126,7 @@ pub fn main(command: WanCommand) -> Result<ExitCode> {
 
 /// Sets up a WAN, runs a command in the namespace of the host with the WAN in its environment, and
 /// cleans up. Returns the command's status; a signal becomes 128 plus its number.
-pub fn run_beside(options: Options, mut command: Command) -> Result<ExitCode> {
+pub fn run_beside(options: WanOptions, mut command: Command) -> Result<ExitCode> {
     let signals = sys::signals_as_bytes()?;
     let wan = Wan::start(options)?;
     command.envs(wan.environment());
@@ -139,7 +139,7 @@ pub fn run_beside(options: Options, mut command: Command) -> Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-fn keep_up(options: Options) -> Result<ExitCode> {
+fn keep_up(options: WanOptions) -> Result<ExitCode> {
     let mut signals = sys::signals_as_bytes()?;
     let wan = Wan::start(options)?;
     for (name, value) in wan.environment() {

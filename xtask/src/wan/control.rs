@@ -2,8 +2,8 @@
 //!
 //! `ab` is near to far, `ba` far to near; without either a command means both directions.
 
-use super::forward::{Direction, Stop};
-use super::pipe::{Counters, Line};
+use super::forward::{PipeDirection, StopSignal};
+use super::pipe::{LineSettings, PipeCounters};
 use anyhow::{Context, Error, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
@@ -22,19 +22,19 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// Both directions of a WAN.
 #[derive(Clone)]
 pub struct Network {
-    pub ab: Arc<Direction>,
-    pub ba: Arc<Direction>,
+    pub ab: Arc<PipeDirection>,
+    pub ba: Arc<PipeDirection>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Which {
+enum PipeChoice {
     Both,
     Ab,
     Ba,
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct WanReport<'a> {
     schema: u32,
     name: &'a str,
     ab: DirectionReport,
@@ -43,9 +43,9 @@ struct Report<'a> {
 
 #[derive(Serialize)]
 struct DirectionReport {
-    line: Line,
+    line: LineSettings,
     queue_bytes_limit: u64,
-    counters: Counters,
+    counters: PipeCounters,
     failure: Option<String>,
 }
 
@@ -59,9 +59,9 @@ impl Network {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (verb, rest) = words.split_first().context("an empty command; try `stats`")?;
         let (which, value) = match rest {
-            ["ab", value @ ..] => (Which::Ab, value),
-            ["ba", value @ ..] => (Which::Ba, value),
-            value => (Which::Both, value),
+            ["ab", value @ ..] => (PipeChoice::Ab, value),
+            ["ba", value @ ..] => (PipeChoice::Ba, value),
+            value => (PipeChoice::Both, value),
         };
         match (*verb, value) {
             ("cut", []) => self.change(which, |line| line.is_cut = true),
@@ -70,7 +70,7 @@ impl Network {
                 let delay_ns = typed(traffic_control::duration_ns(value))?;
                 self.change(which, |line| line.delay_ns = delay_ns);
             }
-            ("rtt", [value]) if which == Which::Both => {
+            ("rtt", [value]) if which == PipeChoice::Both => {
                 let delay_ns = typed(traffic_control::duration_ns(value))? / 2;
                 self.change(which, |line| line.delay_ns = delay_ns);
             }
@@ -98,7 +98,7 @@ impl Network {
                 let bytes = optional_bytes(value, "none")?;
                 self.change(which, |line| line.drop_above_bytes = bytes);
             }
-            ("stats", []) if which == Which::Both => return self.report(name),
+            ("stats", []) if which == PipeChoice::Both => return self.report(name),
             _ => bail!(
                 "`{line}` is no command; known are: cut, restore, delay TIME, rate RATE, queue BYTES|auto, \
                  loss PERCENT, corrupt PERCENT, reorder PERCENT, drop-above BYTES|none, each with ab or ba behind \
@@ -108,15 +108,15 @@ impl Network {
         Ok("ok".to_owned())
     }
 
-    fn change(&self, which: Which, edit: impl Fn(&mut Line)) {
+    fn change(&self, which: PipeChoice, edit: impl Fn(&mut LineSettings)) {
         // Both locks in one order, so that the round trip is never computed from half a change.
         let mut ab = self.ab.pipe();
         let mut ba = self.ba.pipe();
         let (mut ab_line, mut ba_line) = (ab.line().clone(), ba.line().clone());
-        if which != Which::Ba {
+        if which != PipeChoice::Ba {
             edit(&mut ab_line);
         }
-        if which != Which::Ab {
+        if which != PipeChoice::Ab {
             edit(&mut ba_line);
         }
         let round_trip_ns = ab_line.delay_ns + ba_line.delay_ns;
@@ -125,13 +125,14 @@ impl Network {
     }
 
     fn report(&self, name: &str) -> Result<String> {
-        let report = Report { schema: 1, name, ab: DirectionReport::of(&self.ab), ba: DirectionReport::of(&self.ba) };
+        let report =
+            WanReport { schema: 1, name, ab: DirectionReport::of(&self.ab), ba: DirectionReport::of(&self.ba) };
         Ok(serde_json::to_string(&report)?)
     }
 }
 
 impl DirectionReport {
-    fn of(direction: &Direction) -> DirectionReport {
+    fn of(direction: &PipeDirection) -> DirectionReport {
         let pipe = direction.pipe();
         DirectionReport {
             line: pipe.line().clone(),
@@ -152,7 +153,7 @@ fn typed<T>(read: Result<T, String>) -> Result<T> {
 }
 
 /// Answers commands on a Unix socket until told to stop.
-pub fn serve(path: &Path, name: String, network: Network, stop: Stop) -> Result<JoinHandle<()>> {
+pub fn serve(path: &Path, name: String, network: Network, stop: StopSignal) -> Result<JoinHandle<()>> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("listening on the control socket {}", path.display()))?;
     let worker = move || {
@@ -204,11 +205,11 @@ pub fn ask(path: &Path, line: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pipe::Pipe;
+    use super::super::pipe::PacketPipe;
     use super::*;
 
     fn network() -> Network {
-        let line = Line {
+        let line = LineSettings {
             delay_ns: 25_000_000,
             rate_bits_per_second: 100_000_000,
             queue_bytes: None,
@@ -218,7 +219,7 @@ mod tests {
             drop_above_bytes: None,
             is_cut: false,
         };
-        let direction = || Arc::new(Direction::new(Pipe::new(line.clone(), 50_000_000, 1, 4096)));
+        let direction = || Arc::new(PipeDirection::new(PacketPipe::new(line.clone(), 50_000_000, 1, 4096)));
         Network { ab: direction(), ba: direction() }
     }
 

@@ -4,7 +4,7 @@
 //! takes up to a batch of packets in, hands out all that are due, and sleeps again. It holds its
 //! pipe's lock while awake, so a change from outside falls between two turns, never into one.
 
-use super::pipe::Pipe;
+use super::pipe::PacketPipe;
 use super::{packet, sys};
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -19,17 +19,17 @@ use std::time::Instant;
 const READ_BATCH: usize = 64;
 
 /// A pipe shared between its forwarding thread and those who watch and change it.
-pub struct Direction {
-    pipe: Mutex<Pipe>,
+pub struct PipeDirection {
+    pipe: Mutex<PacketPipe>,
     failure: Mutex<Option<String>>,
 }
 
-impl Direction {
-    pub fn new(pipe: Pipe) -> Direction {
-        Direction { pipe: Mutex::new(pipe), failure: Mutex::new(None) }
+impl PipeDirection {
+    pub fn new(pipe: PacketPipe) -> PipeDirection {
+        PipeDirection { pipe: Mutex::new(pipe), failure: Mutex::new(None) }
     }
 
-    pub fn pipe(&self) -> MutexGuard<'_, Pipe> {
+    pub fn pipe(&self) -> MutexGuard<'_, PacketPipe> {
         self.pipe.lock().expect("no holder of a pipe panics")
     }
 
@@ -41,12 +41,12 @@ impl Direction {
 
 /// A signal to all threads of one WAN that never goes away once given.
 #[derive(Clone)]
-pub struct Stop(Arc<OwnedFd>);
+pub struct StopSignal(Arc<OwnedFd>);
 
-impl Stop {
-    pub fn new() -> Result<Stop> {
+impl StopSignal {
+    pub fn new() -> Result<StopSignal> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Stop(Arc::new(event)))
+        Ok(StopSignal(Arc::new(event)))
     }
 
     pub fn give(&self) {
@@ -59,7 +59,13 @@ impl Stop {
 }
 
 /// Starts the thread of one direction.
-pub fn spawn(name: &str, direction: Arc<Direction>, source: File, target: File, stop: Stop) -> Result<JoinHandle<()>> {
+pub fn spawn(
+    name: &str,
+    direction: Arc<PipeDirection>,
+    source: File,
+    target: File,
+    stop: StopSignal,
+) -> Result<JoinHandle<()>> {
     let worker = move || {
         // Without the permission delays are still right on an idle machine, so that is no error.
         sys::make_punctual();
@@ -72,7 +78,7 @@ pub fn spawn(name: &str, direction: Arc<Direction>, source: File, target: File, 
     Ok(std::thread::Builder::new().name(name.to_owned()).spawn(worker)?)
 }
 
-fn forward(direction: &Direction, source: &File, target: &File, stop: &Stop) -> Result<()> {
+fn forward(direction: &PipeDirection, source: &File, target: &File, stop: &StopSignal) -> Result<()> {
     let start = Instant::now();
     let now_ns = || start.elapsed().as_nanos() as u64;
     let mut frame = vec![0; packet::FRAME_BYTES_MAX];
@@ -95,7 +101,7 @@ fn forward(direction: &Direction, source: &File, target: &File, stop: &Stop) -> 
     }
 }
 
-fn take_in(pipe: &mut Pipe, mut source: &File, frame: &mut [u8], now_ns: &impl Fn() -> u64) -> Result<()> {
+fn take_in(pipe: &mut PacketPipe, mut source: &File, frame: &mut [u8], now_ns: &impl Fn() -> u64) -> Result<()> {
     for _ in 0..READ_BATCH {
         match source.read(frame) {
             Ok(len) => pipe.arrive(now_ns(), &frame[..len]),
@@ -107,7 +113,7 @@ fn take_in(pipe: &mut Pipe, mut source: &File, frame: &mut [u8], now_ns: &impl F
     Ok(())
 }
 
-fn hand_out(pipe: &mut Pipe, mut target: &File, now_ns: &impl Fn() -> u64) {
+fn hand_out(pipe: &mut PacketPipe, mut target: &File, now_ns: &impl Fn() -> u64) {
     let mut handed_out = 0;
     while let Some(frame) = pipe.due(now_ns()) {
         // The far side may refuse a packet (its interface is down): that is a lost packet, counted.

@@ -1,6 +1,6 @@
 //! iperf3 over a WAN: what TCP itself carries there.
 
-use super::{Side, Wan};
+use super::{CableSide, Wan};
 use anyhow::{Context, Result, ensure};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// One flow between the two sides.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow<'a> {
+pub struct IperfFlow<'a> {
     /// The far side's.
     pub address: &'a str,
     pub seconds: u32,
@@ -27,9 +27,9 @@ pub struct Flow<'a> {
 ///
 /// # Errors
 /// iperf3 is not installed, or did not get through.
-pub fn goodput(wan: &Wan, flow: &Flow) -> Result<f64> {
+pub fn goodput(wan: &Wan, flow: &IperfFlow) -> Result<f64> {
     let mut server = start_server(wan)?;
-    let mut client = wan.command(Side::Near, "iperf3")?;
+    let mut client = wan.command(CableSide::Near, "iperf3")?;
     let (seconds, warm_up) = (flow.seconds.to_string(), flow.warm_up.to_string());
     client.args(["-c", flow.address, "-t", &seconds, "-O", &warm_up, "-J"]);
     if flow.is_reverse {
@@ -50,12 +50,12 @@ pub fn goodput(wan: &Wan, flow: &Flow) -> Result<f64> {
 }
 
 fn start_server(wan: &Wan) -> Result<Child> {
-    let mut command = wan.command(Side::Far, "iperf3")?;
+    let mut command = wan.command(CableSide::Far, "iperf3")?;
     command.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
     let server = command.spawn().context("starting `iperf3` failed; install the package iperf3")?;
     let deadline = Instant::now() + SERVER_PATIENCE;
     loop {
-        let output = wan.command(Side::Far, "ss")?.args(["-Htln", "sport", "=", ":5201"]).output()?;
+        let output = wan.command(CableSide::Far, "ss")?.args(["-Htln", "sport", "=", ":5201"]).output()?;
         if !output.stdout.is_empty() {
             return Ok(server);
         }

@@ -1,7 +1,7 @@
 //! The WAN as traffic sees it. Needs root and `/dev/net/tun`; without them it says so and is
 //! counted as skipped by `cargo xtask test`.
 
-use super::{FAR_ADDRESS4, FAR_ADDRESS6, Options, Side, Wan, available, netns, sys};
+use super::{CableSide, FAR_ADDRESS4, FAR_ADDRESS6, Wan, WanOptions, available, netns, sys};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn must_skip(test: &str) -> bool {
 
 fn start(test: &str) -> Wan {
     let name = format!("test-{}-{test}", std::process::id());
-    Wan::start(Options { name: Some(name), ..Options::link(RTT.as_nanos() as u64, 100_000_000) }).expect("a WAN")
+    Wan::start(WanOptions { name: Some(name), ..WanOptions::link(RTT.as_nanos() as u64, 100_000_000) }).expect("a WAN")
 }
 
 impl Wan {
@@ -36,7 +36,7 @@ impl Wan {
         assert_eq!(answer, "ok");
     }
 
-    fn inside<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> T {
+    fn inside<T: Send>(&self, side: CableSide, work: impl FnOnce() -> T + Send) -> T {
         let handle = self.namespace(side).handle();
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -49,21 +49,21 @@ impl Wan {
 }
 
 /// A datagram socket at each side, to see what gets through which way.
-struct Probe {
+struct DatagramProbe {
     near: UdpSocket,
     far: UdpSocket,
     count: u64,
 }
 
-impl Probe {
-    fn new(wan: &Wan, far_address: &str) -> Probe {
+impl DatagramProbe {
+    fn new(wan: &Wan, far_address: &str) -> DatagramProbe {
         let bind = |address: SocketAddr| UdpSocket::bind(address).expect("an address of ours");
         let far_address: SocketAddr = SocketAddr::new(far_address.parse().expect("an address"), 7000);
         let any = if far_address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let far = wan.inside(Side::Far, || bind(far_address));
-        let near = wan.inside(Side::Near, || bind(any.parse().expect("an address")));
+        let far = wan.inside(CableSide::Far, || bind(far_address));
+        let near = wan.inside(CableSide::Near, || bind(any.parse().expect("an address")));
         near.connect(far_address).expect("a route");
-        Probe { near, far, count: 0 }
+        DatagramProbe { near, far, count: 0 }
     }
 
     /// Sends one datagram near to far and, if it arrived, back. Returns how far it came (0: lost on
@@ -101,7 +101,7 @@ fn a_cable_carries_delays_and_can_be_cut_one_way() {
         addresses.push(FAR_ADDRESS6);
     }
     for address in addresses {
-        let mut probe = Probe::new(&wan, address);
+        let mut probe = DatagramProbe::new(&wan, address);
         let start = Instant::now();
         assert_eq!(probe.legs(100, 2), 2);
         assert!(start.elapsed() >= RTT, "faster than the cable is long");
@@ -120,7 +120,7 @@ fn a_cut_takes_what_is_in_flight() {
         return;
     }
     let wan = start("flight");
-    let probe = Probe::new(&wan, FAR_ADDRESS4);
+    let probe = DatagramProbe::new(&wan, FAR_ADDRESS4);
     wan.command_line("delay 1s");
     probe.near.send(&[1; 100]).expect("a route");
     let ab = &wan.network.ab;
@@ -142,7 +142,7 @@ fn large_packets_vanish_without_a_word() {
         return;
     }
     let wan = start("size");
-    let mut probe = Probe::new(&wan, FAR_ADDRESS4);
+    let mut probe = DatagramProbe::new(&wan, FAR_ADDRESS4);
     wan.command_line("drop-above ab 1000");
     assert_eq!(probe.legs(972, 2), 2, "972 and 28 bytes of headers still fit");
     assert_eq!(probe.legs(973, 0), 0);
@@ -161,8 +161,8 @@ fn tcp_does_not_notice_a_flipped_bit() {
     for (corrupt, is_damaged) in [("corrupt 0", false), ("corrupt ab 5%", true)] {
         wan.command_line(corrupt);
         let far = format!("{FAR_ADDRESS4}:7001");
-        let listener = wan.inside(Side::Far, || TcpListener::bind(&far).expect("a free port"));
-        let mut near = wan.inside(Side::Near, || TcpStream::connect(&far).expect("a listener"));
+        let listener = wan.inside(CableSide::Far, || TcpListener::bind(&far).expect("a free port"));
+        let mut near = wan.inside(CableSide::Near, || TcpStream::connect(&far).expect("a listener"));
         let receiver = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a caller");
             stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above zero");

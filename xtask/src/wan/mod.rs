@@ -23,9 +23,9 @@ pub mod sys;
 
 use anyhow::{Result, ensure};
 use control::Network;
-use forward::{Direction, Stop};
+use forward::{PipeDirection, StopSignal};
 use netns::{Claim, Namespace, SitePlan, Turnstile};
-use pipe::{Line, Pipe};
+use pipe::{LineSettings, PacketPipe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -42,14 +42,14 @@ const MTU_MAX: u32 = 65_535;
 
 /// A side of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum CableSide {
     Near,
     Far,
 }
 
 /// What the WAN is like at the start. The control socket changes it later.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WanOptions {
     /// Names the namespaces (`NAME-near`, `NAME-far`); `None`: `wan-` and the process id.
     pub name: Option<String>,
     /// Delay of each direction in nanoseconds: half the round trip.
@@ -69,10 +69,10 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Options {
+impl WanOptions {
     /// A lossless link with the given round trip and rate.
-    pub fn link(rtt_ns: u64, rate_bits_per_second: u64) -> Options {
-        Options {
+    pub fn link(rtt_ns: u64, rate_bits_per_second: u64) -> WanOptions {
+        WanOptions {
             name: None,
             delay_ns: rtt_ns / 2,
             rate_bits_per_second,
@@ -87,8 +87,8 @@ impl Options {
         }
     }
 
-    fn line(&self) -> Line {
-        Line {
+    fn line(&self) -> LineSettings {
+        LineSettings {
             delay_ns: self.delay_ns,
             rate_bits_per_second: self.rate_bits_per_second,
             queue_bytes: self.queue_bytes,
@@ -117,7 +117,7 @@ pub fn available() -> Result<()> {
 /// A running WAN. Dropping it ends what runs in its namespaces and removes every trace.
 pub struct Wan {
     network: Network,
-    stop: Stop,
+    stop: StopSignal,
     threads: Vec<JoinHandle<()>>,
     // In this order: the namespaces go before the claim that would tell a later start of them.
     near: Namespace,
@@ -130,7 +130,7 @@ impl Wan {
     ///
     /// # Errors
     /// A sentence about the missing permission, device or program, or the name in use.
-    pub fn start(options: Options) -> Result<Wan> {
+    pub fn start(options: WanOptions) -> Result<Wan> {
         available()?;
         ensure!(
             (MTU_MIN..=MTU_MAX).contains(&options.mtu),
@@ -154,19 +154,19 @@ impl Wan {
         let (near, near_tun) = site("near", NEAR_ADDRESS4, NEAR_ADDRESS6)?;
         let (far, far_tun) = site("far", FAR_ADDRESS4, FAR_ADDRESS6)?;
         let pipe = |seed| {
-            let pipe = Pipe::new(options.line(), 2 * options.delay_ns, seed, pipe::RING_BYTES);
-            Arc::new(Direction::new(pipe))
+            let pipe = PacketPipe::new(options.line(), 2 * options.delay_ns, seed, pipe::RING_BYTES);
+            Arc::new(PipeDirection::new(pipe))
         };
         // Two directions of one seed must not draw the same numbers.
         let network = Network { ab: pipe(options.seed), ba: pipe(!options.seed) };
-        let stop = Stop::new()?;
+        let stop = StopSignal::new()?;
         let mut wan = Wan { network, stop, threads: Vec::new(), near, far, claim };
         wan.spawn_threads(near_tun, far_tun)?;
         Ok(wan)
     }
 
     /// A program that will start inside one side's namespace.
-    pub fn command(&self, side: Side, program: &str) -> Result<Command> {
+    pub fn command(&self, side: CableSide, program: &str) -> Result<Command> {
         self.namespace(side).command(program)
     }
 
@@ -199,10 +199,10 @@ impl Wan {
         variables
     }
 
-    fn namespace(&self, side: Side) -> &Namespace {
+    fn namespace(&self, side: CableSide) -> &Namespace {
         match side {
-            Side::Near => &self.near,
-            Side::Far => &self.far,
+            CableSide::Near => &self.near,
+            CableSide::Far => &self.far,
         }
     }
 

@@ -118,7 +118,7 @@ impl Claim {
         self.directory.join("control")
     }
 
-    fn record(&self, identity: Identity) -> Result<()> {
+    fn record(&self, identity: NamespaceIdentity) -> Result<()> {
         let path = self.directory.join("namespaces");
         let mut record = File::options().create(true).append(true).open(&path)?;
         writeln!(record, "{} {}", identity.device, identity.inode)?;
@@ -150,7 +150,7 @@ fn sweep(claims: &Path) -> Result<()> {
         let record = fs::read_to_string(directory.join("namespaces")).unwrap_or_default();
         let killed: usize = record
             .lines()
-            .filter_map(Identity::parse)
+            .filter_map(NamespaceIdentity::parse)
             .map(|identity| end_programs(identity, Some(&name)))
             .sum::<Result<usize>>()?;
         for side in ["near", "far"] {
@@ -191,7 +191,7 @@ impl Namespace {
             let builder = scope.spawn(|| furnish(claim, plan));
             builder.join().unwrap_or_else(|_| bail!("the thread that makes a namespace panicked"))
         })?;
-        claim.record(Identity::of(&handle)?)?;
+        claim.record(NamespaceIdentity::of(&handle)?)?;
         let path = name_path(claim.name(), plan.side);
         fs::create_dir_all(NAMES)?;
         let target = format!("/proc/{}/fd/{}", std::process::id(), handle.as_raw_fd());
@@ -222,7 +222,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let ended = Identity::of(&self.handle).and_then(|identity| end_programs(identity, None));
+        let ended = NamespaceIdentity::of(&self.handle).and_then(|identity| end_programs(identity, None));
         match ended {
             Ok(0) => {}
             Ok(count) => eprintln!("wan: ended {count} programs that still ran in {}", self.name),
@@ -294,26 +294,26 @@ fn ip_batch(script: &str) -> Result<()> {
 
 /// Which namespace, as the kernel numbers them. Numbers are used again after a namespace is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct NamespaceIdentity {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
-    fn of(handle: &File) -> Result<Identity> {
+impl NamespaceIdentity {
+    fn of(handle: &File) -> Result<NamespaceIdentity> {
         let metadata = handle.metadata()?;
-        Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
+        Ok(NamespaceIdentity { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    fn parse(line: &str) -> Option<Identity> {
+    fn parse(line: &str) -> Option<NamespaceIdentity> {
         let (device, inode) = line.split_once(' ')?;
-        Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
+        Some(NamespaceIdentity { device: device.parse().ok()?, inode: inode.parse().ok()? })
     }
 }
 
 /// Kills every program inside the namespace and returns how many there were. With `left_by`, only
-/// if the namespace carries that WAN's marker: its number may belong to a stranger by now.
-fn end_programs(identity: Identity, left_by: Option<&str>) -> Result<usize> {
+/// if the namespace carries that WAN's marker: its number may belong to another program by now.
+fn end_programs(identity: NamespaceIdentity, left_by: Option<&str>) -> Result<usize> {
     let deadline = Instant::now() + KILL_PATIENCE;
     let mut killed = Vec::new();
     loop {
@@ -338,14 +338,14 @@ fn end_programs(identity: Identity, left_by: Option<&str>) -> Result<usize> {
     }
 }
 
-fn programs_in(identity: Identity) -> Result<Vec<Pid>> {
+fn programs_in(identity: NamespaceIdentity) -> Result<Vec<Pid>> {
     let mut inside = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         // A program that ends meanwhile, or is dead and unburied, has no namespace to look at.
         if let (Some(pid), Ok(metadata)) = (pid, fs::metadata(entry.path().join("ns/net")))
-            && (Identity { device: metadata.dev(), inode: metadata.ino() }) == identity
+            && (NamespaceIdentity { device: metadata.dev(), inode: metadata.ino() }) == identity
         {
             inside.push(pid);
         }

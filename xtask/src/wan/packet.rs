@@ -40,7 +40,7 @@ enum Transport {
 
 /// Where headers end and how the payload divides into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct PacketShape {
     ip_header_bytes: usize,
     /// IP and transport headers together: what every segment repeats.
     header_bytes: usize,
@@ -49,10 +49,10 @@ pub struct Shape {
     transport: Transport,
 }
 
-impl Shape {
+impl PacketShape {
     /// Reads the shape of a frame as it came from the TUN device. `None` if the frame is too short
     /// or no IP packet at all.
-    pub fn of(frame: &[u8]) -> Option<Shape> {
+    pub fn of(frame: &[u8]) -> Option<PacketShape> {
         let ip = frame.get(VNET_BYTES..)?;
         let (ip_header_bytes, protocol) = ip_header(ip)?;
         let transport = match protocol {
@@ -70,7 +70,7 @@ impl Shape {
         let is_train =
             matches!(frame[1] & !GSO_ECN, GSO_TCP4 | GSO_TCP6) && transport == Transport::Tcp && gso_bytes > 0;
         let segment_payload_bytes = if is_train { gso_bytes } else { payload_bytes };
-        Some(Shape { ip_header_bytes, header_bytes, payload_bytes, segment_payload_bytes, transport })
+        Some(PacketShape { ip_header_bytes, header_bytes, payload_bytes, segment_payload_bytes, transport })
     }
 
     /// How many packets this frame is on the wire; at least one.
@@ -288,7 +288,7 @@ pub(super) mod tests {
     }
 
     fn piece_of(frame: &[u8], segments: Range<usize>) -> Vec<u8> {
-        let shape = Shape::of(frame).expect("an IP packet");
+        let shape = PacketShape::of(frame).expect("an IP packet");
         let mut piece = vec![0; shape.piece_frame_bytes(segments.clone())];
         shape.write_piece(frame, segments, &mut piece);
         piece
@@ -301,11 +301,11 @@ pub(super) mod tests {
 
     #[test]
     fn counts_segments_and_their_wire_bytes() {
-        let shape = Shape::of(&tcp4_train(3000, 1448, 0x18)).expect("an IP packet");
+        let shape = PacketShape::of(&tcp4_train(3000, 1448, 0x18)).expect("an IP packet");
         assert_eq!(shape.segments(), 3);
         assert_eq!(shape.segment_bytes(0), 1500);
         assert_eq!(shape.segment_bytes(2), 52 + 104);
-        let pure_ack = Shape::of(&tcp4_train(0, 0, 0x10)).expect("an IP packet");
+        let pure_ack = PacketShape::of(&tcp4_train(0, 0, 0x10)).expect("an IP packet");
         assert_eq!((pure_ack.segments(), pure_ack.segment_bytes(0)), (1, 52));
     }
 
@@ -360,7 +360,7 @@ pub(super) mod tests {
     #[test]
     fn corruption_flips_one_payload_bit_of_the_named_segment() {
         let frame = tcp4_train(1448 * 3, 1448, 0x10);
-        let shape = Shape::of(&frame).expect("an IP packet");
+        let shape = PacketShape::of(&frame).expect("an IP packet");
         for draw in [0, 7, 1448 * 8 - 1, u64::MAX] {
             let mut piece = piece_of(&frame, 1..3);
             let clean = piece.clone();
@@ -376,7 +376,7 @@ pub(super) mod tests {
     fn corruption_of_a_finished_checksum_hands_it_to_the_receiver() {
         let mut frame = tcp4_train(100, 0, 0x18);
         frame[0] = 0;
-        let shape = Shape::of(&frame).expect("an IP packet");
+        let shape = PacketShape::of(&frame).expect("an IP packet");
         assert!(shape.corrupt(&mut frame, 0, 3));
         assert_eq!(frame[0], NEEDS_CHECKSUM);
         let expected = shape.pseudo_header_sum(&frame);
@@ -387,23 +387,23 @@ pub(super) mod tests {
     fn icmp_and_fragments_are_one_segment_without_payload() {
         let mut frame = tcp4_train(100, 0, 0);
         frame[VNET_BYTES + 9] = 1;
-        let icmp = Shape::of(&frame).expect("an IP packet");
+        let icmp = PacketShape::of(&frame).expect("an IP packet");
         assert_eq!((icmp.segments(), icmp.segment_bytes(0)), (1, 152));
         assert!(!icmp.corrupt(&mut frame, 0, 0));
         let mut fragment = tcp4_train(100, 0, 0);
         put_u16(&mut fragment[VNET_BYTES..], 6, 0x2000);
-        assert_eq!(Shape::of(&fragment).expect("an IP packet").transport, Transport::Other);
+        assert_eq!(PacketShape::of(&fragment).expect("an IP packet").transport, Transport::Other);
     }
 
     #[test]
     fn garbage_has_no_shape() {
-        assert_eq!(Shape::of(&[0; 9]), None);
-        assert_eq!(Shape::of(&[0; 40]), None);
+        assert_eq!(PacketShape::of(&[0; 9]), None);
+        assert_eq!(PacketShape::of(&[0; 40]), None);
         let mut short = vec![0; VNET_BYTES + 20];
         short[VNET_BYTES] = 0x4f;
-        assert_eq!(Shape::of(&short), None, "a header longer than the packet");
+        assert_eq!(PacketShape::of(&short), None, "a header longer than the packet");
         let mut data_offset = tcp4_train(4, 0, 0);
         data_offset[VNET_BYTES + 32] = 0xf0;
-        assert_eq!(Shape::of(&data_offset), None, "a TCP header longer than the packet");
+        assert_eq!(PacketShape::of(&data_offset), None, "a TCP header longer than the packet");
     }
 }

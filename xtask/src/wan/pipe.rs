@@ -6,11 +6,11 @@
 //! delay later. The buffer's fill needs no counting: it is the time until the line is free, times
 //! the rate.
 //!
-//! Invariants: packets leave in the order they came, but for those that are sent on a detour; each segment is judged (loss, size, buffer)
+//! Invariants: packets leave in the order they came, but for those that are sent on a detour; each segment is checked (loss, size, buffer)
 //! on its own; the rate is exact over any stretch, with no burst allowance.
 
-use super::packet::Shape;
-use super::ring::{Flight, Ring};
+use super::packet::PacketShape;
+use super::ring::{Flight, PacketRing};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ const DETOUR_NS_MIN: u64 = 200_000;
 
 /// How one direction behaves. Everything may be changed while running.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct LineSettings {
     /// One way, in nanoseconds.
     pub delay_ns: u64,
     pub rate_bits_per_second: u64,
@@ -48,7 +48,7 @@ pub struct Line {
 
 /// What happened since the start, in segments unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Counters {
+pub struct PipeCounters {
     pub arrived: u64,
     pub arrived_bytes: u64,
     pub delivered: u64,
@@ -69,25 +69,25 @@ pub struct Counters {
     pub late_ns_sum: u64,
 }
 
-pub struct Pipe {
-    line: Line,
+pub struct PacketPipe {
+    line: LineSettings,
     round_trip_ns: u64,
     link_free_ns: u64,
-    random: Random,
+    random: PipeRandom,
     road: Road,
     detour: Road,
-    counters: Counters,
+    counters: PipeCounters,
 }
 
 /// One way to the far end, on which nobody overtakes.
 struct Road {
     due_ns_last: u64,
-    ring: Ring,
+    ring: PacketRing,
 }
 
 impl Road {
     fn new(ring_bytes: usize) -> Road {
-        Road { due_ns_last: 0, ring: Ring::new(ring_bytes) }
+        Road { due_ns_last: 0, ring: PacketRing::new(ring_bytes) }
     }
 
     fn due_ns(&self) -> Option<u64> {
@@ -100,30 +100,30 @@ impl Road {
     }
 }
 
-impl Pipe {
+impl PacketPipe {
     /// `round_trip_ns` is the sum of both directions' delays; it sizes the default buffer.
-    pub fn new(line: Line, round_trip_ns: u64, seed: u64, ring_bytes: usize) -> Pipe {
-        Pipe {
+    pub fn new(line: LineSettings, round_trip_ns: u64, seed: u64, ring_bytes: usize) -> PacketPipe {
+        PacketPipe {
             line,
             round_trip_ns,
             link_free_ns: 0,
-            random: Random(seed),
+            random: PipeRandom(seed),
             road: Road::new(ring_bytes),
             detour: Road::new(ring_bytes),
-            counters: Counters::default(),
+            counters: PipeCounters::default(),
         }
     }
 
-    pub fn line(&self) -> &Line {
+    pub fn line(&self) -> &LineSettings {
         &self.line
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &PipeCounters {
         &self.counters
     }
 
     /// Changes the line. Delay and rate hold for packets that arrive from now on.
-    pub fn set_line(&mut self, line: Line, round_trip_ns: u64) {
+    pub fn set_line(&mut self, line: LineSettings, round_trip_ns: u64) {
         self.line = line;
         self.round_trip_ns = round_trip_ns;
         if self.line.is_cut {
@@ -142,7 +142,7 @@ impl Pipe {
 
     /// Takes a frame from the near TUN device.
     pub fn arrive(&mut self, now_ns: u64, frame: &[u8]) {
-        let Some(shape) = Shape::of(frame) else {
+        let Some(shape) = PacketShape::of(frame) else {
             self.counters.dropped_malformed += 1;
             return;
         };
@@ -210,7 +210,7 @@ impl Pipe {
         self.counters.late_ns_sum += late_ns;
     }
 
-    /// Judges one segment: size, loss, buffer. Counts the verdict if it is a drop.
+    /// Checks one segment: size, loss, buffer. Counts the verdict if it is a drop.
     fn accepts(&mut self, now_ns: u64, bytes: u64) -> bool {
         if self.line.drop_above_bytes.is_some_and(|limit| bytes > limit) {
             self.counters.dropped_too_big += 1;
@@ -233,7 +233,7 @@ impl Pipe {
     }
 
     /// Puts a run of accepted segments in flight; its last one leaves the line at `link_free_ns`.
-    fn depart(&mut self, frame: &[u8], shape: &Shape, segments: Range<usize>, is_overtaken: bool) {
+    fn depart(&mut self, frame: &[u8], shape: &PacketShape, segments: Range<usize>, is_overtaken: bool) {
         if segments.is_empty() {
             return;
         }
@@ -270,9 +270,9 @@ impl Pipe {
 }
 
 /// A small generator (splitmix64): the seed and the order of packets decide everything.
-struct Random(u64);
+struct PipeRandom(u64);
 
-impl Random {
+impl PipeRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -298,8 +298,8 @@ mod tests {
     const MBIT_100: u64 = 100_000_000;
     const SEGMENT_NS: u64 = 120_000; // 1500 bytes at 100 Mbit/s
 
-    fn line() -> Line {
-        Line {
+    fn line() -> LineSettings {
+        LineSettings {
             delay_ns: 25_000_000,
             rate_bits_per_second: MBIT_100,
             queue_bytes: Some(1_000_000),
@@ -311,11 +311,11 @@ mod tests {
         }
     }
 
-    fn pipe(line: Line) -> Pipe {
-        Pipe::new(line, 50_000_000, 7, 1 << 20)
+    fn pipe(line: LineSettings) -> PacketPipe {
+        PacketPipe::new(line, 50_000_000, 7, 1 << 20)
     }
 
-    fn drain(pipe: &mut Pipe) -> Vec<(u64, usize)> {
+    fn drain(pipe: &mut PacketPipe) -> Vec<(u64, usize)> {
         let mut arrivals = Vec::new();
         while let Some(due_ns) = pipe.next_due_ns() {
             assert!(pipe.due(due_ns - 1).is_none(), "nothing is early");
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_buffer_drops_the_tail_per_segment() {
-        let mut pipe = pipe(Line { queue_bytes: Some(15_000), ..line() });
+        let mut pipe = pipe(LineSettings { queue_bytes: Some(15_000), ..line() });
         pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         assert_eq!(pipe.counters().dropped_queue_full, 30);
         pipe.arrive(SEGMENT_NS, &tcp4_train(1448, 0, 0x10));
@@ -356,16 +356,16 @@ mod tests {
 
     #[test]
     fn the_default_buffer_is_one_round_trip_of_the_rate() {
-        assert_eq!(pipe(Line { queue_bytes: None, ..line() }).queue_bytes(), 625_000);
-        let short = Pipe::new(Line { queue_bytes: None, ..line() }, 0, 7, 1 << 20);
+        assert_eq!(pipe(LineSettings { queue_bytes: None, ..line() }).queue_bytes(), 625_000);
+        let short = PacketPipe::new(LineSettings { queue_bytes: None, ..line() }, 0, 7, 1 << 20);
         assert_eq!(short.queue_bytes(), QUEUE_BYTES_MIN);
     }
 
     #[test]
     fn loss_is_per_segment_and_follows_the_seed() {
         let survivors = |seed| {
-            let line = Line { loss: 0.1, queue_bytes: Some(1 << 30), ..line() };
-            let mut pipe = Pipe::new(line, 50_000_000, seed, 1 << 20);
+            let line = LineSettings { loss: 0.1, queue_bytes: Some(1 << 30), ..line() };
+            let mut pipe = PacketPipe::new(line, 50_000_000, seed, 1 << 20);
             for _ in 0..100 {
                 pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
                 drain(&mut pipe);
@@ -381,10 +381,10 @@ mod tests {
 
     #[test]
     fn total_loss_and_a_size_limit_let_nothing_big_through() {
-        let mut lossy = pipe(Line { loss: 1.0, ..line() });
+        let mut lossy = pipe(LineSettings { loss: 1.0, ..line() });
         lossy.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         assert!(drain(&mut lossy).is_empty());
-        let mut narrow = pipe(Line { drop_above_bytes: Some(1400), ..line() });
+        let mut narrow = pipe(LineSettings { drop_above_bytes: Some(1400), ..line() });
         narrow.arrive(0, &tcp4_train(1448 * 2 + 100, 1448, 0x10));
         assert_eq!(narrow.counters().dropped_too_big, 2);
         assert_eq!(drain(&mut narrow).len(), 1, "the short last segment fits");
@@ -394,7 +394,7 @@ mod tests {
     fn a_cut_drops_what_is_in_flight_and_what_arrives() {
         let mut pipe = pipe(line());
         pipe.arrive(0, &tcp4_train(1448 * 4, 1448, 0x10));
-        pipe.set_line(Line { is_cut: true, ..line() }, 50_000_000);
+        pipe.set_line(LineSettings { is_cut: true, ..line() }, 50_000_000);
         pipe.arrive(0, &tcp4_train(1448 * 4, 1448, 0x10));
         assert_eq!((pipe.next_due_ns(), pipe.counters().dropped_cut), (None, 8));
         pipe.set_line(line(), 50_000_000);
@@ -406,7 +406,7 @@ mod tests {
     fn a_shorter_delay_keeps_the_order() {
         let mut pipe = pipe(line());
         pipe.arrive(0, &tcp4_train(1448, 0, 0x10));
-        pipe.set_line(Line { delay_ns: 0, ..line() }, 0);
+        pipe.set_line(LineSettings { delay_ns: 0, ..line() }, 0);
         pipe.arrive(0, &tcp4_train(100, 0, 0x10));
         let dues: Vec<u64> = drain(&mut pipe).iter().map(|(due_ns, _)| *due_ns).collect();
         assert_eq!(dues, [SEGMENT_NS + 25_000_000; 2]);
@@ -414,9 +414,9 @@ mod tests {
 
     #[test]
     fn segments_on_a_detour_are_overtaken_and_none_is_lost() {
-        let mut pipe = pipe(Line { reorder: 0.1, ..line() });
+        let mut pipe = pipe(LineSettings { reorder: 0.1, ..line() });
         let train = tcp4_train(1448 * 40, 1448, 0x10);
-        let whole = Shape::of(&train).expect("a train").piece_frame_bytes(0..1);
+        let whole = PacketShape::of(&train).expect("a train").piece_frame_bytes(0..1);
         pipe.arrive(0, &train);
         let arrivals = drain(&mut pipe);
         assert!(arrivals.is_sorted(), "time goes forward");
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn corruption_counts_segments_and_garbage_is_dropped() {
-        let mut pipe = pipe(Line { corrupt: 1.0, ..line() });
+        let mut pipe = pipe(LineSettings { corrupt: 1.0, ..line() });
         pipe.arrive(0, &tcp4_train(1448 * 40, 1448, 0x10));
         pipe.arrive(0, &[0; 30]);
         assert_eq!((pipe.counters().corrupted, pipe.counters().dropped_malformed), (40, 1));

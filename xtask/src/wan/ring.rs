@@ -15,27 +15,27 @@ pub struct Flight {
     pub wire_bytes: u64,
 }
 
-struct Slot {
+struct PacketSlot {
     start: usize,
     len: usize,
     flight: Flight,
 }
 
-pub struct Ring {
+pub struct PacketRing {
     bytes: Vec<u8>,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<PacketSlot>,
 }
 
-impl Ring {
-    pub fn new(capacity_bytes: usize) -> Ring {
+impl PacketRing {
+    pub fn new(capacity_bytes: usize) -> PacketRing {
         // Zeroed memory of this size comes from the kernel untouched, so only used pages cost.
-        Ring { bytes: vec![0; capacity_bytes], slots: VecDeque::with_capacity(4096) }
+        PacketRing { bytes: vec![0; capacity_bytes], slots: VecDeque::with_capacity(4096) }
     }
 
     /// Room for one more packet behind the others, to be filled by the caller; `None` when full.
     pub fn push(&mut self, len: usize, flight: Flight) -> Option<&mut [u8]> {
         let start = self.find_room(len)?;
-        self.slots.push_back(Slot { start, len, flight });
+        self.slots.push_back(PacketSlot { start, len, flight });
         Some(&mut self.bytes[start..start + len])
     }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_in_order_across_the_end() {
-        let mut ring = Ring::new(100);
+        let mut ring = PacketRing::new(100);
         let (mut pushed, mut popped) = (0u64, 0u64);
         for len in [30usize, 30, 30, 20, 30, 1, 40, 17, 30].into_iter().cycle().take(900) {
             while ring.push(len, flight(pushed)).map(|room| room.fill(pushed as u8)).is_none() {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_refuses_and_an_emptied_one_accepts() {
-        let mut ring = Ring::new(64);
+        let mut ring = PacketRing::new(64);
         assert!(ring.push(65, flight(0)).is_none());
         assert!(ring.push(64, flight(0)).is_some());
         assert!(ring.push(1, flight(1)).is_none());

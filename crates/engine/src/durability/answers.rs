@@ -11,11 +11,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::formats::wire::{Header, Kind, RANGES_MAX, VolumeRange, encode_ranges, flags};
+use crate::formats::wire::{FrameHeader, FrameKind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
-use crate::planted::{Fault, planted};
-use crate::shared::slots::{Op, Slots};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::time::Mono;
@@ -48,7 +48,7 @@ struct TailAnswer {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct PeerAnswers {
     group: GroupId,
     bits: Option<BitsAnswer>,
     tail: Option<TailAnswer>,
@@ -67,15 +67,15 @@ pub(crate) struct Answers {
     reads_again_at: Mono,
 }
 
-impl Answers {
-    pub fn new(group: GroupId) -> Answers {
-        Answers { group, ..Answers::default() }
+impl PeerAnswers {
+    pub fn new(group: GroupId) -> PeerAnswers {
+        PeerAnswers { group, ..PeerAnswers::default() }
     }
 
     /// The session is over, and with it what was asked.
     pub fn forget(&mut self) {
-        let Answers { group, reads, reading_bytes, failures, reads_again_at, .. } = *self;
-        *self = Answers { group, reads, reading_bytes, failures, reads_again_at, ..Answers::default() };
+        let PeerAnswers { group, reads, reading_bytes, failures, reads_again_at, .. } = *self;
+        *self = PeerAnswers { group, reads, reading_bytes, failures, reads_again_at, ..PeerAnswers::default() };
     }
 
     /// Memory that it costs.
@@ -88,7 +88,7 @@ impl Answers {
         self.tail = Some(TailAnswer { question, ranges, sent: 0, unknown });
     }
 
-    fn next_tail(&mut self) -> Option<(Kind, Seq, u16, SendPayload)> {
+    fn next_tail(&mut self) -> Option<(FrameKind, Seq, u16, SendPayload)> {
         let tail = self.tail.as_mut()?;
         let question = tail.question;
         let ranges = &tail.ranges[tail.sent..];
@@ -97,13 +97,13 @@ impl Answers {
         if ranges.is_empty() {
             let flags = flags::LAST | if tail.unknown { flags::UNKNOWN } else { 0 };
             self.tail = None;
-            return Some((Kind::Tail, question, flags, SendPayload::None));
+            return Some((FrameKind::Tail, question, flags, SendPayload::None));
         }
-        Some((Kind::Tail, question, 0, SendPayload::Control(encode_ranges(ranges))))
+        Some((FrameKind::Tail, question, 0, SendPayload::Control(encode_ranges(ranges))))
     }
 }
 
-impl Answers {
+impl PeerAnswers {
     pub fn bits_asked(&mut self, question: Seq) {
         self.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
     }
@@ -126,24 +126,24 @@ impl Answers {
     }
 
     /// The next frame of an answer, now that the link has credit for one.
-    pub fn next(&mut self, cx: &Cx, volumes: &Volumes) -> Option<(Header, SendPayload)> {
+    pub fn next(&mut self, cx: &Cx, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
         let (session, group) = (cx.peer.session, self.group);
-        let blank = |kind, question| Header { seq: question, ..Header::new(kind, session, group) };
+        let blank = |kind, question| FrameHeader { seq: question, ..FrameHeader::new(kind, session, group) };
         if let Some((range, buf)) = self.read.pop_front() {
             self.read_bytes -= range.length;
             self.pulls_owed -= 1;
-            let header = blank(Kind::Pulled, self.pull_question);
-            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..header };
+            let header = blank(FrameKind::Pulled, self.pull_question);
+            let header = FrameHeader { volume: range.volume, offset: range.offset, length: range.length, ..header };
             return Some((header, SendPayload::Data(Slice { buf, start: 0, length: range.length as u32 })));
         }
         if let Some((kind, question, flags, payload)) = self.next_tail() {
-            return Some((Header { flags, ..blank(kind, question) }, payload));
+            return Some((FrameHeader { flags, ..blank(kind, question) }, payload));
         }
         let question = self.bits.as_ref()?.question;
-        self.next_bits(blank(Kind::Bits, question), volumes)
+        self.next_bits(blank(FrameKind::Bits, question), volumes)
     }
 
-    fn next_bits(&mut self, header: Header, volumes: &Volumes) -> Option<(Header, SendPayload)> {
+    fn next_bits(&mut self, header: FrameHeader, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
         let bits = self.bits.as_mut()?;
         while let Some(volume) = volumes.get(bits.volume) {
             let Some(region) = volume.dirty.next_set(bits.region) else {
@@ -155,18 +155,18 @@ impl Answers {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let offset = (chunk * BITS_WORDS * 64) as u64;
             bits.region = offset + (BITS_WORDS * 64) as u64;
-            let offset = if planted(Fault::BitsDisplaced) { 0 } else { offset };
-            let header = Header { volume: VolumeId(bits.volume as u16), offset, ..header };
+            let offset = if injected(Fault::BitsDisplaced) { 0 } else { offset };
+            let header = FrameHeader { volume: VolumeId(bits.volume as u16), offset, ..header };
             return Some((header, SendPayload::Control(bytes)));
         }
         self.bits = None;
-        Some((Header { flags: flags::LAST, ..header }, SendPayload::None))
+        Some((FrameHeader { flags: flags::LAST, ..header }, SendPayload::None))
     }
 
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always. True: there
     /// was too little.
     #[must_use]
-    pub fn read_ahead(&mut self, cx: &mut Cx, slots: &mut Slots, others_bytes: u64) -> bool {
+    pub fn read_ahead(&mut self, cx: &mut Cx, slots: &mut OperationSlots, others_bytes: u64) -> bool {
         while cx.now.mono >= self.reads_again_at
             && self.reads + self.read.len() < READS_MAX
             && let Some(range) = self.to_read.front().copied()
@@ -179,7 +179,7 @@ impl Answers {
             self.reads += 1;
             self.reading_bytes += range.length;
             let (session, question) = (cx.peer.session, self.pull_question);
-            let token = slots.start(Op::PullRead { range, session, question });
+            let token = slots.start(SlotOperation::PullRead { range, session, question });
             let (store, length) = (Store::Volume(self.group, range.volume), range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset: range.offset, length, crc: None });
         }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_is_read_what_is_being_read_and_the_names_of_ranges_are_counted() {
-        let mut answers = Answers { read_bytes: 1000, reading_bytes: 30, ..Answers::default() };
+        let mut answers = PeerAnswers { read_bytes: 1000, reading_bytes: 30, ..PeerAnswers::default() };
         assert_eq!(answers.held_bytes(), 1030);
         answers.tail(Seq(1), Vec::with_capacity(3), false);
         assert_eq!(answers.held_bytes(), 1030 + 3 * size_of::<VolumeRange>() as u64);

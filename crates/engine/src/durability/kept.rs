@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use crate::formats::wire::{FlushPoints, VolumeRange};
 use crate::ids::Seq;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 
 /// A durable write of which the primary may not have flushed its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +42,18 @@ impl KeptWrites {
         KeptWrites { writes: VecDeque::new(), primary_flushed: from, floor: from }
     }
 
-    /// All that a cut carries was flushed by the primary before it was sent: nothing of it is kept.
-    pub fn of_cut() -> KeptWrites {
+    /// All that a snapshot carries was flushed by the primary before it was sent: nothing of it is kept.
+    pub fn of_snapshot() -> KeptWrites {
         KeptWrites::of_stream(Seq(u64::MAX))
     }
 
     /// A write is durable here. `seq` is above all that landed before.
     pub fn landed(&mut self, seq: Seq, range: VolumeRange) {
-        let is_flushed = seq <= self.floor && !planted(Fault::FlushedIsKept);
-        if is_flushed || planted(Fault::TailNotKept) {
+        let is_flushed = seq <= self.floor && !injected(Fault::FlushedIsKept);
+        if is_flushed || injected(Fault::TailNotKept) {
             return;
         }
-        debug_assert!(self.writes.back().is_none_or(|last| last.seq < seq) || cfg!(feature = "planted"));
+        debug_assert!(self.writes.back().is_none_or(|last| last.seq < seq) || cfg!(feature = "injected-faults"));
         self.writes.push_back(KeptWrite { seq, range });
     }
 
@@ -158,12 +158,12 @@ mod tests {
 
     /// The sentence itself, kept by filtering everything that ever landed.
     #[derive(Default)]
-    struct Model {
+    struct KeptModel {
         durable: Vec<u64>,
         forgotten: u64,
     }
 
-    impl Model {
+    impl KeptModel {
         fn kept(&self) -> Vec<u64> {
             self.durable.iter().copied().filter(|seq| *seq > self.forgotten).collect()
         }
@@ -180,7 +180,7 @@ mod tests {
         };
         for _ in 0..2_000 {
             let from = draw(20);
-            let mut model = Model { durable: Vec::new(), forgotten: from };
+            let mut model = KeptModel { durable: Vec::new(), forgotten: from };
             let (mut kept, mut last, mut given_up) = (KeptWrites::of_stream(Seq(from)), from, 0);
             for _ in 0..60 {
                 match draw(12) {
@@ -223,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_cut_is_kept() {
-        let mut kept = KeptWrites::of_cut();
+    fn nothing_of_a_snapshot_is_kept() {
+        let mut kept = KeptWrites::of_snapshot();
         kept.landed(Seq(1), range(1));
         assert!(kept.is_empty());
     }

@@ -14,30 +14,30 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::context::Cx;
-use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, Placed, ToSave, Undo, gaps};
+use crate::formats::undo::{AllocatedBatch, BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, ToSave, UndoStore, gaps};
 use crate::ids::{GroupId, Incarnation, VolumeId};
-use crate::planted::{Fault, planted};
-use crate::shared::slots::{Op, Slots, Ticket};
+use crate::injected_fault::{Fault, injected};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation, UndoTicket};
 use crate::state::Broken;
-use crate::{Buf, Bytes, Event, GroupConfig, IoDone, IoError, IoResult, Output, Slice, Store, limits};
+use crate::{Buf, Event, GroupConfig, IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes, limits};
 
 /// Failed reads of one piece before the group gives up, with a pause behind each: a path to a disk may change over meanwhile.
 const READ_FAILURES_MAX: u32 = 8;
 
 /// A range whose content is on its way into the store.
 #[derive(Debug)]
-struct Piece {
-    number: Ticket,
+struct PieceToSave {
+    number: UndoTicket,
     volume: VolumeId,
     range: Range<u64>,
     reserved: bool,
-    stage: Stage,
+    stage: PieceStage,
     /// Its reads that failed.
     failures: u32,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PieceStage {
     Waiting,
     Reading,
     /// The read failed: it is tried again after a pause.
@@ -47,10 +47,10 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Batch {
-    placed: Placed,
+struct UndoBatch {
+    allocated: AllocatedBatch,
     content: Vec<(Buf, u32)>,
-    last_piece: Ticket,
+    last_piece: UndoTicket,
     stage: BatchStage,
 }
 
@@ -64,22 +64,22 @@ enum BatchStage {
 
 /// What is on its way into the undo store.
 #[derive(Debug)]
-pub(crate) struct Saver {
+pub(crate) struct UndoSaver {
     group: GroupId,
     tag: u64,
     /// Of the store.
     bytes: u64,
-    pieces: VecDeque<Piece>,
-    batches: VecDeque<Batch>,
-    last_piece: Ticket,
-    durable_piece: Ticket,
+    pieces: VecDeque<PieceToSave>,
+    batches: VecDeque<UndoBatch>,
+    last_piece: UndoTicket,
+    durable_piece: UndoTicket,
     /// Content in memory, or being read into it.
     held_bytes: u64,
 }
 
-impl Saver {
-    pub fn new(config: &GroupConfig) -> Saver {
-        Saver {
+impl UndoSaver {
+    pub fn new(config: &GroupConfig) -> UndoSaver {
+        UndoSaver {
             group: config.id,
             tag: config.tag,
             bytes: config.history_bytes,
@@ -91,8 +91,8 @@ impl Saver {
         }
     }
 
-    pub fn is_good(&self, ticket: Ticket) -> bool {
-        ticket <= self.durable_piece || planted(Fault::OverwrittenUnsaved)
+    pub fn is_good(&self, ticket: UndoTicket) -> bool {
+        ticket <= self.durable_piece || injected(Fault::OverwrittenUnsaved)
     }
 
     /// Ranges waiting for the store; more are worth asking for.
@@ -101,7 +101,7 @@ impl Saver {
     }
 
     /// The piece is on its way: nobody has given it up.
-    pub fn has(&self, piece: Ticket) -> bool {
+    pub fn has(&self, piece: UndoTicket) -> bool {
         self.pieces.iter().any(|p| p.number == piece)
     }
 
@@ -119,7 +119,7 @@ impl Saver {
     }
 
     /// The parts of a range that are neither saved nor on their way.
-    fn unclaimed(&self, undo: &Undo, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
+    fn unclaimed(&self, undo: &UndoStore, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
         let mut claimed: Vec<Range<u64>> = self.claims(volume).map(|(_, claim)| claim).collect();
         claimed.sort_by_key(|claim| claim.start);
         let unsaved = undo.unsaved(volume, range).into_iter();
@@ -127,14 +127,14 @@ impl Saver {
     }
 
     /// The ticket for a range that may be on its way.
-    fn ticket(&self, volume: VolumeId, range: &Range<u64>) -> Ticket {
+    fn ticket(&self, volume: VolumeId, range: &Range<u64>) -> UndoTicket {
         let meets = |claim: &Range<u64>| claim.start < range.end && range.start < claim.end;
         self.claims(volume).filter(|(_, claim)| meets(claim)).map(|(number, _)| number).max().unwrap_or(0)
     }
 
-    fn claims(&self, volume: VolumeId) -> impl Iterator<Item = (Ticket, Range<u64>)> {
+    fn claims(&self, volume: VolumeId) -> impl Iterator<Item = (UndoTicket, Range<u64>)> {
         let gathered = self.batches.iter().flat_map(move |batch| {
-            let ours = batch.placed.entries.iter().filter(move |e| e.volume == volume);
+            let ours = batch.allocated.entries.iter().filter(move |e| e.volume == volume);
             ours.map(|e| (batch.last_piece, e.offset..e.offset + u64::from(e.length)))
         });
         let waiting = self.pieces.iter().filter(move |p| p.volume == volume).map(|p| (p.number, p.range.clone()));
@@ -150,7 +150,7 @@ impl Saver {
     fn next_batch(&self) -> usize {
         let (mut count, mut bytes) = (0, 0);
         for piece in self.pieces.iter().take(ENTRIES_MAX) {
-            let Stage::Read(content) = &piece.stage else { break };
+            let PieceStage::Read(content) = &piece.stage else { break };
             let more = if content.is_some() { piece.range.end - piece.range.start } else { 0 };
             if count > 0 && bytes + more > batch_bytes_max(self.bytes) {
                 break;
@@ -169,7 +169,7 @@ fn batch_bytes_max(store_bytes: u64) -> u64 {
 }
 
 /// What a batch's write came to.
-pub(crate) enum Batched {
+pub(crate) enum BatchResult {
     /// It was given up meanwhile.
     Nobodys,
     /// The store's file system is full.
@@ -178,17 +178,17 @@ pub(crate) enum Batched {
     More,
 }
 
-impl Saver {
+impl UndoSaver {
     /// Sees to it that the content of a range, widened to whole `unit`s, is saved. `reserved`: a sync reserved for it.
     pub fn save(
         &mut self,
-        undo: &Undo,
+        undo: &UndoStore,
         volume: VolumeId,
         size_bytes: u64,
         range: Range<u64>,
         unit: u64,
         reserved: bool,
-    ) -> Ticket {
+    ) -> UndoTicket {
         if undo.mark().is_none() || range.is_empty() {
             return 0;
         }
@@ -200,12 +200,12 @@ impl Saver {
             while at < gap.end {
                 let end = (at + longest).min(gap.end);
                 self.last_piece += 1;
-                self.pieces.push_back(Piece {
+                self.pieces.push_back(PieceToSave {
                     number: self.last_piece,
                     volume,
                     range: at..end,
                     reserved,
-                    stage: Stage::Waiting,
+                    stage: PieceStage::Waiting,
                     failures: 0,
                 });
                 at = end;
@@ -215,25 +215,25 @@ impl Saver {
     }
 
     /// A piece was read, or could not be. True: it is read again after a pause.
-    pub fn read_done(&mut self, cx: &mut Cx, piece: Ticket, result: IoResult) -> Result<bool, Broken> {
+    pub fn read_done(&mut self, cx: &mut Cx, piece: UndoTicket, result: IoResult) -> Result<bool, Broken> {
         let Some(found) = self.pieces.iter_mut().find(|p| p.number == piece) else { return Ok(false) };
         match result {
             Ok(IoDone::Summed { buf, zero, crc }) => {
                 if zero {
                     self.held_bytes -= found.range.end - found.range.start;
                 }
-                found.stage = Stage::Read((!zero).then_some((buf, crc)));
+                found.stage = PieceStage::Read((!zero).then_some((buf, crc)));
                 return Ok(false);
             }
             Ok(_) => unreachable!("a read for the undo store answers with content and checksum"),
             Err(_) => {}
         }
         self.held_bytes -= found.range.end - found.range.start;
-        (found.stage, found.failures) = (Stage::Failed, found.failures + 1);
+        (found.stage, found.failures) = (PieceStage::Failed, found.failures + 1);
         if found.failures >= READ_FAILURES_MAX {
             return Err(Broken::VolumeRead);
         }
-        if self.pieces.iter().filter(|piece| matches!(piece.stage, Stage::Failed)).count() == 1 {
+        if self.pieces.iter().filter(|piece| matches!(piece.stage, PieceStage::Failed)).count() == 1 {
             let note =
                 "what the sync is about to overwrite could not be read to be saved; it is tried again once a second";
             cx.event(self.group, Event::Note(note.into()));
@@ -241,31 +241,36 @@ impl Saver {
         Ok(true)
     }
 
-    pub fn batch_done(&mut self, undo: &mut Undo, last_piece: Ticket, result: IoResult) -> Result<Batched, Broken> {
+    pub fn batch_done(
+        &mut self,
+        undo: &mut UndoStore,
+        last_piece: UndoTicket,
+        result: IoResult,
+    ) -> Result<BatchResult, Broken> {
         let Some(batch) = self.batches.iter_mut().find(|b| b.last_piece == last_piece) else {
-            return Ok(Batched::Nobodys);
+            return Ok(BatchResult::Nobodys);
         };
         match result {
             Ok(_) => batch.stage = BatchStage::Durable,
             Err(IoError::NoSpace) => {
                 batch.stage = BatchStage::NoSpace;
-                return Ok(Batched::Full);
+                return Ok(BatchResult::Full);
             }
             Err(_) => return Err(Broken::Undo),
         }
         while self.batches.front().is_some_and(|b| b.stage == BatchStage::Durable) {
             let batch = self.batches.pop_front().expect("front was there");
-            undo.saved(&batch.placed);
+            undo.saved(&batch.allocated);
             self.durable_piece = batch.last_piece;
             self.held_bytes -= batch.content.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
         }
-        Ok(Batched::More)
+        Ok(BatchResult::More)
     }
 
     /// Starts reads and batches, as the run `boot`; called whenever something was asked for or came back. False: the store has no
     /// room for the next batch.
     #[must_use]
-    pub fn pump(&mut self, undo: &mut Undo, slots: &mut Slots, cx: &mut Cx, boot: Incarnation) -> bool {
+    pub fn pump(&mut self, undo: &mut UndoStore, slots: &mut OperationSlots, cx: &mut Cx, boot: Incarnation) -> bool {
         self.read_pieces(slots, cx);
         loop {
             let count = self.next_batch();
@@ -275,69 +280,73 @@ impl Saver {
             if !self.make_batch(undo, boot, count) {
                 return false;
             }
-            self.write_placed(slots, cx);
+            self.write_allocated(slots, cx);
         }
     }
 
     /// Of the first pieces; false when the store has no room.
-    fn make_batch(&mut self, undo: &mut Undo, boot: Incarnation, count: usize) -> bool {
-        let ranges: Vec<ToSave> = self.pieces.iter().take(count).map(Piece::to_save).collect();
-        let Some(placed) = undo.place(self.tag, boot, &ranges) else { return false };
-        let pieces: Vec<Piece> = self.pieces.drain(..count).collect();
+    fn make_batch(&mut self, undo: &mut UndoStore, boot: Incarnation, count: usize) -> bool {
+        let ranges: Vec<ToSave> = self.pieces.iter().take(count).map(PieceToSave::to_save).collect();
+        let Some(allocated) = undo.allocate(self.tag, boot, &ranges) else { return false };
+        let pieces: Vec<PieceToSave> = self.pieces.drain(..count).collect();
         let last_piece = pieces.last().expect("a batch is not empty").number;
         let content = pieces
             .into_iter()
             .filter_map(|piece| match piece.stage {
-                Stage::Read(content) => content.map(|(buf, _)| (buf, (piece.range.end - piece.range.start) as u32)),
-                Stage::Waiting | Stage::Reading | Stage::Failed => unreachable!("a batch is made of what was read"),
+                PieceStage::Read(content) => {
+                    content.map(|(buf, _)| (buf, (piece.range.end - piece.range.start) as u32))
+                }
+                PieceStage::Waiting | PieceStage::Reading | PieceStage::Failed => {
+                    unreachable!("a batch is made of what was read")
+                }
             })
             .collect();
-        self.batches.push_back(Batch { placed, content, last_piece, stage: BatchStage::NoSpace });
+        self.batches.push_back(UndoBatch { allocated, content, last_piece, stage: BatchStage::NoSpace });
         true
     }
 
     /// What could not be read is to be read again.
     pub fn retry_reads(&mut self) {
-        let failed = self.pieces.iter_mut().filter(|piece| matches!(piece.stage, Stage::Failed));
-        failed.for_each(|piece| piece.stage = Stage::Waiting);
+        let failed = self.pieces.iter_mut().filter(|piece| matches!(piece.stage, PieceStage::Failed));
+        failed.for_each(|piece| piece.stage = PieceStage::Waiting);
     }
 
-    fn read_pieces(&mut self, slots: &mut Slots, cx: &mut Cx) {
-        for piece in self.pieces.iter_mut().filter(|p| matches!(p.stage, Stage::Waiting)) {
+    fn read_pieces(&mut self, slots: &mut OperationSlots, cx: &mut Cx) {
+        for piece in self.pieces.iter_mut().filter(|p| matches!(p.stage, PieceStage::Waiting)) {
             let length = piece.range.end - piece.range.start;
             if self.held_bytes > 0 && self.held_bytes + length > limits::SAVE_HELD_BYTES_MAX {
                 break;
             }
             self.held_bytes += length;
-            piece.stage = Stage::Reading;
-            let token = slots.start(Op::SaveRead { piece: piece.number });
+            piece.stage = PieceStage::Reading;
+            let token = slots.start(SlotOperation::SaveRead { piece: piece.number });
             let (store, offset) = (Store::Volume(self.group, piece.volume), piece.range.start);
             cx.out.push_back(Output::ReadSummed { token, store, offset, length: length as u32 });
         }
     }
 
     /// Writes the batches that wait for their (next) try.
-    pub fn write_placed(&mut self, slots: &mut Slots, cx: &mut Cx) {
+    pub fn write_allocated(&mut self, slots: &mut OperationSlots, cx: &mut Cx) {
         for batch in self.batches.iter_mut().filter(|b| b.stage == BatchStage::NoSpace) {
             batch.stage = BatchStage::Writing;
-            let mut parts = vec![Bytes::Meta(batch.placed.image.clone())];
+            let mut parts = vec![WriteBytes::Meta(batch.allocated.image.clone())];
             for (buf, length) in &batch.content {
-                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: *length }));
+                parts.push(WriteBytes::Payload(Slice { buf: buf.clone(), start: 0, length: *length }));
                 let padding = length.next_multiple_of(BLOCK_BYTES as u32) - length;
                 if padding > 0 {
-                    parts.push(Bytes::Meta(vec![0; padding as usize]));
+                    parts.push(WriteBytes::Meta(vec![0; padding as usize]));
                 }
             }
-            debug_assert_eq!(batch.placed.image.len(), INDEX_BYTES);
-            let token = slots.start(Op::SaveBatch { last_piece: batch.last_piece });
-            cx.write(token, Store::Undo(self.group), batch.placed.offset, parts, true);
+            debug_assert_eq!(batch.allocated.image.len(), INDEX_BYTES);
+            let token = slots.start(SlotOperation::SaveBatch { last_piece: batch.last_piece });
+            cx.write(token, Store::Undo(self.group), batch.allocated.offset, parts, true);
         }
     }
 }
 
-impl Piece {
+impl PieceToSave {
     fn to_save(&self) -> ToSave {
-        let Stage::Read(content) = &self.stage else { unreachable!("a batch is made of what was read") };
+        let PieceStage::Read(content) = &self.stage else { unreachable!("a batch is made of what was read") };
         ToSave {
             volume: self.volume,
             offset: self.range.start,

@@ -7,12 +7,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::formats::cell::{BODY_BYTES, CELL_BYTES, Kind, Rejected};
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::cell::{BODY_BYTES, CELL_BYTES, CellKind, Rejected};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::Confirmed;
 use crate::ids::VolumeId;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
-use crate::planted::{Fault, planted};
 
 /// Regions of a volume of this size; the last may be partial.
 pub(crate) fn regions(size_bytes: u64) -> u64 {
@@ -114,7 +114,7 @@ impl Bitmap {
         self.set * REGION_BYTES - if tail_set { tail_missing } else { 0 }
     }
 
-    /// Bytes of the regions that both mark.
+    /// Bytes of the regions that are dirty in both.
     pub fn common_bytes(&self, other: &Bitmap) -> u64 {
         let mut both = Bitmap::new(self.size_bytes);
         self.used_words().for_each(|index| both.put(index, self.words[index as usize] & other.words[index as usize]));
@@ -134,7 +134,7 @@ impl Bitmap {
 /// Format versions: 3 carries what the peer confirmed beside the bits that are clear because of it; 2 keeps the bits in cells;
 /// 1 was one image, written at a clean stop. 2 and 1 were never released.
 pub const VERSION: u16 = 3;
-pub const KIND: Kind = Kind { magic: *b"FSHBITMP", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHBITMP", version: VERSION };
 /// Before the bits: volume, region size, first region, size of the volume, what the peer confirmed.
 const FIXED_BYTES: usize = 88;
 /// Words of bits in one cell.
@@ -173,7 +173,7 @@ impl BitmapCell {
         confirmed: Confirmed,
         words: &[u64],
     ) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         w.u16(volume.0);
         w.u16(0);
         w.u32(REGION_BYTES as u32);
@@ -187,10 +187,10 @@ impl BitmapCell {
     /// # Errors
     /// [`Rejected::Damaged`] for a body that no program of this version writes.
     pub fn decode(body: &[u8]) -> Result<BitmapCell, Rejected> {
-        BitmapCell::fields(&mut Reader(body)).ok_or(Rejected::Damaged)
+        BitmapCell::fields(&mut FieldDecoder(body)).ok_or(Rejected::Damaged)
     }
 
-    fn fields(r: &mut Reader<'_>) -> Option<BitmapCell> {
+    fn fields(r: &mut FieldDecoder<'_>) -> Option<BitmapCell> {
         let (volume, zero, region_bytes, first_region) = (VolumeId(r.u16()?), r.u16()?, r.u32()?, r.u64()?);
         if zero != 0 || u64::from(region_bytes) != REGION_BYTES || !first_region.is_multiple_of(REGIONS_PER_CELL) {
             return None;
@@ -232,7 +232,7 @@ impl Bitmap {
     /// Every bit of the range that is set here is set in `other`.
     pub fn is_within(&self, other: &Bitmap, first: u64, last: u64) -> bool {
         (first / 64..=last / 64).all(|index| {
-            let left_out = index == last / 64 && index > first / 64 && planted(Fault::LastWordMasked);
+            let left_out = index == last / 64 && index > first / 64 && injected(Fault::LastWordMasked);
             let looked_at = if left_out { 0 } else { between(index, first, last) };
             let at = index as usize;
             self.words[at] & !other.words[at] & looked_at == 0

@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::ids::NodeId;
 use crate::limits::META_BLOCK_BYTES;
 
@@ -30,14 +30,14 @@ pub const BODY_BYTES: usize = BYTES - HEAD_BYTES - 4;
 
 /// What kind of cell, in which format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct CellKind {
     pub magic: [u8; 8],
     pub version: u16,
 }
 
 /// The fields every cell begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct CellHead {
     /// Who wrote it.
     pub node: NodeId,
     /// Whose differences, or which peer's stream, it is about.
@@ -49,13 +49,13 @@ pub struct Head {
     /// Identity of cluster and group.
     pub tag: u64,
     /// Where the cell begins in its file.
-    pub place: u64,
+    pub offset: u64,
 }
 
-impl Head {
+impl CellHead {
     /// Where this update is written.
     pub fn slot_offset(&self) -> u64 {
-        self.place + (self.update % 2) * SLOT_BYTES
+        self.offset + (self.update % 2) * SLOT_BYTES
     }
 }
 
@@ -68,20 +68,20 @@ pub enum Rejected {
     VersionUnknown(u16),
     /// Of another cluster or group.
     Foreign,
-    /// Whole, but it belongs to another place or is another kind of block.
+    /// Whole, but it belongs to another offset or is another kind of block.
     Astray,
 }
 
-/// Both copies of one update, as they are written at [`Head::slot_offset`].
-pub fn encode(kind: Kind, head: &Head, body: &[u8]) -> Vec<u8> {
-    let mut w = Writer(kind.magic.to_vec());
+/// Both copies of one update, as they are written at [`CellHead::slot_offset`].
+pub fn encode(kind: CellKind, head: &CellHead, body: &[u8]) -> Vec<u8> {
+    let mut w = FieldEncoder(kind.magic.to_vec());
     w.u16(kind.version);
     w.u16(head.node.0);
     w.u16(head.peer.0);
     w.u16(head.flags);
     w.u64(head.update);
     w.u64(head.tag);
-    w.u64(head.place);
+    w.u64(head.offset);
     w.0.extend_from_slice(body);
     w.sealed(BYTES).repeat(2)
 }
@@ -90,7 +90,7 @@ pub fn encode(kind: Kind, head: &Head, body: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// Why it does not count. Whether it belongs where it was found is not looked at here.
-pub fn decode(kind: Kind, block: &[u8]) -> Result<(Head, &[u8]), Rejected> {
+pub fn decode(kind: CellKind, block: &[u8]) -> Result<(CellHead, &[u8]), Rejected> {
     if block.len() != BYTES {
         return Err(Rejected::Damaged);
     }
@@ -98,13 +98,13 @@ pub fn decode(kind: Kind, block: &[u8]) -> Result<(Head, &[u8]), Rejected> {
         return Err(Rejected::Blank);
     }
     let (content, stored) = block.split_at(BYTES - 4);
-    if Reader(stored).u32() != Some(crc32c::crc32c(content)) {
+    if FieldDecoder(stored).u32() != Some(crc32c::crc32c(content)) {
         return Err(Rejected::Damaged);
     }
     if content[..8] != kind.magic {
         return Err(Rejected::Astray);
     }
-    let mut r = Reader(&content[8..]);
+    let mut r = FieldDecoder(&content[8..]);
     let version = r.u16().unwrap_or_default();
     if version != kind.version {
         return Err(Rejected::VersionUnknown(version));
@@ -112,53 +112,53 @@ pub fn decode(kind: Kind, block: &[u8]) -> Result<(Head, &[u8]), Rejected> {
     head(&mut r).map(|head| (head, &content[HEAD_BYTES..])).ok_or(Rejected::Damaged)
 }
 
-fn head(r: &mut Reader<'_>) -> Option<Head> {
+fn head(r: &mut FieldDecoder<'_>) -> Option<CellHead> {
     let (node, peer, flags) = (NodeId(r.u16()?), NodeId(r.u16()?), r.u16()?);
-    Some(Head { node, peer, flags, update: r.u64()?, tag: r.u64()?, place: r.u64()? })
+    Some(CellHead { node, peer, flags, update: r.u64()?, tag: r.u64()?, offset: r.u64()? })
 }
 
 /// What the four copies of a cell come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice<'a> {
+pub struct CellChoice<'a> {
     /// The newest whole copy that belongs here.
     pub newest: Copy<'a>,
     /// Copies that do not count though their twin or the other slot does: named, and mended by the next update.
     pub damaged: u32,
     /// A slot is lost for another reason than a torn write: what it held may have been newer than what is left.
-    pub in_doubt: bool,
+    pub ambiguous: bool,
     /// The number of the newest whole copy that belongs here, also when another one forbids to go by it; 0: there is none.
     pub highest: u64,
 }
 
 /// One copy as it was found where it should be: its head and its body, or why it does not count.
-pub type Copy<'a> = Result<(Head, &'a [u8]), Rejected>;
+pub type Copy<'a> = Result<(CellHead, &'a [u8]), Rejected>;
 
-/// The four copies of the cell at `place`, in the order of the file. What is missing of `bytes` counts as damaged.
-pub fn copies(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
+/// The four copies of the cell at `offset`, in the order of the file. What is missing of `bytes` counts as damaged.
+pub fn copies(kind: CellKind, tag: u64, offset: u64, bytes: &[u8]) -> [Copy<'_>; 4] {
     [0, 1, 2, 3].map(|index| {
         let block = bytes.get(index * BYTES..(index + 1) * BYTES).unwrap_or_default();
-        belongs(decode(kind, block), tag, place, index as u64 / 2)
+        belongs(decode(kind, block), tag, offset, index as u64 / 2)
     })
 }
 
-/// Reads the cell at `place` from its [`CELL_BYTES`] bytes.
+/// Reads the cell at `offset` from its [`CELL_BYTES`] bytes.
 ///
 /// A slot whose copies are both unreadable was being written when the node died, and the other slot counts. A slot that
 /// holds something which was never meant for it was overwritten by a write that went astray: then what is left is not
 /// known to be the newest. So it is with one whose copies both begin with what no update of this cell begins with: a torn
 /// write leaves each sector old or new.
-pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
-    let copies = copies(kind, tag, place, bytes);
+pub fn choose(kind: CellKind, tag: u64, offset: u64, bytes: &[u8]) -> CellChoice<'_> {
+    let copies = copies(kind, tag, offset, bytes);
     let slots = [better(copies[0], copies[1]), better(copies[2], copies[3])];
     let broken = copies.iter().filter(|c| matches!(c, Err(Rejected::Damaged | Rejected::Astray))).count();
     // A torn update leaves the other one as it was, whole and two updates old: no twin to the one that counts.
     let outdated =
         copies.chunks(2).filter(|twins| matches!(twins, [Ok((a, _)), Ok((b, _))] if a.update != b.update)).count();
     let damaged = (broken + outdated) as u32;
-    let in_doubt = [0, 1].iter().any(|slot| {
+    let ambiguous = [0, 1].iter().any(|slot| {
         // Beside update 1 nothing was ever lost: what follows from an update comes after the third.
         let was_written = slots[1 - slot].is_ok_and(|(head, _)| head.update > 1);
-        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, place, bytes, 2 * slot + twin));
+        let alien = || [0, 1].iter().all(|twin| begins_alien(kind, tag, offset, bytes, 2 * slot + twin));
         was_written
             && match slots[*slot] {
                 Err(Rejected::Astray | Rejected::Blank) => true,
@@ -175,13 +175,13 @@ pub fn choose(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Choice<'_> {
         whole.ok_or_else(|| first_update_torn(&slots))
     };
     let highest = slots.iter().filter_map(|slot| slot.ok()).map(|(head, _)| head.update).max().unwrap_or_default();
-    Choice { newest, damaged, in_doubt: in_doubt && newest.is_ok(), highest }
+    CellChoice { newest, damaged, ambiguous: ambiguous && newest.is_ok(), highest }
 }
 
 /// Whether a copy begins with what no update of this cell begins with.
-fn begins_alien(kind: Kind, tag: u64, place: u64, bytes: &[u8], index: usize) -> bool {
+fn begins_alien(kind: CellKind, tag: u64, offset: u64, bytes: &[u8], index: usize) -> bool {
     let Some(head) = bytes.get(index * BYTES..index * BYTES + HEAD_BYTES) else { return false };
-    head[..8] != kind.magic || head[24..32] != tag.to_le_bytes() || head[32..40] != place.to_le_bytes()
+    head[..8] != kind.magic || head[24..32] != tag.to_le_bytes() || head[32..40] != offset.to_le_bytes()
 }
 
 /// Without a whole slot: a group whose very first update was torn is new, nothing was ever acknowledged on it.
@@ -192,10 +192,10 @@ fn first_update_torn(slots: &[Copy<'_>; 2]) -> Rejected {
     }
 }
 
-fn belongs(copy: Copy<'_>, tag: u64, place: u64, slot: u64) -> Copy<'_> {
+fn belongs(copy: Copy<'_>, tag: u64, offset: u64, slot: u64) -> Copy<'_> {
     match copy {
         Ok((head, _)) if head.tag != tag => Err(Rejected::Foreign),
-        Ok((head, _)) if head.place != place || head.update % 2 != slot => Err(Rejected::Astray),
+        Ok((head, _)) if head.offset != offset || head.update % 2 != slot => Err(Rejected::Astray),
         other => other,
     }
 }
@@ -227,11 +227,11 @@ fn better<'a>(a: Copy<'a>, b: Copy<'a>) -> Copy<'a> {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { magic: *b"FSHTESTS", version: 2 };
-    const PLACE: u64 = 3 * CELL_BYTES;
+    const KIND: CellKind = CellKind { magic: *b"FSHTESTS", version: 2 };
+    const OFFSET: u64 = 3 * CELL_BYTES;
 
     fn update(update: u64) -> Vec<u8> {
-        encode(KIND, &Head { update, tag: 42, place: PLACE, ..Head::default() }, &update.to_le_bytes())
+        encode(KIND, &CellHead { update, tag: 42, offset: OFFSET, ..CellHead::default() }, &update.to_le_bytes())
     }
 
     fn cell(slot_0: &[u8], slot_1: &[u8]) -> Vec<u8> {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn newest(bytes: &[u8]) -> Result<u64, Rejected> {
-        choose(KIND, 42, PLACE, bytes).newest.map(|(head, _)| head.update)
+        choose(KIND, 42, OFFSET, bytes).newest.map(|(head, _)| head.update)
     }
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
         for at in (0..good.len()).step_by(97) {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            let seen = choose(KIND, 42, PLACE, &bad);
+            let seen = choose(KIND, 42, OFFSET, &bad);
             assert_eq!(seen.newest.map(|(head, body)| (head.update, body[0])), Ok((5, 5)), "byte {at}");
-            assert!(!seen.in_doubt && seen.damaged == 1, "byte {at} is named");
+            assert!(!seen.ambiguous && seen.damaged == 1, "byte {at} is named");
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(newest(&cell(&update(4), &torn(5))), Ok(4));
         assert_eq!(newest(&cell(&torn(6), &update(5))), Ok(5));
         let blank = vec![0; SLOT_BYTES as usize];
-        assert!(!choose(KIND, 42, PLACE, &cell(&blank, &update(1))).in_doubt);
+        assert!(!choose(KIND, 42, OFFSET, &cell(&blank, &update(1))).ambiguous);
         assert_eq!(newest(&cell(&blank, &update(1))), Ok(1));
         assert_eq!(newest(&cell(&blank, &blank)), Err(Rejected::Blank));
         assert_eq!(newest(&cell(&blank, &torn(1))), Err(Rejected::Blank), "the very first update");
@@ -273,35 +273,36 @@ mod tests {
     }
 
     #[test]
-    fn what_went_astray_over_a_slot_leaves_the_cell_in_doubt() {
-        let other = encode(KIND, &Head { update: 9, tag: 42, place: 0, ..Head::default() }, &[]);
+    fn what_went_astray_over_a_slot_leaves_the_cell_ambiguous() {
+        let other = encode(KIND, &CellHead { update: 9, tag: 42, offset: 0, ..CellHead::default() }, &[]);
         let seen = cell(&update(4), &other);
-        let seen = choose(KIND, 42, PLACE, &seen);
-        assert!(seen.in_doubt && seen.newest.is_ok());
+        let seen = choose(KIND, 42, OFFSET, &seen);
+        assert!(seen.ambiguous && seen.newest.is_ok());
         let own_but_other_slot = cell(&update(5), &update(5));
-        assert!(choose(KIND, 42, PLACE, &own_but_other_slot).in_doubt);
+        assert!(choose(KIND, 42, OFFSET, &own_but_other_slot).ambiguous);
     }
 
     #[test]
-    fn another_kind_of_block_or_plain_data_over_a_slot_leaves_the_cell_in_doubt() {
-        let index = encode(Kind { magic: *b"FSHOTHER", version: 1 }, &Head { tag: 42, ..Head::default() }, &[7]);
+    fn another_kind_of_block_or_plain_data_over_a_slot_leaves_the_cell_ambiguous() {
+        let index =
+            encode(CellKind { magic: *b"FSHOTHER", version: 1 }, &CellHead { tag: 42, ..CellHead::default() }, &[7]);
         let [data, zeroes] = [0x5a, 0].map(|byte| vec![byte; SLOT_BYTES as usize]);
         let begins_with_zeroes = [&zeroes[..BYTES], &data[BYTES..]].concat();
         for astray in [&index, &data, &zeroes, &begins_with_zeroes] {
             // From the first update on that anything follows from.
             for bytes in [cell(&update(4), astray), cell(&update(2), astray), cell(astray, &update(3))] {
-                let seen = choose(KIND, 42, PLACE, &bytes);
-                assert!(seen.in_doubt && seen.newest.is_ok());
+                let seen = choose(KIND, 42, OFFSET, &bytes);
+                assert!(seen.ambiguous && seen.newest.is_ok());
             }
             // Over one copy only: its twin counts.
             let bytes = cell(&update(4), &[&astray[..BYTES], &update(5)[BYTES..]].concat());
-            let seen = choose(KIND, 42, PLACE, &bytes);
-            assert_eq!((seen.in_doubt, seen.newest.map(|(head, _)| head.update)), (false, Ok(5)));
+            let seen = choose(KIND, 42, OFFSET, &bytes);
+            assert_eq!((seen.ambiguous, seen.newest.map(|(head, _)| head.update)), (false, Ok(5)));
         }
     }
 
     #[test]
-    fn no_torn_update_leaves_the_cell_in_doubt() {
+    fn no_torn_update_leaves_the_cell_ambiguous() {
         // Each sector is old or new; before that, one copy may have rotted where it begins. The first update of a slot is over
         // zeroes.
         let blank = vec![0; SLOT_BYTES as usize];
@@ -316,7 +317,7 @@ mod tests {
                     }
                     let slots = if new == update(5) { [&other, &slot] } else { [&slot, &other] };
                     let bytes = cell(slots[0], slots[1]);
-                    assert!(!choose(KIND, 42, PLACE, &bytes).in_doubt, "{kept:016b}, rotten {rotten:?}");
+                    assert!(!choose(KIND, 42, OFFSET, &bytes).ambiguous, "{kept:016b}, rotten {rotten:?}");
                 }
             }
         }
@@ -324,10 +325,10 @@ mod tests {
 
     #[test]
     fn another_group_and_a_newer_program_are_never_passed_over() {
-        let foreign = encode(KIND, &Head { update: 7, tag: 43, place: PLACE, ..Head::default() }, &[]);
+        let foreign = encode(KIND, &CellHead { update: 7, tag: 43, offset: OFFSET, ..CellHead::default() }, &[]);
         assert_eq!(newest(&cell(&update(4), &foreign)), Err(Rejected::Foreign));
-        let newer = Kind { version: 3, ..KIND };
-        let newer = encode(newer, &Head { update: 7, tag: 42, place: PLACE, ..Head::default() }, &[]);
+        let newer = CellKind { version: 3, ..KIND };
+        let newer = encode(newer, &CellHead { update: 7, tag: 42, offset: OFFSET, ..CellHead::default() }, &[]);
         assert_eq!(newest(&cell(&update(4), &newer)), Err(Rejected::VersionUnknown(3)));
     }
 }

@@ -8,9 +8,9 @@ use crate::time::Wall;
 
 /// Appends fields.
 #[derive(Default)]
-pub(crate) struct Writer(pub Vec<u8>);
+pub(crate) struct FieldEncoder(pub Vec<u8>);
 
-impl Writer {
+impl FieldEncoder {
     pub fn u8(&mut self, v: u8) {
         self.0.push(v);
     }
@@ -55,19 +55,19 @@ pub(crate) struct IndexBlock {
 }
 
 impl IndexBlock {
-    pub fn begin(&self, entries: usize) -> Writer {
+    pub fn begin(&self, entries: usize) -> FieldEncoder {
         assert!((1..=self.entries_max).contains(&entries));
-        let mut w = Writer(self.magic.to_vec());
+        let mut w = FieldEncoder(self.magic.to_vec());
         w.u16(self.version);
         w.u16(entries as u16);
         w
     }
 
     /// How many entries a whole block of this version has, and the rest of it.
-    pub fn open<'a>(&self, block: &'a [u8]) -> Option<(usize, Reader<'a>)> {
+    pub fn open<'a>(&self, block: &'a [u8]) -> Option<(usize, FieldDecoder<'a>)> {
         let (content, stored) = block.split_at_checked(self.bytes - 4)?;
-        let mut r = Reader(content);
-        let is_whole = stored.len() == 4 && Reader(stored).u32()? == crc32c::crc32c(content);
+        let mut r = FieldDecoder(content);
+        let is_whole = stored.len() == 4 && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
         let is_known = r.take()? == self.magic && r.u16()? == self.version;
         let count = usize::from(r.u16()?);
         (is_whole && is_known && (1..=self.entries_max).contains(&count)).then_some((count, r))
@@ -76,16 +76,16 @@ impl IndexBlock {
     /// The version of a block that is whole but of another version than this program's.
     pub fn other_version(&self, block: &[u8]) -> Option<u16> {
         let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
-        let mut r = Reader(content);
-        let marked = r.take()? == self.magic && Reader(stored).u32()? == crc32c::crc32c(content);
-        r.u16().filter(|version| marked && *version != self.version)
+        let mut r = FieldDecoder(content);
+        let is_ours = r.take()? == self.magic && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
+        r.u16().filter(|version| is_ours && *version != self.version)
     }
 }
 
 /// Takes fields off the front; `None` past the end.
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct FieldDecoder<'a>(pub &'a [u8]);
 
-impl Reader<'_> {
+impl FieldDecoder<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_at_checked(N)?;
         self.0 = rest;
@@ -120,9 +120,9 @@ impl Reader<'_> {
     pub fn wall(&mut self) -> Option<Wall> {
         self.u64().filter(|wall| *wall <= WALL_MAX).map(Wall)
     }
-    /// A place that a peer names.
+    /// A position that a peer names.
     pub fn peers_position(&mut self) -> Option<Position> {
-        self.position().filter(|place| place.is_in_reach())
+        self.position().filter(|position| position.is_in_reach())
     }
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -7,9 +7,9 @@
 
 use core::fmt;
 
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::ids::{Generation, Incarnation, Position, Seq};
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 
 /// Role of a node for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -50,7 +50,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn encode(&self, w: &mut Writer) {
+    pub(crate) fn encode(&self, w: &mut FieldEncoder) {
         w.u8(self.role as u8);
         w.u8(u8::from(self.inconsistent) | u8::from(self.handed_over) << 1 | u8::from(self.continued) << 2);
         w.generation(self.generation);
@@ -69,13 +69,13 @@ impl Identity {
         self.generation.is_blank() && self.position.generation.is_blank() && !self.inconsistent
     }
 
-    /// Nothing of it is further than anything counts: a peer that names it is no liar for that reason.
+    /// Nothing of it is further than anything counts: a peer that names it is not hostile for that reason.
     pub(crate) fn is_in_reach(&self) -> bool {
         let own = Position { generation: self.generation, incarnation: self.incarnation, seq: Seq::NONE };
-        [own, self.parent, self.position].iter().all(|place| place.is_in_reach())
+        [own, self.parent, self.position].iter().all(|position| position.is_in_reach())
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Identity> {
+    pub(crate) fn decode(r: &mut FieldDecoder<'_>) -> Option<Identity> {
         let role = match r.u8()? {
             0 => Role::Secondary,
             1 => Role::Primary,
@@ -100,30 +100,30 @@ impl Identity {
 
 /// What a peer confirmed as applied: durable there, so it cannot stand before it.
 ///
-/// A difference that is marked nowhere any more was forgotten because of such a confirmation. So each record that forgets one
+/// A difference that is dirty nowhere any more was forgotten because of such a confirmation. So each record that forgets one
 /// carries the newest, and after a crash the greatest found tells where the peer must stand for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Confirmed {
-    pub place: Position,
-    /// The newest of these places at which it held a whole image. While a sync overwrites that, the peer may go back to it by
+    pub position: Position,
+    /// The newest of these positions at which it held a whole image. While a sync overwrites that, the peer may go back to it by
     /// itself, and then names the regions that it undid.
     pub image: Position,
 }
 
 impl Confirmed {
-    /// The earliest place at which the peer may stand.
+    /// The earliest position at which the peer may stand.
     pub(crate) fn earliest(&self, theirs: &Identity, its_dirty_bytes: u64) -> Position {
         let names_what_it_undid = its_dirty_bytes > 0 && !theirs.inconsistent;
-        if names_what_it_undid { self.image } else { self.place }
+        if names_what_it_undid { self.image } else { self.position }
     }
 
-    pub(crate) fn encode(&self, w: &mut Writer) {
-        w.position(self.place);
+    pub(crate) fn encode(&self, w: &mut FieldEncoder) {
+        w.position(self.position);
         w.position(self.image);
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Confirmed> {
-        Some(Confirmed { place: r.position()?, image: r.position()? })
+    pub(crate) fn decode(r: &mut FieldDecoder<'_>) -> Option<Confirmed> {
+        Some(Confirmed { position: r.position()?, image: r.position()? })
     }
 }
 
@@ -135,9 +135,9 @@ pub enum Decision {
     /// Same history: what differs is covered by the primary's dirty regions.
     UpdateSync,
     /// The peer's volumes are not a copy of this history; only an operator's `sync --full` may overwrite them.
-    NeedsFullSync(Why),
+    NeedsFullSync(DecisionReason),
     /// Nothing may be sent.
-    Refuse(Why),
+    Refuse(DecisionReason),
     /// Two secondaries: wait for a promotion.
     Idle,
 }
@@ -147,18 +147,18 @@ macro_rules! rows {
     ($($variant:ident, $name:literal, $when:literal;)*) => {
         /// A row of the table: every branch of [`row`] and of [`went_back`] has one of its own.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Row { $(#[doc = $when] $variant,)* }
+        pub enum DecisionRow { $(#[doc = $when] $variant,)* }
 
-        impl Row {
-            pub const ALL: &'static [Row] = &[$(Row::$variant,)*];
+        impl DecisionRow {
+            pub const ALL: &'static [DecisionRow] = &[$(DecisionRow::$variant,)*];
 
             pub fn name(self) -> &'static str {
-                match self { $(Row::$variant => $name,)* }
+                match self { $(DecisionRow::$variant => $name,)* }
             }
 
             /// When it is taken.
             pub fn when(self) -> &'static str {
-                match self { $(Row::$variant => $when,)* }
+                match self { $(DecisionRow::$variant => $when,)* }
             }
         }
     };
@@ -171,17 +171,17 @@ rows! {
     NeverSynced, "never-synced", "The peer has no history.";
     LaterRun, "later-run", "The same history, and a later run of this node than it knows of.";
     PastOurLast, "past-our-last", "This run, and numbers that were never given.";
-    InQueue, "in-queue", "This run, at a place from which the queue goes on.";
+    InQueue, "in-queue", "This run, at a position from which the queue goes on.";
     HalfSynced, "half-synced", "This run, in the middle of a sync.";
-    OutOfQueue, "out-of-queue", "This run, at a place from which nothing goes on.";
+    OutOfQueue, "out-of-queue", "This run, at a position from which nothing goes on.";
     EarlierRun, "earlier-run", "The same history, left in an earlier run.";
     PeerIsNewer, "peer-is-newer", "The peer's history grew out of ours.";
     PeerWentFurther, "peer-went-further", "The peer's history grew out of something younger than ours.";
-    AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that place.";
+    AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that position.";
     LoneStretch, "lone-stretch", "It followed until we went on alone, or took our demotion back.";
-    HandedOver, "handed-over", "It handed over at the very place of our promotion.";
+    HandedOver, "handed-over", "It handed over at the very position of our promotion.";
     Tail, "tail", "It was primary until our promotion, and may hold more than we have.";
-    BothWentOn, "both-went-on", "Both went on from one place, each alone.";
+    BothWentOn, "both-went-on", "Both went on from one position, each alone.";
     Unrelated, "unrelated", "Nothing connects the two histories.";
     WentBack, "went-back", "It stands before what it confirmed, in one generation.";
     BackBeforeLoneStretch, "back-before-lone-stretch", "It confirmed what we wrote alone, and stands before all of it.";
@@ -189,7 +189,7 @@ rows! {
 
 /// The reason, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DecisionReason {
     NeverSynced,
     /// The peer wrote, or may have received, something past the point where this node was promoted.
     Fork {
@@ -223,50 +223,50 @@ pub enum Why {
     PeerSawOurFuture,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for DecisionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::NeverSynced => {
+            DecisionReason::NeverSynced => {
                 write!(
                     f,
                     "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes"
                 )
             }
-            Why::Fork { at, peer_at } => write!(
+            DecisionReason::Fork { at, peer_at } => write!(
                 f,
                 "the histories fork: this node was promoted at sequence {} of generation {}, the peer went on to {}; \
                  'farshore sync GROUP --full' here discards what the peer wrote alone",
                 at.seq.0, at.generation, peer_at.seq.0
             ),
-            Why::Unrelated { ours, theirs } => write!(
+            DecisionReason::Unrelated { ours, theirs } => write!(
                 f,
                 "the peer's volumes belong to another history (generation {theirs}, ours is {ours}); \
                  'farshore sync GROUP --full' here overwrites them"
             ),
-            Why::TwoPrimaries { ours, theirs } => write!(
+            DecisionReason::TwoPrimaries { ours, theirs } => write!(
                 f,
                 "both nodes are primary (generation {ours} here, {theirs} on the peer); \
                  demote the node whose changes may be lost: 'farshore demote GROUP' there"
             ),
-            Why::PeerIsNewer { ours, theirs } => write!(
+            DecisionReason::PeerIsNewer { ours, theirs } => write!(
                 f,
                 "the peer was promoted after this node was primary (generation {theirs}, ours is {ours}); \
                  this node must not overwrite it: 'farshore demote GROUP' here; if it is this side that shall count, \
                  then 'farshore promote GROUP --force' here"
             ),
-            Why::PeerWentFurther { ours, theirs } => write!(
+            DecisionReason::PeerWentFurther { ours, theirs } => write!(
                 f,
                 "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
                  GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
             ),
-            Why::PeerWentBack { confirmed, stands_at } => write!(
+            DecisionReason::PeerWentBack { confirmed, stands_at } => write!(
                 f,
                 "the peer stands at sequence {} and had confirmed {} as applied: an old copy of its state directory was \
                  restored, or its last updates were lost; it may have replayed old writes, so 'farshore sync GROUP --full' \
                  has to make it whole",
                 stands_at.0, confirmed.0
             ),
-            Why::PeerSawOurFuture => write!(
+            DecisionReason::PeerSawOurFuture => write!(
                 f,
                 "the peer has received writes that this node does not know: this node's state directory is older than its peer; \
                  promote the peer, or overwrite it with 'farshore sync GROUP --full'"
@@ -278,94 +278,102 @@ impl fmt::Display for Why {
 /// What can still be sent in order: numbers of the primary's present run after `kept_after`. The peer can stand as far as
 /// `last`, the last one that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unbroken {
+pub struct UnbrokenRun {
     pub kept_after: Seq,
     pub last: Seq,
 }
 
 /// Decides for the node with identity `ours` what to do with a peer of identity `theirs`. `queue` is what this node, as
 /// a primary, can still send in order.
-pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Decision {
+pub fn decide(ours: &Identity, theirs: &Identity, queue: Option<UnbrokenRun>) -> Decision {
     row(ours, theirs, queue).decision(ours, theirs)
 }
 
 /// The row of the table that two identities come to.
-pub fn row(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Row {
+pub fn row(ours: &Identity, theirs: &Identity, queue: Option<UnbrokenRun>) -> DecisionRow {
     let (mine, other) = (ours.generation, theirs.generation);
     match (ours.role, theirs.role) {
-        (Role::Secondary, Role::Secondary) => return Row::TwoSecondaries,
-        (Role::Primary, Role::Primary) => return Row::TwoPrimaries,
-        (Role::Secondary, Role::Primary) => return Row::PeerSends,
+        (Role::Secondary, Role::Secondary) => return DecisionRow::TwoSecondaries,
+        (Role::Primary, Role::Primary) => return DecisionRow::TwoPrimaries,
+        (Role::Secondary, Role::Primary) => return DecisionRow::PeerSends,
         (Role::Primary, Role::Secondary) => {}
     }
     if other.is_blank() {
-        return Row::NeverSynced;
+        return DecisionRow::NeverSynced;
     }
     if mine == other {
         return same_history(ours, theirs, queue);
     }
     if theirs.parent.generation == mine {
-        return Row::PeerIsNewer;
+        return DecisionRow::PeerIsNewer;
     }
     // What grew out of ours is a child of ours or of something younger; a number alone proves nothing, since a history
     // that goes on alone counts up too.
     if theirs.parent.generation.number > mine.number {
-        return Row::PeerWentFurther;
+        return DecisionRow::PeerWentFurther;
     }
     if ours.parent.generation == other && ours.continued {
         // A follower of the history that this node went on writing alone: what it lacks is dirty here.
-        let ahead = theirs.position.generation == other && theirs.position.place() > ours.parent.place();
-        return if ahead { Row::AheadOfLoneStretch } else { Row::LoneStretch };
+        let ahead = theirs.position.generation == other && theirs.position.run_and_seq() > ours.parent.run_and_seq();
+        return if ahead { DecisionRow::AheadOfLoneStretch } else { DecisionRow::LoneStretch };
     }
     if ours.parent.generation == other {
         let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
-        return if at_fork || planted(Fault::ForkOverwritten) { Row::HandedOver } else { Row::Tail };
+        return if at_fork || injected(Fault::ForkOverwritten) { DecisionRow::HandedOver } else { DecisionRow::Tail };
     }
     if theirs.parent.generation == ours.parent.generation && !ours.parent.generation.is_blank() {
-        return Row::BothWentOn;
+        return DecisionRow::BothWentOn;
     }
-    Row::Unrelated
+    DecisionRow::Unrelated
 }
 
-fn same_history(ours: &Identity, theirs: &Identity, queue: Option<Unbroken>) -> Row {
-    let place = theirs.position;
-    if place.generation == ours.generation && place.incarnation > ours.incarnation {
-        return Row::LaterRun;
+fn same_history(ours: &Identity, theirs: &Identity, queue: Option<UnbrokenRun>) -> DecisionRow {
+    let position = theirs.position;
+    if position.generation == ours.generation && position.incarnation > ours.incarnation {
+        return DecisionRow::LaterRun;
     }
-    if place.generation != ours.generation || place.incarnation != ours.incarnation {
-        return Row::EarlierRun;
+    if position.generation != ours.generation || position.incarnation != ours.incarnation {
+        return DecisionRow::EarlierRun;
     }
-    if place.seq > ours.position.seq {
-        return Row::PastOurLast;
+    if position.seq > ours.position.seq {
+        return DecisionRow::PastOurLast;
     }
     match queue {
-        _ if theirs.inconsistent => Row::HalfSynced,
-        Some(q) if q.kept_after <= place.seq && place.seq <= q.last => Row::InQueue,
-        _ => Row::OutOfQueue,
+        _ if theirs.inconsistent => DecisionRow::HalfSynced,
+        Some(q) if q.kept_after <= position.seq && position.seq <= q.last => DecisionRow::InQueue,
+        _ => DecisionRow::OutOfQueue,
     }
 }
 
-impl Row {
+impl DecisionRow {
     /// What the row says.
     pub(crate) fn decision(self, ours: &Identity, theirs: &Identity) -> Decision {
         let (mine, other) = (ours.generation, theirs.generation);
-        let place = theirs.position;
+        let position = theirs.position;
         match self {
-            Row::TwoSecondaries | Row::PeerSends => Decision::Idle,
-            Row::TwoPrimaries => Decision::Refuse(Why::TwoPrimaries { ours: mine, theirs: other }),
-            Row::NeverSynced => Decision::NeedsFullSync(Why::NeverSynced),
-            Row::LaterRun | Row::PastOurLast | Row::AheadOfLoneStretch => {
-                Decision::NeedsFullSync(Why::PeerSawOurFuture)
+            DecisionRow::TwoSecondaries | DecisionRow::PeerSends => Decision::Idle,
+            DecisionRow::TwoPrimaries => Decision::Refuse(DecisionReason::TwoPrimaries { ours: mine, theirs: other }),
+            DecisionRow::NeverSynced => Decision::NeedsFullSync(DecisionReason::NeverSynced),
+            DecisionRow::LaterRun | DecisionRow::PastOurLast | DecisionRow::AheadOfLoneStretch => {
+                Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture)
             }
-            Row::InQueue => Decision::Continue(place.seq),
-            Row::HalfSynced | Row::OutOfQueue | Row::EarlierRun | Row::LoneStretch | Row::HandedOver => {
-                Decision::UpdateSync
+            DecisionRow::InQueue => Decision::Continue(position.seq),
+            DecisionRow::HalfSynced
+            | DecisionRow::OutOfQueue
+            | DecisionRow::EarlierRun
+            | DecisionRow::LoneStretch
+            | DecisionRow::HandedOver => Decision::UpdateSync,
+            DecisionRow::PeerIsNewer => Decision::Refuse(DecisionReason::PeerIsNewer { ours: mine, theirs: other }),
+            DecisionRow::PeerWentFurther => {
+                Decision::NeedsFullSync(DecisionReason::PeerWentFurther { ours: mine, theirs: other })
             }
-            Row::PeerIsNewer => Decision::Refuse(Why::PeerIsNewer { ours: mine, theirs: other }),
-            Row::PeerWentFurther => Decision::NeedsFullSync(Why::PeerWentFurther { ours: mine, theirs: other }),
-            Row::Tail | Row::BothWentOn => Decision::NeedsFullSync(Why::Fork { at: ours.parent, peer_at: place }),
-            Row::Unrelated => Decision::NeedsFullSync(Why::Unrelated { ours: mine, theirs: other }),
-            Row::WentBack | Row::BackBeforeLoneStretch => unreachable!("told by what was confirmed, see `went_back`"),
+            DecisionRow::Tail | DecisionRow::BothWentOn => {
+                Decision::NeedsFullSync(DecisionReason::Fork { at: ours.parent, peer_at: position })
+            }
+            DecisionRow::Unrelated => Decision::NeedsFullSync(DecisionReason::Unrelated { ours: mine, theirs: other }),
+            DecisionRow::WentBack | DecisionRow::BackBeforeLoneStretch => {
+                unreachable!("told by what was confirmed, see `went_back`")
+            }
         }
     }
 }
@@ -373,20 +381,25 @@ impl Row {
 /// Whether the peer contradicts what it confirmed as applied to this history: it stands before it, in the same run, in an
 /// earlier one, or in the generation that ours came from though it had followed us.
 pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Option<Decision> {
-    let place = theirs.position;
-    let before = if place.generation == confirmed.generation {
-        place.place() < confirmed.place()
+    let position = theirs.position;
+    let before = if position.generation == confirmed.generation {
+        position.run_and_seq() < confirmed.run_and_seq()
     } else {
-        confirmed.generation == ours.generation && place.generation == ours.parent.generation
+        confirmed.generation == ours.generation && position.generation == ours.parent.generation
     };
-    let known = !place.generation.is_blank() && !confirmed.generation.is_blank();
-    (theirs.role == Role::Secondary && known && before)
-        .then_some(Decision::NeedsFullSync(Why::PeerWentBack { confirmed: confirmed.seq, stands_at: place.seq }))
+    let known = !position.generation.is_blank() && !confirmed.generation.is_blank();
+    (theirs.role == Role::Secondary && known && before).then_some(Decision::NeedsFullSync(
+        DecisionReason::PeerWentBack { confirmed: confirmed.seq, stands_at: position.seq },
+    ))
 }
 
 /// The row of a peer that [`went_back`].
-pub fn row_back(confirmed: Position, theirs: &Identity) -> Row {
-    if theirs.position.generation == confirmed.generation { Row::WentBack } else { Row::BackBeforeLoneStretch }
+pub fn row_back(confirmed: Position, theirs: &Identity) -> DecisionRow {
+    if theirs.position.generation == confirmed.generation {
+        DecisionRow::WentBack
+    } else {
+        DecisionRow::BackBeforeLoneStretch
+    }
 }
 
 #[cfg(test)]
@@ -418,13 +431,13 @@ mod tests {
         Identity { role: Role::Secondary, incarnation: Incarnation(1), ..primary(number, incarnation, seq) }
     }
 
-    fn queue(kept_after: u64, last: u64) -> Option<Unbroken> {
-        Some(Unbroken { kept_after: Seq(kept_after), last: Seq(last) })
+    fn queue(kept_after: u64, last: u64) -> Option<UnbrokenRun> {
+        Some(UnbrokenRun { kept_after: Seq(kept_after), last: Seq(last) })
     }
 
     /// Every pair of small identities, and what the queue may hold.
-    fn small_cases() -> impl Iterator<Item = (Identity, Identity, Option<Unbroken>)> {
-        let places = || {
+    fn small_cases() -> impl Iterator<Item = (Identity, Identity, Option<UnbrokenRun>)> {
+        let positions = || {
             (0..3u64).flat_map(|number| {
                 let numbers = move |tag| Generation { number, tag: if number == 0 { 0 } else { number * 1000 + tag } };
                 (0..2).flat_map(move |tag| {
@@ -439,8 +452,8 @@ mod tests {
             })
         };
         let identities = move |role| {
-            places().flat_map(move |position| {
-                places().filter(move |parent| parent.generation.number < position.generation.number.max(1)).flat_map(
+            positions().flat_map(move |position| {
+                positions().filter(move |parent| parent.generation.number < position.generation.number.max(1)).flat_map(
                     move |parent| {
                         (0..8u8).map(move |bits| Identity {
                             role,
@@ -464,22 +477,28 @@ mod tests {
 
     #[test]
     fn small_identities_come_to_every_row_and_each_row_decides_one_thing() {
-        let mut said: BTreeMap<Row, core::mem::Discriminant<Decision>> = BTreeMap::new();
+        let mut said: BTreeMap<DecisionRow, core::mem::Discriminant<Decision>> = BTreeMap::new();
         for (ours, theirs, queue) in small_cases() {
             let row = row(&ours, &theirs, queue);
             let decision = core::mem::discriminant(&decide(&ours, &theirs, queue));
             assert_eq!(*said.entry(row).or_insert(decision), decision, "{}", row.name());
         }
-        let elsewhere =
-            [Row::TwoSecondaries, Row::PeerSends, Row::TwoPrimaries, Row::WentBack, Row::BackBeforeLoneStretch];
-        let missing: Vec<&Row> = Row::ALL.iter().filter(|r| !said.contains_key(r) && !elsewhere.contains(r)).collect();
+        let elsewhere = [
+            DecisionRow::TwoSecondaries,
+            DecisionRow::PeerSends,
+            DecisionRow::TwoPrimaries,
+            DecisionRow::WentBack,
+            DecisionRow::BackBeforeLoneStretch,
+        ];
+        let missing: Vec<&DecisionRow> =
+            DecisionRow::ALL.iter().filter(|r| !said.contains_key(r) && !elsewhere.contains(r)).collect();
         assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
     fn row_blank_secondary_waits_for_an_operator() {
         let blank = Identity::default();
-        assert_eq!(decide(&primary(1, 1, 5), &blank, None), Decision::NeedsFullSync(Why::NeverSynced));
+        assert_eq!(decide(&primary(1, 1, 5), &blank, None), Decision::NeedsFullSync(DecisionReason::NeverSynced));
     }
 
     #[test]
@@ -511,8 +530,11 @@ mod tests {
     #[test]
     fn row_peer_saw_our_future() {
         let p = primary(1, 3, 90);
-        assert_eq!(decide(&p, &secondary(1, 4, 1), None), Decision::NeedsFullSync(Why::PeerSawOurFuture));
-        assert_eq!(decide(&p, &secondary(1, 3, 91), queue(60, 90)), Decision::NeedsFullSync(Why::PeerSawOurFuture));
+        assert_eq!(decide(&p, &secondary(1, 4, 1), None), Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture));
+        assert_eq!(
+            decide(&p, &secondary(1, 3, 91), queue(60, 90)),
+            Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture)
+        );
     }
 
     #[test]
@@ -530,25 +552,28 @@ mod tests {
             Identity { handed_over: true, ..secondary(1, 3, 71) },
             Identity { handed_over: true, inconsistent: true, ..secondary(1, 3, 70) },
         ] {
-            assert!(matches!(decide(&promoted, &old, None), Decision::NeedsFullSync(Why::Fork { .. })), "{old:?}");
+            assert!(
+                matches!(decide(&promoted, &old, None), Decision::NeedsFullSync(DecisionReason::Fork { .. })),
+                "{old:?}"
+            );
         }
     }
 
     #[test]
     fn row_a_peer_that_takes_its_word_back_is_made_whole() {
         let (ours, confirmed) = (primary(1, 3, 90), at(1, 3, 70));
-        let told = |stands_at| {
-            let why = Why::PeerWentBack { confirmed: Seq(70), stands_at: Seq(stands_at) };
+        let reported = |stands_at| {
+            let why = DecisionReason::PeerWentBack { confirmed: Seq(70), stands_at: Seq(stands_at) };
             Some(Decision::NeedsFullSync(why))
         };
-        assert_eq!(went_back(confirmed, &ours, &secondary(1, 3, 69)), told(69));
+        assert_eq!(went_back(confirmed, &ours, &secondary(1, 3, 69)), reported(69));
         assert_eq!(went_back(confirmed, &ours, &secondary(1, 3, 70)), None);
-        assert_eq!(went_back(confirmed, &ours, &secondary(1, 2, 99)), told(99), "an earlier run");
+        assert_eq!(went_back(confirmed, &ours, &secondary(1, 2, 99)), reported(99), "an earlier run");
         assert_eq!(went_back(confirmed, &ours, &primary(1, 3, 9)), None, "roles are another row");
         assert_eq!(went_back(Position::default(), &ours, &secondary(1, 3, 69)), None);
         assert_eq!(went_back(confirmed, &ours, &Identity::default()), None, "blank is another row");
         let alone = Identity { parent: at(1, 3, 60), continued: true, ..primary(2, 3, 90) };
-        assert_eq!(went_back(at(2, 3, 70), &alone, &secondary(1, 3, 60)), told(60), "it had followed");
+        assert_eq!(went_back(at(2, 3, 70), &alone, &secondary(1, 3, 60)), reported(60), "it had followed");
         assert_eq!(went_back(confirmed, &alone, &secondary(1, 3, 70)), None, "it has not followed yet");
     }
 
@@ -562,7 +587,7 @@ mod tests {
 
     #[test]
     fn a_peer_in_mid_sync_may_go_back_to_its_image_if_it_names_what_it_undid() {
-        let known = Confirmed { place: at(1, 3, 70), image: at(1, 3, 50) };
+        let known = Confirmed { position: at(1, 3, 70), image: at(1, 3, 50) };
         let stands = |seq| secondary(1, 3, seq);
         let believed = |theirs: &Identity, its_dirty_bytes| {
             went_back(known.earliest(theirs, its_dirty_bytes), &primary(1, 4, 90), theirs).is_none()
@@ -577,8 +602,8 @@ mod tests {
     }
 
     #[test]
-    fn of_what_records_carry_the_newest_place_of_this_history_counts() {
-        let found = |seq, image| Confirmed { place: at(2, 3, seq), image: at(2, 3, image) };
+    fn of_what_records_carry_the_newest_position_of_this_history_counts() {
+        let found = |seq, image| Confirmed { position: at(2, 3, seq), image: at(2, 3, image) };
         assert!(found(70, 50) > found(60, 60) && found(70, 70) > found(70, 50));
         let alone = Identity { parent: at(1, 3, 60), continued: true, ..primary(2, 3, 90) };
         assert!(alone.goes_on_from(generation(2)) && alone.goes_on_from(generation(1)));
@@ -593,13 +618,13 @@ mod tests {
         assert_eq!(decide(&alone, &secondary(1, 2, 900), None), Decision::UpdateSync, "an earlier run");
         assert_eq!(
             decide(&alone, &secondary(1, 3, 71), None),
-            Decision::NeedsFullSync(Why::PeerSawOurFuture),
+            Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture),
             "it cannot have what was never sent"
         );
     }
 
     #[test]
-    fn row_both_went_on_from_one_place() {
+    fn row_both_went_on_from_one_position() {
         let ours = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
         let theirs = Identity {
             parent: at(1, 3, 60),
@@ -607,18 +632,27 @@ mod tests {
             position: Position { generation: Generation { number: 2, tag: 77 }, ..at(2, 1, 5) },
             ..secondary(2, 1, 5)
         };
-        assert!(matches!(decide(&ours, &theirs, None), Decision::NeedsFullSync(Why::Fork { .. })));
+        assert!(matches!(decide(&ours, &theirs, None), Decision::NeedsFullSync(DecisionReason::Fork { .. })));
     }
 
     #[test]
     fn row_old_primary_never_overwrites_a_promoted_peer() {
         let old = primary(1, 3, 90);
         let promoted = Identity { role: Role::Primary, parent: at(1, 3, 70), ..secondary(2, 1, 5) };
-        assert!(matches!(decide(&old, &promoted, queue(60, 90)), Decision::Refuse(Why::TwoPrimaries { .. })));
+        assert!(matches!(
+            decide(&old, &promoted, queue(60, 90)),
+            Decision::Refuse(DecisionReason::TwoPrimaries { .. })
+        ));
         let demoted_again = Identity { role: Role::Secondary, ..promoted };
-        assert!(matches!(decide(&old, &demoted_again, queue(60, 90)), Decision::Refuse(Why::PeerIsNewer { .. })));
+        assert!(matches!(
+            decide(&old, &demoted_again, queue(60, 90)),
+            Decision::Refuse(DecisionReason::PeerIsNewer { .. })
+        ));
         let grandchild = Identity { parent: at(2, 1, 5), ..secondary(3, 1, 5) };
-        assert!(matches!(decide(&old, &grandchild, None), Decision::NeedsFullSync(Why::PeerWentFurther { .. })));
+        assert!(matches!(
+            decide(&old, &grandchild, None),
+            Decision::NeedsFullSync(DecisionReason::PeerWentFurther { .. })
+        ));
     }
 
     #[test]
@@ -626,13 +660,16 @@ mod tests {
         let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
         let twin = Generation { number: 2, tag: 77 };
         let alone = Identity { parent: Position { generation: twin, ..at(2, 3, 90) }, ..secondary(3, 3, 95) };
-        assert!(matches!(decide(&promoted, &alone, None), Decision::NeedsFullSync(Why::Unrelated { .. })));
+        assert!(matches!(decide(&promoted, &alone, None), Decision::NeedsFullSync(DecisionReason::Unrelated { .. })));
     }
 
     #[test]
     fn row_unrelated_needs_an_operator() {
-        let stranger = Identity { generation: Generation { number: 1, tag: 77 }, ..secondary(1, 3, 70) };
-        assert!(matches!(decide(&primary(1, 3, 90), &stranger, None), Decision::NeedsFullSync(Why::Unrelated { .. })));
+        let unrelated = Identity { generation: Generation { number: 1, tag: 77 }, ..secondary(1, 3, 70) };
+        assert!(matches!(
+            decide(&primary(1, 3, 90), &unrelated, None),
+            Decision::NeedsFullSync(DecisionReason::Unrelated { .. })
+        ));
     }
 
     #[test]
@@ -644,14 +681,14 @@ mod tests {
     #[test]
     fn identity_comes_back_and_rejects_unknown_bits() {
         let id = Identity { parent: at(1, 2, 3), handed_over: true, ..primary(4, 5, 6) };
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         id.encode(&mut w);
-        assert_eq!(Identity::decode(&mut Reader(&w.0)), Some(id));
+        assert_eq!(Identity::decode(&mut FieldDecoder(&w.0)), Some(id));
         w.0[1] = 8;
-        assert_eq!(Identity::decode(&mut Reader(&w.0)), None);
+        assert_eq!(Identity::decode(&mut FieldDecoder(&w.0)), None);
     }
 
-    /// A peer named a place that nobody counts up to, and every later number of ours was to be higher.
+    /// A peer named a position that nobody counts up to, and every later number of ours was to be higher.
     #[test]
     fn an_identity_beyond_all_counting_is_out_of_reach() {
         let most = crate::limits::NUMBER_MAX;

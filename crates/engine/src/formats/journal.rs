@@ -7,13 +7,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::formats::codec::{IndexBlock, Reader};
+use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::formats::superblock::JournalHead;
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 2 tells resynced regions from writes, and cuts from streams; 1 was never released.
+/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams; 1 was never released.
 pub const VERSION: u16 = 2;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
@@ -38,7 +38,7 @@ pub enum RecordKind {
 
 /// One record's line in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     pub seq: Seq,
     pub kind: RecordKind,
     pub no_hole: bool,
@@ -56,7 +56,7 @@ pub struct Entry {
 
 /// A batch's index block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
+pub struct JournalIndex {
     pub tag: u64,
     /// Where in the ring it belongs.
     pub ring_offset: u64,
@@ -67,13 +67,13 @@ pub struct Index {
     pub origin: NodeId,
     pub generation: Generation,
     pub incarnation: Incarnation,
-    /// The cut whose numbers these are; 0: the stream of writes.
-    pub cut: u64,
+    /// The snapshot whose numbers these are; 0: the stream of writes.
+    pub snapshot: u64,
     pub bytes: u32,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalEntry>,
 }
 
-impl Index {
+impl JournalIndex {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = BLOCK.begin(self.entries.len());
         w.u32(self.bytes);
@@ -85,7 +85,7 @@ impl Index {
         w.u64(self.incarnation.0);
         w.u16(self.origin.0);
         w.pad_to(80);
-        w.u64(self.cut);
+        w.u64(self.snapshot);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -103,9 +103,9 @@ impl Index {
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
-    pub fn decode(block: &[u8]) -> Option<Index> {
+    pub fn decode(block: &[u8]) -> Option<JournalIndex> {
         let (count, mut r) = BLOCK.open(block)?;
-        let mut index = Index {
+        let mut index = JournalIndex {
             bytes: r.u32()?,
             tag: r.u64()?,
             ring_offset: r.u64()?,
@@ -114,10 +114,10 @@ impl Index {
             generation: r.generation()?,
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
-            cut: Reader(&block[80..]).u64()?,
+            snapshot: FieldDecoder(&block[80..]).u64()?,
             entries: Vec::with_capacity(count),
         };
-        let mut r = Reader(&block[FIXED_BYTES..]);
+        let mut r = FieldDecoder(&block[FIXED_BYTES..]);
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
@@ -135,7 +135,7 @@ impl Index {
     }
 }
 
-fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
+fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEntry> {
     let (seq, offset, length, wall) = (Seq(r.u64()?), r.u64()?, r.u64()?, Wall(r.u64()?));
     let (payload_at, payload_bytes, payload_crc) = (r.u32()?, r.u32()?, r.u32()?);
     let volume = VolumeId(r.u16()?);
@@ -153,7 +153,7 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
     let agrees = bits <= 3
         && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
-    (fits && agrees).then_some(Entry {
+    (fits && agrees).then_some(JournalEntry {
         seq,
         kind,
         no_hole,
@@ -178,26 +178,26 @@ pub(crate) struct LiveBatch {
 
 /// Where batches go.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct JournalRing {
     bytes: u64,
     tail: u64,
     next_ordinal: u64,
     live: VecDeque<LiveBatch>,
 }
 
-impl Ring {
+impl JournalRing {
     /// An empty ring that goes on at `head`.
-    pub fn new(bytes: u64, head: JournalHead) -> Ring {
-        Ring { bytes, tail: head.offset, next_ordinal: head.ordinal, live: VecDeque::new() }
+    pub fn new(bytes: u64, head: JournalHead) -> JournalRing {
+        JournalRing { bytes, tail: head.offset, next_ordinal: head.ordinal, live: VecDeque::new() }
     }
 
     /// A ring that goes on at `next` behind batches that are still needed.
-    pub fn with(bytes: u64, next: JournalHead, live: Vec<LiveBatch>) -> Ring {
-        Ring { live: live.into(), ..Ring::new(bytes, next) }
+    pub fn with(bytes: u64, next: JournalHead, live: Vec<LiveBatch>) -> JournalRing {
+        JournalRing { live: live.into(), ..JournalRing::new(bytes, next) }
     }
 
     /// Room for a batch of `bytes`: its offset and ordinal; `None` until older batches are trimmed.
-    pub fn place(&mut self, bytes: u64, last: Seq) -> Option<(u64, u64)> {
+    pub fn allocate(&mut self, bytes: u64, last: Seq) -> Option<(u64, u64)> {
         assert!(bytes < self.bytes / 2, "a batch must leave room for the next");
         let fits_at_tail = self.tail + bytes <= self.bytes;
         let offset = match self.live.front() {
@@ -271,8 +271,8 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn sample() -> Index {
-        Index {
+    fn sample() -> JournalIndex {
+        JournalIndex {
             tag: 1,
             ring_offset: 4096,
             ordinal: 9,
@@ -280,10 +280,10 @@ mod tests {
             origin: NodeId(3),
             generation: Generation { number: 1, tag: 5 },
             incarnation: Incarnation(4),
-            cut: 9,
+            snapshot: 9,
             bytes: 12288,
             entries: vec![
-                Entry {
+                JournalEntry {
                     seq: Seq(7),
                     kind: RecordKind::Data,
                     no_hole: false,
@@ -296,7 +296,7 @@ mod tests {
                     payload_bytes: 8192,
                     payload_crc: 77,
                 },
-                Entry {
+                JournalEntry {
                     seq: Seq(8),
                     kind: RecordKind::Void,
                     no_hole: true,
@@ -316,45 +316,45 @@ mod tests {
     #[test]
     fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
         let image = sample().encode();
-        assert_eq!(Index::decode(&image), Some(sample()));
+        assert_eq!(JournalIndex::decode(&image), Some(sample()));
         for at in 0..INDEX_BYTES {
             let mut bad = image.clone();
             bad[at] ^= 0x40;
-            assert_eq!(Index::decode(&bad), None, "byte {at}");
+            assert_eq!(JournalIndex::decode(&bad), None, "byte {at}");
         }
     }
 
     #[test]
-    fn another_version_is_told_from_damage() {
+    fn another_version_is_distinguished_from_damage() {
         let mut image = sample().encode();
-        assert_eq!(Index::other_version(&image), None);
+        assert_eq!(JournalIndex::other_version(&image), None);
         image[8] = 9;
-        assert_eq!((Index::decode(&image), Index::other_version(&image)), (None, None), "damaged");
+        assert_eq!((JournalIndex::decode(&image), JournalIndex::other_version(&image)), (None, None), "damaged");
         let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
         image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Index::other_version(&image), Some(9));
+        assert_eq!(JournalIndex::other_version(&image), Some(9));
     }
 
     #[test]
     fn an_entry_that_reaches_past_its_batch_is_refused() {
         let mut index = sample();
         index.bytes = 12287;
-        assert_eq!(Index::decode(&index.encode()), None);
+        assert_eq!(JournalIndex::decode(&index.encode()), None);
     }
 
     #[test]
     fn the_ring_wraps_and_never_overwrites_what_replay_needs() {
-        let mut ring = Ring::new(10_000, JournalHead::default());
-        assert_eq!(ring.place(4000, Seq(1)), Some((0, 0)));
-        assert_eq!(ring.place(4000, Seq(2)), Some((4000, 1)));
-        assert_eq!(ring.place(4000, Seq(3)), None);
+        let mut ring = JournalRing::new(10_000, JournalHead::default());
+        assert_eq!(ring.allocate(4000, Seq(1)), Some((0, 0)));
+        assert_eq!(ring.allocate(4000, Seq(2)), Some((4000, 1)));
+        assert_eq!(ring.allocate(4000, Seq(3)), None);
         let head = ring.head_after(Seq(1));
         assert_eq!(head, JournalHead { offset: 4000, ordinal: 1 });
         ring.trim(head);
-        assert_eq!(ring.place(3999, Seq(3)), Some((0, 2)));
-        assert_eq!(ring.place(2000, Seq(4)), None, "the tail may not reach the head");
+        assert_eq!(ring.allocate(3999, Seq(3)), Some((0, 2)));
+        assert_eq!(ring.allocate(2000, Seq(4)), None, "the tail may not reach the head");
         ring.trim(ring.head_after(Seq(3)));
         assert!(ring.live.is_empty());
-        assert_eq!(ring.place(4000, Seq(5)), Some((3999, 3)));
+        assert_eq!(ring.allocate(4000, Seq(5)), Some((3999, 3)));
     }
 }

@@ -2,21 +2,21 @@
 
 use alloc::vec::Vec;
 
-use crate::formats::cell::{self, Choice, Head, Kind};
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::cell::{self, CellChoice, CellHead, CellKind};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
-use crate::planted::{Fault, planted};
 use crate::state::Mode;
 use crate::time::Wall;
 
 pub use crate::formats::cell::Rejected;
 
-/// Format versions: 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the run in doubt; 3 carries what the peer confirmed; 2 keeps each update twice,
-/// and knows the flush points, the run in doubt and the rollback point. 5 to 1 were never released.
+/// Format versions: 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the unverified run and the rollback point. 5 to 1 were never released.
 pub const VERSION: u16 = 6;
-pub const KIND: Kind = Kind { magic: *b"FSHSUPER", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
 
@@ -39,7 +39,7 @@ pub struct RollbackPoint {
     pub position: Position,
     /// Where that history left the one before.
     pub parent: Position,
-    /// The primary's stamp of that place.
+    /// The primary's stamp of that position.
     pub wall: Wall,
     /// Batches of the undo store that were durable when this was written: fewer whole ones mean damage.
     pub batches: u64,
@@ -92,15 +92,15 @@ pub struct Superblock {
     /// The machine's boot in which this run of the node takes place: after another one, caches are lost.
     pub boot: u128,
     /// An earlier run of this node as primary whose last writes may be missing here while the peer has them; 0: none. A
-    /// demotion does not settle it.
-    pub in_doubt: Incarnation,
+    /// demotion does not answer it.
+    pub unverified_run: Incarnation,
     /// The generations of that run: its last one, and the one before, in which a peer stands that did not hear of the last.
-    pub doubt_generations: [Generation; 2],
-    /// The group was served before that was settled: what only the peer has is asked about.
-    pub served_in_doubt: bool,
+    pub unverified_generations: [Generation; 2],
+    /// The group was served before that was reconciled: what only the peer has is asked about.
+    pub served_unverified: bool,
     /// A secondary's: writes of its stream up to here may be missing at their primary, and are not kept here any more. `NONE`:
     /// nothing was given up; all ones: whatever it may have confirmed was. All ones on a primary: its export stays closed until its
-    /// operator chooses; in doubt, what it lost is given up there; else it is new, and opens also when it has met a peer that is.
+    /// operator chooses; unverified, what it lost is given up there; else it is new, and opens also when it has met a peer that is.
     pub given_up: Seq,
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
@@ -109,7 +109,7 @@ pub struct Superblock {
     pub primary_mode: Option<Mode>,
     /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
     pub sizes: Vec<u64>,
-    /// For each volume: numbers up to here are known to be flushed on it (of the run in doubt, if there is one, else of
+    /// For each volume: numbers up to here are known to be flushed on it (of the unverified run, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
 }
@@ -120,7 +120,7 @@ mod flag {
     pub const HELD_IN_LOGGING: u16 = 4;
     pub const ROLLING_BACK: u16 = 8;
     pub const ALONE: u16 = 16;
-    pub const SERVED_IN_DOUBT: u16 = 32;
+    pub const SERVED_UNVERIFIED: u16 = 32;
     pub const CHANGED_OUTSIDE: u16 = 64;
     pub const ALL: u16 = 127;
 }
@@ -134,12 +134,12 @@ impl Superblock {
 
     /// A new primary that has neither met its peer nor was told to serve without: nothing was ever served.
     pub(crate) fn is_unmet(&self) -> bool {
-        self.is_closed_until_chosen() && self.in_doubt == Incarnation(0)
+        self.is_closed_until_chosen() && self.unverified_run == Incarnation(0)
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> CellHead {
         let bit = |on: bool, bit: u16| if on { bit } else { 0 };
-        Head {
+        CellHead {
             node: self.node,
             peer: self.peer,
             flags: bit(self.clean, flag::CLEAN)
@@ -148,16 +148,16 @@ impl Superblock {
                 | bit(self.changed_outside, flag::CHANGED_OUTSIDE)
                 | bit(self.rolling_back, flag::ROLLING_BACK)
                 | bit(self.alone, flag::ALONE)
-                | bit(self.served_in_doubt, flag::SERVED_IN_DOUBT),
+                | bit(self.served_unverified, flag::SERVED_UNVERIFIED),
             update: self.update,
             tag: self.tag,
-            place: 0,
+            offset: 0,
         }
     }
 
     /// Both copies of this update, to be written at [`Superblock::slot_offset`].
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         self.identity.encode(&mut w);
         w.u64(self.journal.offset);
         w.u64(self.journal.ordinal);
@@ -165,8 +165,8 @@ impl Superblock {
         w.u64(self.own_from_ordinal);
         w.u64(self.applied_wall.0);
         w.0.extend_from_slice(&self.boot.to_le_bytes());
-        w.u64(self.in_doubt.0);
-        self.doubt_generations.iter().for_each(|generation| w.generation(*generation));
+        w.u64(self.unverified_run.0);
+        self.unverified_generations.iter().for_each(|generation| w.generation(*generation));
         w.u64(self.given_up.0);
         w.u64(self.rollback_point.id);
         w.position(self.rollback_point.position);
@@ -195,17 +195,17 @@ impl Superblock {
         Superblock::fields(&head, body).ok_or(Rejected::Damaged)
     }
 
-    fn fields(head: &Head, body: &[u8]) -> Option<Superblock> {
+    fn fields(head: &CellHead, body: &[u8]) -> Option<Superblock> {
         if head.flags & !flag::ALL != 0 {
             return None;
         }
-        let mut r = Reader(body);
+        let mut r = FieldDecoder(body);
         let identity = Identity::decode(&mut r)?;
         let journal = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
         let (confirmed_ordinal, own_from_ordinal) = (r.u64()?, r.u64()?);
         let (applied_wall, boot) = (Wall(r.u64()?), r.u128()?);
-        let in_doubt = Incarnation(r.u64()?);
-        let doubt_generations = [r.generation()?, r.generation()?];
+        let unverified_run = Incarnation(r.u64()?);
+        let unverified_generations = [r.generation()?, r.generation()?];
         let given_up = Seq(r.u64()?);
         let rollback_point = RollbackPoint {
             id: r.u64()?,
@@ -242,14 +242,14 @@ impl Superblock {
             changed_outside: head.flags & flag::CHANGED_OUTSIDE != 0,
             rolling_back: head.flags & flag::ROLLING_BACK != 0,
             alone: head.flags & flag::ALONE != 0,
-            served_in_doubt: head.flags & flag::SERVED_IN_DOUBT != 0,
+            served_unverified: head.flags & flag::SERVED_UNVERIFIED != 0,
             journal,
             confirmed_ordinal,
             own_from_ordinal,
             applied_wall,
             boot,
-            in_doubt,
-            doubt_generations,
+            unverified_run,
+            unverified_generations,
             given_up,
             rollback_point,
             confirmed,
@@ -267,7 +267,7 @@ impl Superblock {
 
 /// What a superblock file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct SuperblockRead {
     /// The group as it was last recorded; `None`: the group is new.
     pub found: Option<Superblock>,
     /// Copies that do not count, though another does.
@@ -278,38 +278,39 @@ pub struct Read {
 ///
 /// # Errors
 /// Why the group must not be taken up.
-pub fn read(bytes: &[u8], tag: u64) -> Result<Read, Rejected> {
-    let Choice { newest, damaged, in_doubt, .. } = cell::choose(KIND, tag, 0, bytes);
+pub fn read(bytes: &[u8], tag: u64) -> Result<SuperblockRead, Rejected> {
+    let CellChoice { newest, damaged, ambiguous, .. } = cell::choose(KIND, tag, 0, bytes);
     let found = match newest {
         // What was recorded last may be lost: roles and confirmations of it would be forgotten.
-        Ok(_) if in_doubt => return Err(Rejected::Astray),
+        Ok(_) if ambiguous => return Err(Rejected::Astray),
         Ok((head, body)) => Some(Superblock::fields(&head, body).ok_or(Rejected::Damaged)?),
         Err(Rejected::Blank) => None,
         Err(why) => return Err(why),
     };
-    Ok(Read { found, damaged })
+    Ok(SuperblockRead { found, damaged })
 }
 
-/// A run in doubt: a primary lost its power, and what it had confirmed may be missing on its volumes. That stands on record until it
-/// is settled.
+/// An unverified run: a primary lost its power, and what it had confirmed may be missing on its volumes. That stands on record until it
+/// is verified.
 impl Superblock {
     /// Writes of an earlier run of this node may be missing on its volumes, whatever its role has become since.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.in_doubt != Incarnation(0)
+    pub(crate) fn needs_verification(&self) -> bool {
+        self.unverified_run != Incarnation(0)
     }
 
-    /// Whether the peer may have confirmed something of the run in doubt: it stands in it, or in its history and at the image of
+    /// Whether the peer may have confirmed something of the unverified run: it stands in it, or in its history and at the image of
     /// an earlier run, to which it may have gone back from the midst of a sync. A later run of this node is at home in its last
     /// generation or in one that came after: in the one before, runs may be the peer's own, and are counted apart.
-    pub(crate) fn followed_in_doubt(&self, theirs: &Identity) -> bool {
-        let (sb, place) = (self, theirs.position);
-        let of_history = |generation: Generation| sb.doubt_generations.contains(&generation);
-        let is_there = place.incarnation == sb.in_doubt && of_history(place.generation);
-        let has_run =
-            |generation| generation == sb.doubt_generations[0] || planted(Fault::RunsOfPeer) && of_history(generation);
-        let is_later = place.incarnation > sb.in_doubt && has_run(place.generation);
+    pub(crate) fn followed_unverified_run(&self, theirs: &Identity) -> bool {
+        let (sb, offset) = (self, theirs.position);
+        let of_history = |generation: Generation| sb.unverified_generations.contains(&generation);
+        let is_there = offset.incarnation == sb.unverified_run && of_history(offset.generation);
+        let has_run = |generation| {
+            generation == sb.unverified_generations[0] || injected(Fault::RunsOfPeer) && of_history(generation)
+        };
+        let is_later = offset.incarnation > sb.unverified_run && has_run(offset.generation);
         let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
-        self.is_in_doubt() && (is_there || follows && !is_later)
+        self.needs_verification() && (is_there || follows && !is_later)
     }
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_update_counts_and_a_doubtful_one_is_refused() {
+    fn the_newer_update_counts_and_an_ambiguous_one_is_refused() {
         let file = [sample(4).encode(), sample(5).encode()].concat();
         assert_eq!(read(&file, 42).map(|r| r.found), Ok(Some(sample(5))));
         assert_eq!(read(&file, 43), Err(Rejected::Foreign));

@@ -1,19 +1,19 @@
 //! The undo store: what stood on the volumes before it was overwritten. Before a block is overwritten for the first time
 //! after a *mark*, its content goes here, durable; so the image at the mark can be had back: the earliest content saved
-//! after it, else the volume. A rollback point, a cut's unshipped regions, history and point-in-time copies are all this.
+//! after it, else the volume. A rollback point, a snapshot's unshipped regions, history and point-in-time copies are all this.
 //!
 //! ```text
 //! mark 7 -> batch, batch, batch     mark 9 -> batch, batch ...        one ring; the oldest mark's batches are freed
 //!           index + saved blocks
 //! ```
-//! Pure: places and names, no payload. `saving.rs` fills it on the way of a write; `rollback.rs` plays it back. The bytes
+//! Pure: offsets and names, no payload. `saving.rs` fills it on the way of a write; `rollback.rs` plays it back. The bytes
 //! on disk and what a crash leaves are in docs/format.md.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::formats::codec::{IndexBlock, Reader};
+use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::ids::{Incarnation, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
 
@@ -27,12 +27,12 @@ const ENTRY_BYTES: usize = 24;
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
 const BLOCK: IndexBlock =
     IndexBlock { magic: *b"FSHUNDOB", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
-/// What is saved at once, and what "first time" is judged on.
+/// What is saved at once, and what "first time" is decided on.
 pub(crate) const BLOCK_BYTES: u64 = META_BLOCK_BYTES;
 
 /// One saved range: a line of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct UndoEntry {
     pub volume: VolumeId,
     /// On the volume; a multiple of a block, but behind an old end that was none.
     pub offset: u64,
@@ -43,7 +43,7 @@ pub struct Entry {
     pub payload_crc: u32,
 }
 
-impl Entry {
+impl UndoEntry {
     /// What its content takes in the store.
     pub fn payload_bytes(&self) -> u32 {
         if self.payload_at == 0 { 0 } else { self.length.next_multiple_of(BLOCK_BYTES as u32) }
@@ -52,7 +52,7 @@ impl Entry {
 
 /// A batch's index block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
+pub struct UndoIndex {
     pub tag: u64,
     /// Where in the file it belongs.
     pub ring_offset: u64,
@@ -66,10 +66,10 @@ pub struct Index {
     pub chain: u32,
     /// Of the batch: index and content.
     pub bytes: u32,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<UndoEntry>,
 }
 
-impl Index {
+impl UndoIndex {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = BLOCK.begin(self.entries.len());
         w.u32(self.bytes);
@@ -92,9 +92,9 @@ impl Index {
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
-    pub fn decode(block: &[u8]) -> Option<Index> {
+    pub fn decode(block: &[u8]) -> Option<UndoIndex> {
         let (count, mut r) = BLOCK.open(block)?;
-        let mut index = Index {
+        let mut index = UndoIndex {
             bytes: r.u32()?,
             tag: r.u64()?,
             ring_offset: r.u64()?,
@@ -104,7 +104,7 @@ impl Index {
             chain: r.u32()?,
             entries: Vec::with_capacity(count),
         };
-        let mut r = Reader(&block[FIXED_BYTES..]);
+        let mut r = FieldDecoder(&block[FIXED_BYTES..]);
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
@@ -123,10 +123,10 @@ fn checksum(block: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(stored))
 }
 
-fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
+fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<UndoEntry> {
     let (offset, length, payload_at, payload_crc) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
     let (volume, spare) = (VolumeId(r.u16()?), r.u16()?);
-    let entry = Entry { volume, offset, length, payload_at, payload_crc };
+    let entry = UndoEntry { volume, offset, length, payload_at, payload_crc };
     let range_fits = offset.is_multiple_of(SECTOR_BYTES)
         && length > 0
         && u64::from(length).is_multiple_of(SECTOR_BYTES)
@@ -144,12 +144,12 @@ fn decode_entry(r: &mut Reader<'_>, batch_bytes: u32) -> Option<Entry> {
 
 /// A saved range and where its content lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct SavedRange {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u32,
     /// In the store's file; `None`: all zeroes.
-    pub place: Option<u64>,
+    pub undo_offset: Option<u64>,
     /// Of the whole content.
     pub crc: u32,
 }
@@ -158,24 +158,24 @@ pub(crate) struct Saved {
 #[derive(Debug)]
 struct MarkLog {
     id: u64,
-    saved: BTreeMap<(VolumeId, u64), Saved>,
+    saved: BTreeMap<(VolumeId, u64), SavedRange>,
 }
 
 /// A batch whose space is in use.
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct LiveUndoBatch {
     offset: u64,
     mark: u64,
 }
 
-/// A batch that has its place and is to be written, index first.
+/// A batch that has its space and is to be written, index first.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct AllocatedBatch {
     pub offset: u64,
     pub ordinal: u64,
     pub mark: u64,
     pub image: Vec<u8>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<UndoEntry>,
 }
 
 /// What a batch is made from.
@@ -203,7 +203,7 @@ pub(crate) fn space_for_regions(bytes: u64) -> u64 {
 
 /// The store of one group: marks, the ring of their batches, and what is reserved in it.
 #[derive(Debug)]
-pub(crate) struct Undo {
+pub(crate) struct UndoStore {
     bytes: u64,
     tail: u64,
     next_ordinal: u64,
@@ -212,13 +212,13 @@ pub(crate) struct Undo {
     boot: Incarnation,
     /// Oldest first; what is saved now goes to the newest.
     marks: VecDeque<MarkLog>,
-    live: VecDeque<Live>,
+    live: VecDeque<LiveUndoBatch>,
     /// Batches that are durable, as an unbroken run.
     durable: u64,
     reserved_bytes: u64,
 }
 
-impl Undo {
+impl UndoStore {
     /// Nothing that was saved is needed any more.
     pub fn empty(&mut self) {
         if self.mark().is_some() {
@@ -227,8 +227,8 @@ impl Undo {
     }
 
     /// An empty store in a file of this size.
-    pub fn new(bytes: u64) -> Undo {
-        Undo {
+    pub fn new(bytes: u64) -> UndoStore {
+        UndoStore {
             bytes,
             tail: 0,
             next_ordinal: 1,
@@ -259,7 +259,7 @@ impl Undo {
                     self.live.pop_front();
                 }
             }
-            None => *self = Undo::new(self.bytes),
+            None => *self = UndoStore::new(self.bytes),
         }
     }
 
@@ -286,7 +286,7 @@ impl Undo {
         self.reserved_bytes
     }
 
-    /// Reserves space in place of what was reserved before; whether it is there tells [`Undo::is_short`].
+    /// Reserves space in place of what was reserved before; whether it is there tells [`UndoStore::is_short`].
     pub fn reserve(&mut self, bytes: u64) {
         self.reserved_bytes = bytes;
     }
@@ -301,13 +301,13 @@ impl Undo {
     /// The parts of a range that were not saved since the newest mark; none without a mark.
     pub fn unsaved(&self, volume: VolumeId, range: Range<u64>) -> Vec<Range<u64>> {
         match self.marks.back() {
-            Some(log) => gaps(range.clone(), log.overlapping(volume, &range).map(Saved::range)),
+            Some(log) => gaps(range.clone(), log.overlapping(volume, &range).map(SavedRange::range)),
             None => Vec::new(),
         }
     }
 
-    /// A place for these ranges as one batch; `None` when there is no room beside what is reserved.
-    pub fn place(&mut self, tag: u64, boot: Incarnation, ranges: &[ToSave]) -> Option<Placed> {
+    /// Space for these ranges as one batch; `None` when there is no room beside what is reserved.
+    pub fn allocate(&mut self, tag: u64, boot: Incarnation, ranges: &[ToSave]) -> Option<AllocatedBatch> {
         let mark = self.mark()?;
         let payload: u64 = ranges.iter().map(ToSave::payload_bytes).sum();
         let bytes = INDEX_BYTES as u64 + payload;
@@ -324,7 +324,7 @@ impl Undo {
         let entry = |r: &ToSave| {
             let payload_at = if r.crc.is_some() { at } else { 0 };
             at += r.payload_bytes() as u32;
-            Entry {
+            UndoEntry {
                 volume: r.volume,
                 offset: r.offset,
                 length: r.length,
@@ -332,14 +332,14 @@ impl Undo {
                 payload_crc: r.crc.unwrap_or_default(),
             }
         };
-        let entries: Vec<Entry> = ranges.iter().map(entry).collect();
+        let entries: Vec<UndoEntry> = ranges.iter().map(entry).collect();
         let ordinal = self.next_ordinal;
         let (chain, entries_kept) = (self.chain, entries.clone());
-        let index = Index { tag, ring_offset: offset, ordinal, mark, boot, chain, bytes: bytes as u32, entries };
+        let index = UndoIndex { tag, ring_offset: offset, ordinal, mark, boot, chain, bytes: bytes as u32, entries };
         let image = index.encode();
         self.reserved_bytes = still_reserved;
         self.took(&image, &index);
-        Some(Placed { offset, ordinal, mark, image, entries: entries_kept })
+        Some(AllocatedBatch { offset, ordinal, mark, image, entries: entries_kept })
     }
 
     fn offset_for(&self, bytes: u64) -> Option<u64> {
@@ -352,26 +352,27 @@ impl Undo {
         }
     }
 
-    fn took(&mut self, image: &[u8], index: &Index) {
+    fn took(&mut self, image: &[u8], index: &UndoIndex) {
         self.chain = checksum(image).expect("an index block has its checksum");
-        self.live.push_back(Live { offset: index.ring_offset, mark: index.mark });
+        self.live.push_back(LiveUndoBatch { offset: index.ring_offset, mark: index.mark });
         self.tail = index.ring_offset + u64::from(index.bytes);
         self.next_ordinal = index.ordinal + 1;
         self.boot = index.boot;
     }
 
     /// A batch is durable, and all before it are: its ranges may be overwritten from now on.
-    pub fn saved(&mut self, placed: &Placed) {
-        assert_eq!(placed.ordinal, self.durable + 1, "batches become durable in order");
-        self.durable = placed.ordinal;
-        self.remember(placed.mark, placed.offset, &placed.entries);
+    pub fn saved(&mut self, allocated: &AllocatedBatch) {
+        assert_eq!(allocated.ordinal, self.durable + 1, "batches become durable in order");
+        self.durable = allocated.ordinal;
+        self.remember(allocated.mark, allocated.offset, &allocated.entries);
     }
 
-    fn remember(&mut self, mark: u64, base: u64, entries: &[Entry]) {
+    fn remember(&mut self, mark: u64, base: u64, entries: &[UndoEntry]) {
         let Some(log) = self.marks.iter_mut().find(|m| m.id == mark) else { return };
         for e in entries {
-            let place = (e.payload_at > 0).then(|| base + u64::from(e.payload_at));
-            let saved = Saved { volume: e.volume, offset: e.offset, length: e.length, place, crc: e.payload_crc };
+            let undo_offset = (e.payload_at > 0).then(|| base + u64::from(e.payload_at));
+            let saved =
+                SavedRange { volume: e.volume, offset: e.offset, length: e.length, undo_offset, crc: e.payload_crc };
             log.saved.insert((e.volume, e.offset), saved);
         }
     }
@@ -388,8 +389,8 @@ impl Undo {
         self.tail
     }
 
-    /// Takes up a block found at [`Undo::next_offset`] if it is the index of the next batch.
-    pub fn follows(&self, tag: u64, boot: Incarnation, index: &Index) -> bool {
+    /// Takes up a block found at [`UndoStore::next_offset`] if it is the index of the next batch.
+    pub fn follows(&self, tag: u64, boot: Incarnation, index: &UndoIndex) -> bool {
         let belongs = index.tag == tag && self.mark() == Some(index.mark);
         let belongs = belongs && (self.boot..=boot).contains(&index.boot);
         let next = index.ring_offset == self.tail && index.ordinal == self.next_ordinal && index.chain == self.chain;
@@ -397,7 +398,7 @@ impl Undo {
     }
 
     /// A whole batch was found after a start.
-    pub fn found(&mut self, image: &[u8], index: &Index) {
+    pub fn found(&mut self, image: &[u8], index: &UndoIndex) {
         self.took(image, index);
         self.durable = index.ordinal;
         self.remember(index.mark, index.ring_offset, &index.entries);
@@ -406,21 +407,21 @@ impl Undo {
     // ---- looking back ----------------------------------------------------------------------------------------------
 
     /// What was saved for the oldest mark, in the order of volumes and offsets, after `cursor`: what was zero, or all the rest.
-    pub fn next_saved(&self, cursor: Option<(VolumeId, u64)>, zero: bool) -> Option<Saved> {
+    pub fn next_saved(&self, cursor: Option<(VolumeId, u64)>, zero: bool) -> Option<SavedRange> {
         use core::ops::Bound::{Excluded, Unbounded};
         let log = self.marks.front()?;
         let from = cursor.map_or(Unbounded, Excluded);
-        log.saved.range((from, Unbounded)).map(|(_, saved)| *saved).find(|saved| saved.place.is_none() == zero)
+        log.saved.range((from, Unbounded)).map(|(_, saved)| *saved).find(|saved| saved.undo_offset.is_none() == zero)
     }
 
     /// Every range saved since the oldest mark.
-    pub fn all_saved(&self) -> impl Iterator<Item = &Saved> {
+    pub fn all_saved(&self) -> impl Iterator<Item = &SavedRange> {
         self.marks.iter().flat_map(|m| m.saved.values())
     }
 }
 
 impl MarkLog {
-    fn overlapping(&self, volume: VolumeId, range: &Range<u64>) -> impl Iterator<Item = &Saved> {
+    fn overlapping(&self, volume: VolumeId, range: &Range<u64>) -> impl Iterator<Item = &SavedRange> {
         // Saved ranges do not overlap one another: at most one begins before the range and reaches into it.
         let before = self.saved.range((volume, 0)..(volume, range.start)).next_back().map(|(_, saved)| saved);
         let inside = self.saved.range((volume, range.start)..(volume, range.end)).map(|(_, saved)| saved);
@@ -429,7 +430,7 @@ impl MarkLog {
     }
 }
 
-impl Saved {
+impl SavedRange {
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }
@@ -458,8 +459,8 @@ mod tests {
     const V: VolumeId = VolumeId(0);
     const KIB: u64 = 1024;
 
-    fn sample() -> Index {
-        Index {
+    fn sample() -> UndoIndex {
+        UndoIndex {
             tag: 1,
             ring_offset: 4096,
             ordinal: 9,
@@ -468,8 +469,8 @@ mod tests {
             chain: 77,
             bytes: 4096 + 8192,
             entries: vec![
-                Entry { volume: VolumeId(1), offset: 4096, length: 8192, payload_at: 4096, payload_crc: 5 },
-                Entry { volume: VolumeId(0), offset: 0, length: 512, payload_at: 0, payload_crc: 0 },
+                UndoEntry { volume: VolumeId(1), offset: 4096, length: 8192, payload_at: 4096, payload_crc: 5 },
+                UndoEntry { volume: VolumeId(0), offset: 0, length: 512, payload_at: 0, payload_crc: 0 },
             ],
         }
     }
@@ -478,29 +479,29 @@ mod tests {
         ToSave { volume: V, offset, length: length as u32, crc: Some(1), reserved: false }
     }
 
-    fn save(store: &mut Undo, ranges: &[ToSave]) -> Option<Placed> {
-        let placed = store.place(1, Incarnation(1), ranges)?;
-        store.saved(&placed);
-        Some(placed)
+    fn save(store: &mut UndoStore, ranges: &[ToSave]) -> Option<AllocatedBatch> {
+        let allocated = store.allocate(1, Incarnation(1), ranges)?;
+        store.saved(&allocated);
+        Some(allocated)
     }
 
     #[test]
     fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
         let image = sample().encode();
-        assert_eq!(Index::decode(&image), Some(sample()));
+        assert_eq!(UndoIndex::decode(&image), Some(sample()));
         for at in 0..INDEX_BYTES {
             let mut bad = image.clone();
             bad[at] ^= 0x40;
-            assert_eq!(Index::decode(&bad), None, "byte {at}");
+            assert_eq!(UndoIndex::decode(&bad), None, "byte {at}");
         }
     }
 
     #[test]
     fn an_entry_that_reaches_past_its_batch_or_off_the_sectors_is_refused() {
-        let spoil = |change: fn(&mut Index)| {
+        let spoil = |change: fn(&mut UndoIndex)| {
             let mut index = sample();
             change(&mut index);
-            Index::decode(&index.encode())
+            UndoIndex::decode(&index.encode())
         };
         assert_eq!(spoil(|i| i.bytes -= 1), None);
         assert_eq!(spoil(|i| i.entries[0].payload_at = 512), None);
@@ -519,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_block_is_saved_once_for_each_mark_and_the_earliest_content_is_seen() {
-        let mut store = Undo::new(1024 * KIB);
+        let mut store = UndoStore::new(1024 * KIB);
         assert_eq!(store.unsaved(V, 0..8192), vec![], "nothing is saved without a mark");
         store.begin_mark(5);
         assert_eq!(store.unsaved(V, 0..8192), vec![0..8192]);
@@ -529,11 +530,11 @@ mod tests {
         store.begin_mark(6);
         assert_eq!(store.unsaved(V, 4096..8192), vec![4096..8192], "a new mark begins anew");
         let second = save(&mut store, &[data(0, 8192)]).expect("room");
-        let at = |placed: &Placed, offset, length| Saved {
+        let at = |allocated: &AllocatedBatch, offset, length| SavedRange {
             volume: V,
             offset,
             length,
-            place: Some(placed.offset + 4096),
+            undo_offset: Some(allocated.offset + 4096),
             crc: 1,
         };
         let (old, new) = (at(&first, 4096, 4096), at(&second, 0, 8192));
@@ -547,7 +548,7 @@ mod tests {
 
     #[test]
     fn what_is_reserved_is_there_for_the_sync_alone() {
-        let mut store = Undo::new(200 * KIB);
+        let mut store = UndoStore::new(200 * KIB);
         store.begin_mark(1);
         store.reserve(space_for_regions(128 * KIB));
         assert!(!store.is_short());
@@ -568,45 +569,45 @@ mod tests {
 
     #[test]
     fn the_ring_wraps_into_what_the_oldest_mark_left() {
-        let mut store = Undo::new(100 * KIB);
+        let mut store = UndoStore::new(100 * KIB);
         store.begin_mark(1);
         assert!(save(&mut store, &[data(0, 36 * KIB)]).is_some());
         store.begin_mark(2);
         assert!(save(&mut store, &[data(0, 36 * KIB)]).is_some());
         assert!(save(&mut store, &[data(64 * KIB, 32 * KIB)]).is_none(), "full");
         store.drop_oldest();
-        let placed = save(&mut store, &[data(64 * KIB, 32 * KIB)]).expect("room at the start");
-        assert_eq!(placed.offset, 0);
+        let allocated = save(&mut store, &[data(64 * KIB, 32 * KIB)]).expect("room at the start");
+        assert_eq!(allocated.offset, 0);
         assert_eq!(store.free_bytes(), 4 * KIB);
         assert!(save(&mut store, &[data(128 * KIB, 4 * KIB)]).is_none(), "the tail may not reach the head");
     }
 
     #[test]
     fn a_left_over_behind_a_torn_batch_does_not_follow() {
-        let mut crashed = Undo::new(1024 * KIB);
+        let mut crashed = UndoStore::new(1024 * KIB);
         crashed.begin_mark(4);
-        let batches: Vec<Placed> = (0..3).filter_map(|n| save(&mut crashed, &[data(n * 4096, 4096)])).collect();
-        let index = |placed: &Placed| Index::decode(&placed.image).expect("whole");
+        let batches: Vec<AllocatedBatch> = (0..3).filter_map(|n| save(&mut crashed, &[data(n * 4096, 4096)])).collect();
+        let index = |allocated: &AllocatedBatch| UndoIndex::decode(&allocated.image).expect("whole");
         // The second one was torn: the next run finds the first, and writes another second one of the same size.
-        let mut next = Undo::new(1024 * KIB);
+        let mut next = UndoStore::new(1024 * KIB);
         next.begin_mark(4);
         assert!(next.follows(1, Incarnation(2), &index(&batches[0])));
         next.found(&batches[0].image, &index(&batches[0]));
         assert!(!next.follows(1, Incarnation(2), &index(&batches[2])), "one is missing");
-        let mut second = next.place(1, Incarnation(2), &[data(8192, 4096)]).expect("room");
+        let mut second = next.allocate(1, Incarnation(2), &[data(8192, 4096)]).expect("room");
         assert_eq!(second.offset, batches[1].offset);
         next.saved(&second);
         assert_eq!(next.next_offset(), batches[2].offset);
         assert!(!next.follows(1, Incarnation(2), &index(&batches[2])), "it follows another second one");
         // Nor does anything of an earlier mark, another group, or a later run.
-        let mut other = Undo::new(1024 * KIB);
+        let mut other = UndoStore::new(1024 * KIB);
         other.begin_mark(5);
         assert!(!other.follows(1, Incarnation(2), &index(&batches[0])));
-        let mut same = Undo::new(1024 * KIB);
+        let mut same = UndoStore::new(1024 * KIB);
         same.begin_mark(4);
         assert!(!same.follows(2, Incarnation(2), &index(&batches[0])));
         assert!(!same.follows(1, Incarnation(0), &index(&batches[0])));
         second.image[100] ^= 1;
-        assert_eq!(Index::decode(&second.image), None);
+        assert_eq!(UndoIndex::decode(&second.image), None);
     }
 }

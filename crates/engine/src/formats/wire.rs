@@ -1,13 +1,13 @@
 //! Frames on the link: one fixed header, then the payload. Byte by byte in docs/protocol.md.
 //!
 //! A frame is believed in three steps: the header's own checksum, then its session, then the payload's checksum. Only a
-//! checked header says how much to read, and never more than [`Kind::payload_max`].
+//! checked header says how much to read, and never more than [`FrameKind::payload_max`].
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
@@ -28,9 +28,9 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes tell their settings, a primary its group's sizes, how far behind its secondary is, and its clock. 4 (SyncBegin
+    /// Both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock. 4 (SyncBegin
     /// names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
-    /// packed), 2 (flush points in every frame, cuts, dirty bits and lost writes asked back, feature bits) and 1 (one ordered
+    /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered
     /// stream per group, three confirmations, sync in the stream) were never released.
     V5 = 5,
 }
@@ -40,7 +40,7 @@ pub const VERSION: Version = Version::V5;
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// Who and where a node stands with one group; first frame of each group on a session, both ways.
     GroupHello = 1,
     /// Primary: a stream begins at `seq`; what was before is covered by the dirty regions to come.
@@ -53,7 +53,7 @@ pub enum Kind {
     Zero = 5,
     /// Primary: this number never became a write.
     Void = 6,
-    /// Primary: compare this range by hash at this place of the order.
+    /// Primary: compare this range by hash at this position of the order.
     Probe = 7,
     /// Secondary: the answer, `flags` bit 0 set when the hashes were equal.
     ProbeResult = 8,
@@ -85,10 +85,10 @@ pub enum Kind {
     Bits = 21,
 }
 
-impl Kind {
-    pub fn from_byte(byte: u8) -> Option<Kind> {
-        use Kind::*;
-        const ALL: [Kind; 21] = [
+impl FrameKind {
+    pub fn from_byte(byte: u8) -> Option<FrameKind> {
+        use FrameKind::*;
+        const ALL: [FrameKind; 21] = [
             GroupHello,
             SyncBegin,
             SyncReady,
@@ -116,7 +116,7 @@ impl Kind {
 
     /// The role that it takes to send it; `None`: either.
     pub fn sender(self) -> Option<Role> {
-        use Kind::*;
+        use FrameKind::*;
         match self {
             SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk => Some(Role::Primary),
             SyncReady | ProbeResult | Ack | Tail | Pulled | Bits => Some(Role::Secondary),
@@ -126,22 +126,22 @@ impl Kind {
 
     /// Whether it is of a stream: it has a number.
     pub fn is_numbered(self) -> bool {
-        matches!(self, Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd)
+        matches!(self, FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd)
     }
 
     /// Whether the payload is volume content (goes to aligned memory) or a few control bytes.
     pub fn carries_data(self) -> bool {
-        matches!(self, Kind::Data | Kind::Pulled)
+        matches!(self, FrameKind::Data | FrameKind::Pulled)
     }
 
     /// Largest payload this kind may announce.
     pub fn payload_max(self) -> u64 {
         match self {
-            Kind::Data | Kind::Pulled => PART_BYTES_MAX,
-            Kind::Void | Kind::Zero | Kind::SyncEnd | Kind::SyncReady | Kind::ProbeResult => 0,
-            Kind::Pull | Kind::BitsAsk => 0,
-            Kind::Probe => 32,
-            Kind::Heartbeat | Kind::HeartbeatEcho => HEARTBEAT_BYTES,
+            FrameKind::Data | FrameKind::Pulled => PART_BYTES_MAX,
+            FrameKind::Void | FrameKind::Zero | FrameKind::SyncEnd | FrameKind::SyncReady | FrameKind::ProbeResult => 0,
+            FrameKind::Pull | FrameKind::BitsAsk => 0,
+            FrameKind::Probe => 32,
+            FrameKind::Heartbeat | FrameKind::HeartbeatEcho => HEARTBEAT_BYTES,
             _ => CONTROL_BYTES_MAX,
         }
     }
@@ -165,8 +165,8 @@ pub mod flags {
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub kind: Kind,
+pub struct FrameHeader {
+    pub kind: FrameKind,
     pub flags: u16,
     pub session: SessionId,
     pub group: GroupId,
@@ -195,18 +195,18 @@ pub enum FrameError {
     VersionUnknown(u8),
     KindUnknown(u8),
     PayloadTooLong {
-        kind: Kind,
+        kind: FrameKind,
         bytes: u32,
     },
     PayloadDamaged {
-        kind: Kind,
+        kind: FrameKind,
         group: GroupId,
         seq: Seq,
     },
     LengthsDisagree,
     /// A number that nobody comes to by counting, or a time after 2262.
     OutOfReach {
-        kind: Kind,
+        kind: FrameKind,
         field: &'static str,
         number: u64,
     },
@@ -241,10 +241,10 @@ impl fmt::Display for FrameError {
     }
 }
 
-impl Header {
+impl FrameHeader {
     /// A header of `kind` with all else empty; the sender fills what the kind needs.
-    pub fn new(kind: Kind, session: SessionId, group: GroupId) -> Header {
-        Header {
+    pub fn new(kind: FrameKind, session: SessionId, group: GroupId) -> FrameHeader {
+        FrameHeader {
             kind,
             flags: 0,
             session,
@@ -264,14 +264,14 @@ impl Header {
     }
 
     /// Fills in the payload's length and checksum. The engine leaves this to the sender of the bytes.
-    pub fn sealed(mut self, payload: &[u8]) -> Header {
+    pub fn sealed(mut self, payload: &[u8]) -> FrameHeader {
         self.payload_bytes = payload.len() as u32;
         self.payload_crc = crc32c::crc32c(payload);
         self
     }
 
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut w = Writer(Vec::with_capacity(HEADER_BYTES));
+        let mut w = FieldEncoder(Vec::with_capacity(HEADER_BYTES));
         w.u32(MAGIC);
         w.u8(VERSION as u8);
         w.u8(self.kind as u8);
@@ -296,8 +296,8 @@ impl Header {
     }
 
     /// Checks and decodes a header: magic, checksum, version, kind, lengths, in this order.
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
-        let mut r = Reader(bytes);
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
+        let mut r = FieldDecoder(bytes);
         let magic = r.u32().unwrap_or_default();
         if magic != MAGIC {
             return Err(FrameError::NotAFrame);
@@ -311,8 +311,8 @@ impl Header {
             return Err(FrameError::VersionUnknown(version));
         }
         let kind_byte = r.u8().unwrap_or_default();
-        let kind = Kind::from_byte(kind_byte).ok_or(FrameError::KindUnknown(kind_byte))?;
-        let header = Header::fields(kind, &mut r).ok_or(FrameError::HeaderDamaged)?;
+        let kind = FrameKind::from_byte(kind_byte).ok_or(FrameError::KindUnknown(kind_byte))?;
+        let header = FrameHeader::fields(kind, &mut r).ok_or(FrameError::HeaderDamaged)?;
         if u64::from(header.payload_bytes) > kind.payload_max() {
             return Err(FrameError::PayloadTooLong { kind, bytes: header.payload_bytes });
         }
@@ -338,8 +338,8 @@ impl Header {
         far.or(Some(("time", self.wall.0)).filter(|(_, wall)| *wall > WALL_MAX))
     }
 
-    fn fields(kind: Kind, r: &mut Reader<'_>) -> Option<Header> {
-        Some(Header {
+    fn fields(kind: FrameKind, r: &mut FieldDecoder<'_>) -> Option<FrameHeader> {
+        Some(FrameHeader {
             kind,
             flags: r.u16()?,
             session: SessionId(r.u64()?),
@@ -400,7 +400,7 @@ impl Ack {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         w.u64(self.received.0);
         w.u64(self.durable.0);
         w.u64(self.applied.0);
@@ -417,7 +417,7 @@ impl Ack {
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Ack> {
-        let mut r = Reader(bytes);
+        let mut r = FieldDecoder(bytes);
         let (received, durable, applied) = (Seq(r.number()?), Seq(r.number()?), Seq(r.number()?));
         let (granted_bytes, applied_wall, bits) = (r.number()?, r.wall()?, r.u8()?);
         let paused = match bits & 5 {
@@ -452,7 +452,7 @@ const LAG_UNKNOWN: u64 = u64::MAX;
 
 impl Tick {
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         w.u8(self.state.kind() as u8);
         w.u8(self.mode.number());
         w.u64(self.lag_bytes);
@@ -463,7 +463,7 @@ impl Tick {
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Tick> {
-        let mut r = Reader(bytes);
+        let mut r = FieldDecoder(bytes);
         let (state, mode) = (State::from_kind(r.u8()?)?, Mode::from_number(r.u8()?)?);
         let (lag_bytes, lag) = (r.number()?, r.u64()?);
         let lag = match lag {
@@ -500,7 +500,7 @@ pub const FEATURES_KNOWN: u64 = 0;
 
 impl GroupHello {
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         self.identity.encode(&mut w);
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
@@ -516,7 +516,7 @@ impl GroupHello {
     }
 
     pub fn decode(bytes: &[u8]) -> Option<GroupHello> {
-        let mut r = Reader(bytes);
+        let mut r = FieldDecoder(bytes);
         let identity = crate::formats::identity::Identity::decode(&mut r)
             .filter(crate::formats::identity::Identity::is_in_reach)?;
         // A flag that this version does not have is no hello of this version: what may come later has `features`.
@@ -545,7 +545,7 @@ impl GroupHello {
     }
 }
 
-/// Payload of `TailAsk`: for each volume, what is known to be flushed on it of the run in doubt.
+/// Payload of `TailAsk`: for each volume, what is known to be flushed on it of the unverified run.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FlushPoints {
     pub incarnation: Incarnation,
@@ -554,7 +554,7 @@ pub struct FlushPoints {
 
 impl FlushPoints {
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         w.u64(self.incarnation.0);
         w.u16(self.volumes.len() as u16);
         for seq in &self.volumes {
@@ -564,7 +564,7 @@ impl FlushPoints {
     }
 
     pub fn decode(bytes: &[u8]) -> Option<FlushPoints> {
-        let mut r = Reader(bytes);
+        let mut r = FieldDecoder(bytes);
         let (incarnation, count) = (Incarnation(r.number()?), usize::from(r.u16()?));
         if count > crate::limits::VOLUMES_MAX {
             return None;
@@ -589,7 +589,7 @@ pub const RANGES_MAX: usize = CONTROL_BYTES_MAX as usize / RANGE_BYTES;
 
 /// Payload of `Tail`: [`RANGE_BYTES`] for each range.
 pub fn encode_ranges(ranges: &[VolumeRange]) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = FieldEncoder::default();
     for range in ranges {
         w.u16(range.volume.0);
         w.u64(range.offset);
@@ -602,7 +602,7 @@ pub fn decode_ranges(bytes: &[u8]) -> Option<Vec<VolumeRange>> {
     if !bytes.len().is_multiple_of(RANGE_BYTES) {
         return None;
     }
-    let mut r = Reader(bytes);
+    let mut r = FieldDecoder(bytes);
     (0..bytes.len() / RANGE_BYTES)
         .map(|_| Some(VolumeRange { volume: VolumeId(r.u16()?), offset: r.number()?, length: r.number()? }))
         .collect()
@@ -622,36 +622,37 @@ pub struct SyncBegin {
     pub nothing_dirty: bool,
     /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
     pub dirty_bytes: u64,
-    /// Names the cut whose regions follow, as they were at `from`; its frames have numbers of their own from 1 on.
+    /// Names the snapshot whose regions follow, as they were at `from`; its frames have numbers of their own from 1 on.
     /// 0: the ordered stream of writes, and regions between them.
-    pub cut: u64,
-    /// Names this begin; `SyncReady` repeats it in `offset`, so that an answer to an abandoned begin is told apart.
+    pub snapshot: u64,
+    /// Names this begin; `SyncReady` repeats it in `offset`, so that an answer to an abandoned begin is distinguished.
     pub attempt: u64,
 }
 
 impl SyncBegin {
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = FieldEncoder::default();
         w.position(self.from);
         w.position(self.parent);
         w.u64(self.to.0);
         w.u8(u8::from(self.nothing_dirty));
         w.u64(self.dirty_bytes);
-        w.u64(self.cut);
+        w.u64(self.snapshot);
         w.u64(self.attempt);
         w.0
     }
 
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
-        let mut r = Reader(bytes);
+        let mut r = FieldDecoder(bytes);
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
         let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.number()?);
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut: r.number()?, attempt: r.number()? };
+        let begin =
+            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, snapshot: r.number()?, attempt: r.number()? };
         r.is_empty().then_some(begin)
     }
 }
 
-fn encode_settings(settings: &Settings, w: &mut Writer) {
+fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let (policy, window) = match settings.policy {
         Policy::Degrade => (0, 0),
@@ -673,7 +674,7 @@ fn encode_settings(settings: &Settings, w: &mut Writer) {
     w.u64(settings.queue_items);
 }
 
-fn decode_settings(r: &mut Reader<'_>) -> Option<Settings> {
+fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
     let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
     let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
     let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
@@ -696,15 +697,20 @@ fn decode_settings(r: &mut Reader<'_>) -> Option<Settings> {
 mod tests {
     use super::*;
 
-    fn sample() -> Header {
-        Header { seq: Seq(7), offset: 4096, length: 5, ..Header::new(Kind::Data, SessionId(9), GroupId(3)) }
-            .sealed(b"hello")
+    fn sample() -> FrameHeader {
+        FrameHeader {
+            seq: Seq(7),
+            offset: 4096,
+            length: 5,
+            ..FrameHeader::new(FrameKind::Data, SessionId(9), GroupId(3))
+        }
+        .sealed(b"hello")
     }
 
     #[test]
     fn a_frame_comes_back_as_it_went() {
         let header = sample();
-        assert_eq!(Header::decode(&header.encode()), Ok(header));
+        assert_eq!(FrameHeader::decode(&header.encode()), Ok(header));
         assert_eq!(header.check_payload(b"hello"), Ok(()));
         assert!(header.check_payload(b"hellp").is_err());
     }
@@ -715,7 +721,7 @@ mod tests {
         for bit in 0..HEADER_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(Header::decode(&bad).is_err(), "bit {bit}");
+            assert!(FrameHeader::decode(&bad).is_err(), "bit {bit}");
         }
     }
 
@@ -723,9 +729,9 @@ mod tests {
     fn lengths_beyond_the_kind_are_refused_before_anything_is_read() {
         let mut header = sample();
         header.payload_bytes = PART_BYTES_MAX as u32 + 1;
-        assert!(matches!(Header::decode(&header.encode()), Err(FrameError::PayloadTooLong { .. })));
+        assert!(matches!(FrameHeader::decode(&header.encode()), Err(FrameError::PayloadTooLong { .. })));
         header.payload_bytes = 6;
-        assert_eq!(Header::decode(&header.encode()), Err(FrameError::LengthsDisagree));
+        assert_eq!(FrameHeader::decode(&header.encode()), Err(FrameError::LengthsDisagree));
     }
 
     #[test]
@@ -745,8 +751,8 @@ mod tests {
         let hello = GroupHello { volume_bytes: alloc::vec![1 << 30, 512], dirty_bytes: 8, ..GroupHello::default() };
         let bytes = hello.encode();
         assert_eq!(GroupHello::decode(&bytes), Some(hello));
-        for cut in 0..bytes.len() {
-            assert_eq!(GroupHello::decode(&bytes[..cut]), None, "cut at {cut}");
+        for end in 0..bytes.len() {
+            assert_eq!(GroupHello::decode(&bytes[..end]), None, "cut at {end}");
         }
     }
 }

@@ -2,34 +2,35 @@
 
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Header, Kind, decode_ranges, flags};
+use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
 use crate::group::Group;
 use crate::shared::wakes::Wake;
 use crate::state::State;
 use crate::{Event, FramePayload};
 
 impl Group {
-    /// A frame of the settling, on either side. `None`: not one that may come now.
-    pub fn settling_frame(&mut self, cx: &mut Cx, header: &Header, payload: &FramePayload) -> Option<()> {
+    /// A frame of reconciliation, on either side. `None`: not one that may come now.
+    pub fn starting_frame(&mut self, cx: &mut Cx, header: &FrameHeader, payload: &FramePayload) -> Option<()> {
         if !self.common.lifecycle.is_running() || self.common.has_failed() {
             return Some(());
         }
         match (header.kind, payload) {
-            (Kind::BitsAsk, FramePayload::None) => {
+            (FrameKind::BitsAsk, FramePayload::None) => {
                 if self.common.role() == Role::Secondary {
                     self.common.answers.bits_asked(header.seq);
                 }
             }
             // Of a question that was given up meanwhile.
-            (Kind::Bits | Kind::Tail | Kind::Pulled, _) if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
-            (Kind::Bits, FramePayload::Control(_) | FramePayload::None) => {
+            (FrameKind::Bits | FrameKind::Tail | FrameKind::Pulled, _)
+                if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
+            (FrameKind::Bits, FramePayload::Control(_) | FramePayload::None) => {
                 self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, payload.control())?;
             }
-            (Kind::TailAsk, FramePayload::Control(bytes)) => {
+            (FrameKind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
                 self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
             }
-            (Kind::Tail, FramePayload::Control(_) | FramePayload::None) => {
+            (FrameKind::Tail, FramePayload::Control(_) | FramePayload::None) => {
                 let ranges = decode_ranges(payload.control())?;
                 if self.primary.peer.reconcile.take_tail(&self.common.volumes, header, ranges)? {
                     let unknown = header.flags & flags::UNKNOWN != 0;
@@ -38,8 +39,8 @@ impl Group {
                     });
                 }
             }
-            (Kind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
-            (Kind::Pulled, FramePayload::Data(buf)) => {
+            (FrameKind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
+            (FrameKind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }
             _ => return None,
@@ -54,7 +55,7 @@ impl Group {
         // Those who waited for the record are written alone, before a stream begins that would have no room for them.
         self.common.wake(Wake::Covered);
         self.common.wake(Wake::Meet);
-        self.say_hello(cx, Kind::GroupState);
+        self.say_hello(cx, FrameKind::GroupState);
     }
 
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
@@ -66,9 +67,9 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.told.take_peer_hello(&mut self.common, hello);
+        self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
         self.primary.meet_peer(&mut self.common, cx);
-        self.primary.peer.tell_primary_state(&mut self.common, cx);
+        self.primary.peer.report_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
     }
 
@@ -88,7 +89,7 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.told.take_peer_hello(&mut self.common, hello);
+        self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }

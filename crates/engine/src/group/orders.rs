@@ -5,11 +5,11 @@ use alloc::string::String;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
-use crate::formats::wire::Kind;
+use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::ids::*;
-use crate::peer::reconcile::Reconcile;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
+use crate::peer::reconcile::Reconciliation;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -76,8 +76,8 @@ impl Group {
         }
         if before != settings {
             // Each node shows what the other is set to.
-            self.say_hello(cx, Kind::GroupState);
-            self.primary.peer.tell_primary_state(&mut self.common, cx);
+            self.say_hello(cx, FrameKind::GroupState);
+            self.primary.peer.report_primary_state(&mut self.common, cx);
         }
         cx.answer(id, CommandResult::Done(String::new()));
     }
@@ -143,7 +143,7 @@ impl Group {
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.lifecycle.enter(Phase::Stopping { deadline });
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
-                if self.primary.peer.outbox.goes_by_cuts() {
+                if self.primary.peer.outbox.goes_by_snapshots() {
                     self.primary.fall_to_logging(&mut self.common, cx, "stopping");
                 }
                 self.proceed(cx);
@@ -168,7 +168,7 @@ impl Group {
     /// Moves demotion, promotion and stop forward; called after every input.
     pub fn proceed(&mut self, cx: &mut Cx) {
         // A fault on purpose: goes on before what was to be recorded first is durable.
-        while planted(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
+        while injected(Fault::RecordNotAwaited) && self.common.sb.awaits(|_| true) {
             let then = self.common.sb.take_followers();
             then.into_iter().for_each(|then| self.after_super(cx, then));
         }
@@ -217,9 +217,9 @@ impl Group {
             Role::Primary => {
                 let overdue = cx.now.mono >= deadline;
                 if overdue {
-                    // Also who has come to his place in the order since.
+                    // Also who has come to his position in the order since.
                     self.primary.fail_waiting(&mut self.common, cx);
-                    self.primary.cut_sync_short(&mut self.common, cx);
+                    self.primary.abort_sync(&mut self.common, cx);
                 }
                 self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
@@ -259,7 +259,7 @@ impl Group {
                 }
             }
             AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
-                self.primary.reconcile_by(&mut self.common, cx, Reconcile::begin_pull);
+                self.primary.reconcile_by(&mut self.common, cx, Reconciliation::begin_pull);
             }
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}

@@ -2,7 +2,7 @@
 
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{Kind, SyncBegin};
+use crate::formats::wire::{FrameKind, SyncBegin};
 use crate::group::Group;
 use crate::shared::wakes::Wake;
 
@@ -23,7 +23,7 @@ impl Group {
         let same_run = begin.to == self.common.sb.identity.incarnation;
         if !welcome || !same_run || self.common.has_failed() {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
-            return self.say_hello(cx, Kind::GroupState);
+            return self.say_hello(cx, FrameKind::GroupState);
         }
         self.secondary.sync_begin(&mut self.common, cx, begin);
     }

@@ -2,9 +2,9 @@
 
 use alloc::format;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::wire::Kind;
+use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::peer::writers::{flush_failed, flush_recorded};
 use crate::records::bits::AfterBits;
@@ -22,10 +22,10 @@ impl Group {
                 return self.update_failed(cx);
             }
             // Nobody else says so any more.
-            Ok(true) if self.common.has_failed() => self.say_hello(cx, Kind::GroupState),
+            Ok(true) if self.common.has_failed() => self.say_hello(cx, FrameKind::GroupState),
             Ok(_) => {}
         }
-        let Common { sb, undo, slots, .. } = &mut self.common;
+        let GroupCommon { sb, undo, slots, .. } = &mut self.common;
         for then in sb.followers(undo, slots, cx) {
             self.after_super(cx, then);
         }
@@ -73,7 +73,7 @@ impl Group {
                 if self.secondary.replica.note_applied(&mut self.common, cx, upto, wall) {
                     if self.secondary.begins_stream() {
                         // No acknowledgements before the new stream: this says that what was before it gets on.
-                        self.say_hello(cx, Kind::GroupState);
+                        self.say_hello(cx, FrameKind::GroupState);
                     }
                     self.secondary.replica.goes_on_applying(&mut self.common, cx);
                 }
@@ -85,14 +85,14 @@ impl Group {
                 self.secondary.point_gone(&mut self.common, cx, answer);
                 if !self.common.is_starting() {
                     // In the middle of a sync the copy holds no image from here on.
-                    self.say_hello(cx, Kind::GroupState);
+                    self.say_hello(cx, FrameKind::GroupState);
                 }
             }
             AfterSuper::PointDamaged => self.secondary.damage_recorded(&mut self.common, cx),
             AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),
             AfterSuper::RollbackGivenUp => {
                 if self.secondary.rollback_given_up(&mut self.common, cx) {
-                    self.say_hello(cx, Kind::GroupState);
+                    self.say_hello(cx, FrameKind::GroupState);
                 }
             }
             AfterSuper::FlushRecorded { volume, through, waiters } => {
@@ -101,19 +101,19 @@ impl Group {
             AfterSuper::FlushFailed { waiters } => flush_failed(&mut self.common, cx, waiters),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
-            AfterSuper::Settled => {
+            AfterSuper::Reconciled => {
                 if !self.primary.peer.begins_reconciled(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
             }
-            AfterSuper::ServedInDoubt => {
-                if self.primary.peer.reconcile.serves_in_doubt(&mut self.common, cx) {
+            AfterSuper::ServedUnverified => {
+                if self.primary.peer.reconcile.serves_unverified(&mut self.common, cx) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
             }
-            AfterSuper::StaysClosed { told } => {
-                if let Some(told) = told {
-                    cx.event(self.common.id(), Event::Note(told));
+            AfterSuper::StaysClosed { reported } => {
+                if let Some(reported) = reported {
+                    cx.event(self.common.id(), Event::Note(reported));
                 }
             }
             AfterSuper::Stopped => {

@@ -7,17 +7,17 @@ use alloc::string::String;
 use crate::CommandResult;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{GroupHello, Kind};
+use crate::formats::wire::{FrameKind, GroupHello};
 use crate::group::Group;
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
-use crate::shared::marks::Mark;
 use crate::shared::promotion::PromotionAnswer;
-use crate::shared::size::Size;
+use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode, State};
 use crate::time::Mono;
 
@@ -32,14 +32,14 @@ impl Group {
             return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
         }
         if overdue {
-            self.primary.cut_sync_short(&mut self.common, cx);
+            self.primary.abort_sync(&mut self.common, cx);
         }
         if !self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
             || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
         {
             return;
         }
-        if self.primary.peer.outbox.drains() && !overdue && !planted(Fault::HandoverWithoutDrain) {
+        if self.primary.peer.outbox.drains() && !overdue && !injected(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -56,26 +56,25 @@ impl Group {
             return cx.refuse(id, broken.words());
         }
         let (dirty_bytes, position) =
-            (self.common.volumes.dirty_bytes(), self.common.place(self.primary.peer.outbox.numbers.last()));
+            (self.common.volumes.dirty_bytes(), self.common.position(self.primary.peer.outbox.numbers.last()));
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there =
-            self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
-                self.common.sb.confirmed.place == position && self.common.greeting.stands_at(position)
-            });
-        let clean = (all_there && dirty_bytes == 0) || planted(Fault::HandoverWithoutDrain);
+        let all_there = self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
+            self.common.sb.confirmed.position == position && self.common.greeting.stands_at(position)
+        });
+        let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);
         let wall = self.primary.peer.outbox.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
         self.secondary.replica.stand_at(position, wall);
         self.secondary.replica.empty_journal(&mut self.common);
-        let text = demoted_words(&self.common.greeting, self.common.sb.is_in_doubt(), clean, dirty_bytes);
+        let text = demoted_words(&self.common.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
         self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
         self.common.lifecycle.enter(Phase::Running);
         cx.event(self.common.id(), crate::Event::Demoted);
-        self.say_hello(cx, Kind::GroupState);
+        self.say_hello(cx, FrameKind::GroupState);
         if let State::Failed(broken) = self.common.state() {
             let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
             return cx.answer(id, CommandResult::Warning(text));
@@ -99,19 +98,19 @@ impl Group {
             };
             return cx.refuse(id, why);
         }
-        if self.secondary.promotable(&self.common).is_none() && !planted(Fault::PromoteMidSync) {
-            cx.marks.hit(Mark::PromoteRefusedMidSync);
+        if self.secondary.promotable(&self.common).is_none() && !injected(Fault::PromoteMidSync) {
+            cx.coverage.hit(CoveragePoint::PromoteRefusedMidSync);
             return cx.refuse(id, &self.secondary.no_image());
         }
         if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx) {
             return cx.refuse(id, &why);
         }
-        cx.marks.hit(if force { Mark::PromotedForced } else { Mark::PromotedAfterHandover });
+        cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
         if let Some(hello) = self.common.greeting.take_early() {
             // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
-            self.secondary.told.take_peer_hello(&mut self.common, hello);
+            self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
         }
-        if identity.inconsistent && !planted(Fault::PromoteMidSync) {
+        if identity.inconsistent && !injected(Fault::PromoteMidSync) {
             self.secondary.begin_rollback(&mut self.common, cx, promotion);
             return;
         }
@@ -155,7 +154,7 @@ impl Group {
         }
         let position = self.secondary.replica.progress().position();
         self.secondary.replica.empty_journal(&mut self.common);
-        self.common.sb.take_doubt_along(self.common.greeting.hello(), self.common.volumes.len());
+        self.common.sb.keep_unverified_run(self.common.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
@@ -169,8 +168,8 @@ impl Group {
             position.generation,
             self.primary.peer.outbox.numbers.last_wall()
         );
-        let in_doubt = self.common.sb.is_in_doubt() && !self.common.sb.served_in_doubt;
-        let missing = if in_doubt {
+        let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
+        let missing = if needs_verification {
             Some("the peer needs 'sync --full' to follow")
         } else if takes_back && peer_dirty {
             Some(
@@ -184,8 +183,9 @@ impl Group {
         };
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_dirty || !other_mode.is_empty();
-        let answer = PromotionAnswer { at: format!("promoted at {image}"), in_doubt, missing, other_mode, warn };
-        self.secondary.told.forget();
+        let answer =
+            PromotionAnswer { at: format!("promoted at {image}"), needs_verification, missing, other_mode, warn };
+        self.secondary.primary_report.forget();
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 
@@ -199,12 +199,12 @@ impl Group {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
             self.common.standing.explain("promoted");
-            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
+            self.primary.peer.reconcile.open_or_fence(&mut self.common, cx);
             let silent = cx.peer.silent_for(cx.now.mono);
             let unheard = cx.peer.link.is_none() || silent > cx.peer.suspect_after();
-            cx.answer(id, answer.told(self.common.greeting.is_primary(), Some(silent).filter(|_| unheard)));
+            cx.answer(id, answer.into_result(self.common.greeting.is_primary(), Some(silent).filter(|_| unheard)));
         }
-        self.say_hello(cx, Kind::GroupState);
+        self.say_hello(cx, FrameKind::GroupState);
         // As a primary it may be one that the peer does not fit.
         let hello = self.common.greeting.hello().cloned();
         if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {
@@ -222,18 +222,18 @@ fn failed_meanwhile(broken: Broken) -> String {
 }
 
 /// What a demotion came to, and what follows for a promotion of the peer, or for a peer that was promoted before.
-fn demoted_words(peer: &Greeting, in_doubt: bool, clean: bool, dirty_bytes: u64) -> String {
+fn demoted_words(peer: &Greeting, needs_verification: bool, clean: bool, dirty_bytes: u64) -> String {
     if clean {
         return "demoted; the peer has everything and may be promoted".into();
     }
-    let dirty = Size(dirty_bytes);
-    let differs = match (dirty_bytes, in_doubt) {
+    let dirty = ShownSize(dirty_bytes);
+    let differs = match (dirty_bytes, needs_verification) {
         (0, false) => {
             "demoted; nothing here is known to differ from the peer, but it has not said that it has everything".into()
         }
         (_, false) => format!("demoted, but {dirty} here may differ from the peer"),
         (_, true) => format!(
-            "demoted, but {dirty} here may differ from the peer, and it is not settled what the peer confirmed before this node lost \
+            "demoted, but {dirty} here may differ from the peer, and it is not known what the peer confirmed before this node lost \
              power"
         ),
     };
@@ -241,7 +241,7 @@ fn demoted_words(peer: &Greeting, in_doubt: bool, clean: bool, dirty_bytes: u64)
         None => "a promotion there, if the peer is not primary already, needs --force",
         Some(_) => "a promotion there needs --force",
     };
-    let follows = match (dirty_bytes, in_doubt) {
+    let follows = match (dirty_bytes, needs_verification) {
         _ if peer.is_primary() => {
             "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
              this node has"

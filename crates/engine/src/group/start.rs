@@ -7,7 +7,7 @@
 
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::Kind;
+use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
@@ -16,7 +16,7 @@ use crate::{Event, IoResult};
 
 impl Group {
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
-        let (broken, why) = cannot.told();
+        let (broken, why) = cannot.into_text();
         cx.event(self.common.id(), Event::Note(why.clone()));
         self.common.lifecycle.enter(Phase::Running);
         self.secondary.forget_start();
@@ -47,11 +47,11 @@ impl Group {
         );
         self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
         if identity.role == Role::Primary {
-            self.primary.peer.reconcile.open_or_withhold(&mut self.common, cx);
+            self.primary.peer.reconcile.open_or_fence(&mut self.common, cx);
         }
         if cx.peer.link.is_some() {
             self.secondary.new_session();
-            self.say_hello(cx, Kind::GroupHello);
+            self.say_hello(cx, FrameKind::GroupHello);
             if let Some(hello) = self.common.greeting.take_early() {
                 self.peer_hello(cx, hello);
             }

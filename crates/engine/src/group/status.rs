@@ -4,20 +4,20 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::formats::identity::{Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
 use crate::ids::{Position, Seq};
 use crate::primary::Primary;
 use crate::secondary::Secondary;
-use crate::shared::link::Link;
-use crate::status::{Glance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
+use crate::shared::link::PeerLink;
+use crate::status::{GroupGlance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
 
 /// A group, to be looked at.
 pub(crate) struct ShownGroup<'a> {
-    common: &'a Common,
+    common: &'a GroupCommon,
     primary: &'a Primary,
     secondary: &'a Secondary,
 }
@@ -29,7 +29,7 @@ impl Group {
 }
 
 impl ShownGroup<'_> {
-    /// Inner places as one line, for a simulator's failure report.
+    /// Inner states as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
         let ShownGroup { common, primary, secondary } = self;
         format!(
@@ -48,21 +48,21 @@ impl ShownGroup<'_> {
         self.secondary.replica.journal().oldest_kept()
     }
 
-    pub fn glance(&self) -> Glance {
+    pub fn glance(&self) -> GroupGlance {
         let ShownGroup { common, primary, secondary } = self;
-        Glance {
+        GroupGlance {
             identity: self.identity(),
             state: common.state(),
             mode: common.settings.mode,
             protection: primary.peer.protection(common),
             paused: secondary.replica.paused(),
             running: common.lifecycle.is_running(),
-            in_doubt: common.sb.is_in_doubt(),
-            settled: common.lifecycle.is_running() && self.settled(),
+            needs_verification: common.sb.needs_verification(),
+            drained: common.lifecycle.is_running() && self.drained(),
         }
     }
 
-    pub fn status(&self, link: &Link, now: Now) -> GroupStatus {
+    pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary } = self;
         let identity = self.identity();
         let role = identity.role;
@@ -85,7 +85,7 @@ impl ShownGroup<'_> {
             mode: if is_secondary { common.sb.primary_mode } else { Some(common.settings.mode) },
             served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: secondary.shown_state(common, secondary.told.state().filter(|_| is_secondary)),
+            state: secondary.shown_state(common, secondary.primary_report.state().filter(|_| is_secondary)),
             reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common)),
             starting: common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
@@ -105,10 +105,11 @@ impl ShownGroup<'_> {
             peer: self.peer_status(link, now),
             sync: primary.peer.sync_status(),
             sync_ordered: primary.peer.sync_is_ordered(common),
-            sync_place: None,
+            sync_position: None,
             unapplied_bytes: secondary.replica.window().held_bytes(),
             memory_bytes: self.held_bytes(),
-            promotable: promotable.map(|(place, wall)| (place, secondary.told.time_of_copy(place.seq, wall))),
+            promotable: promotable
+                .map(|(position, wall)| (position, secondary.primary_report.time_of_copy(position.seq, wall))),
             rollback_point: secondary.rollback_point(common),
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,
@@ -119,14 +120,14 @@ impl ShownGroup<'_> {
         }
     }
 
-    fn settled(&self) -> bool {
+    fn drained(&self) -> bool {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.is_in_step(self.common),
             Role::Secondary => self.secondary.replica.progress().is_in_step(),
         }
     }
 
-    fn peer_status(&self, link: &Link, now: Now) -> PeerStatus {
+    fn peer_status(&self, link: &PeerLink, now: Now) -> PeerStatus {
         let status = PeerStatus {
             node: self.common.config.peer,
             link: link.status,
@@ -137,7 +138,7 @@ impl ShownGroup<'_> {
             role: self.common.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
-            told: None,
+            reported: None,
             settings: self.common.greeting.settings(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             recovery_point: None,
@@ -168,7 +169,7 @@ impl ShownGroup<'_> {
         }
     }
 
-    /// What the peer is told. It may take this node for one that has the role on record, also while another one is being recorded, and
+    /// What is reported to the peer. It may take this node for one that has the role on record, also while another one is being recorded, and
     /// when that failed.
     pub fn hello(&self) -> GroupHello {
         let (mut identity, durable) = (self.identity(), self.common.sb.durable());
@@ -189,7 +190,7 @@ impl ShownGroup<'_> {
             features: 0,
             required: 0,
             settings: self.common.settings,
-            volume_bytes: self.common.volumes.told_sizes(identity.role),
+            volume_bytes: self.common.volumes.announced_sizes(identity.role),
         }
     }
 
@@ -197,7 +198,7 @@ impl ShownGroup<'_> {
     fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
             Role::Primary => self.primary.peer.outbox.numbers.clock_behind(now),
-            Role::Secondary => self.secondary.told.clock_ahead(),
+            Role::Secondary => self.secondary.primary_report.clock_ahead(),
         }
     }
 }

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use crate::ids::{GroupId, Seq, VolumeId};
 use crate::node::Node;
-use crate::status::{Glance, GroupStatus, SharedStatus};
+use crate::status::{GroupGlance, GroupStatus, SharedStatus};
 
 impl Node {
-    /// Inner places of a group as one line, for a simulator's failure report.
+    /// Inner states of a group as one line, for a simulator's failure report.
     pub fn explain(&self, id: GroupId) -> String {
         self.groups.get(&id).map_or_else(String::new, |group| {
             format!("{} link {:?}", group.shown().explain(), self.links.get(&group.peer()))
@@ -21,12 +21,12 @@ impl Node {
         self.groups.get(&id)?.shown().oldest_kept()
     }
 
-    /// The few facts a judge looks at after every step.
-    pub fn glance(&self, id: GroupId) -> Option<Glance> {
+    /// The few facts a checker looks at after every step.
+    pub fn glance(&self, id: GroupId) -> Option<GroupGlance> {
         self.groups.get(&id).map(|group| group.shown().glance())
     }
 
-    /// The regions of each volume that this node holds for perhaps different from its peer's; for judges.
+    /// The regions of each volume that this node holds for perhaps different from its peer's; for checkers.
     pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
         self.groups.get(&id).map_or_else(Vec::new, |group| group.common().volumes.iter().map(|v| &v.dirty).collect())
     }
@@ -53,6 +53,6 @@ impl Node {
     pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
         let group = self.groups.get(&id)?;
         let status = group.shown().status(self.links.get(&group.peer())?, self.now);
-        Some(GroupStatus { sync_place: self.syncs.place(id), ..status })
+        Some(GroupStatus { sync_position: self.syncs.position(id), ..status })
     }
 }

@@ -1,8 +1,8 @@
 //! What a meeting of the two nodes of a group comes to: the peer says who it is and where it stands, and what follows is decided.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::identity::{Decision, Role, Row, row, row_back, went_back};
+use crate::formats::identity::{Decision, DecisionRow, Role, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::{NOT_GREETED, Peer};
@@ -10,12 +10,12 @@ use alloc::format;
 use alloc::string::String;
 
 impl Peer {
-    pub fn decision(&self, common: &Common) -> Option<Decision> {
+    pub fn decision(&self, common: &GroupCommon) -> Option<Decision> {
         self.decided(common).map(|(_, decision)| decision)
     }
 
     /// On a primary: the decision, and the row of the table it comes from.
-    pub fn decided(&self, common: &Common) -> Option<(Row, Decision)> {
+    pub fn decided(&self, common: &GroupCommon) -> Option<(DecisionRow, Decision)> {
         let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
         let (ours, theirs) = (self.outbox.numbers.identity_sent(common), &hello.identity);
         let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
@@ -27,7 +27,7 @@ impl Peer {
     }
 
     /// What was reconciled is on record: exports open, and a full sync that waited for it begins. False: none did.
-    pub fn begins_reconciled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn begins_reconciled(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.reconcile.recorded();
         if common.has_failed() {
             // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
@@ -52,7 +52,7 @@ pub(crate) fn why_idle(decision: Option<Decision>) -> String {
 }
 
 /// The peer has not said who it is: what is waited for.
-pub(crate) fn why_apart(common: &Common, cx: &Cx) -> &'static str {
+pub(crate) fn why_apart(common: &GroupCommon, cx: &Cx) -> &'static str {
     if common.sb.held_in_logging {
         HELD_IN_LOGGING
     } else if cx.peer.link.is_some() {

@@ -1,6 +1,6 @@
 //! What is ordered of the peer, and waits for its turn.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::ids::{CommandId, Generation};
@@ -9,8 +9,8 @@ use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, StartStage};
-use crate::shared::size::Size;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
+use crate::shared::size::ShownSize;
 use crate::state::State;
 use crate::{CommandResult, Output, Store, limits};
 use alloc::format;
@@ -18,18 +18,18 @@ use alloc::string::String;
 
 /// Syncs that are wanted and have not begun yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSyncs {
     /// An operator's: in full, over a peer of this generation: what it became since he did not see.
     full: Option<Generation>,
     /// An operator's, of what is dirty: without `autosync` nothing else begins it.
     update: bool,
-    /// One could have begun if this node had a place for it.
-    turn: bool,
+    /// One could have begun if this node had a permit for it.
+    wants_permit: bool,
 }
 
-impl Wanted {
+impl WantedSyncs {
     /// A full sync over the peer that is connected is ordered, or is not any more.
-    pub fn order_full(&mut self, common: &Common, full: bool) {
+    pub fn order_full(&mut self, common: &GroupCommon, full: bool) {
         self.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
     }
 
@@ -50,34 +50,34 @@ impl Wanted {
         self.update
     }
 
-    /// As [`Wanted::is_full`], as far as that is known while the peer is away.
-    pub fn may_be_full(self, common: &Common) -> bool {
+    /// As [`WantedSyncs::is_full`], as far as that is known while the peer is away.
+    pub fn may_be_full(self, common: &GroupCommon) -> bool {
         self.full.is_some() && (common.greeting.hello().is_none() || self.is_full(common))
     }
 
     /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
     /// history meanwhile holds none.
-    pub fn is_full(self, common: &Common) -> bool {
+    pub fn is_full(self, common: &GroupCommon) -> bool {
         let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
         self.full.is_some() && (self.full == theirs || theirs == Some(common.sb.identity.generation))
     }
 
     /// A sync waits for its turn.
-    pub fn wait_for_turn(&mut self, common: &Common, full: bool) {
-        self.turn = true;
+    pub fn wait_for_permit(&mut self, common: &GroupCommon, full: bool) {
+        self.wants_permit = true;
         if full {
             self.order_full(common, true);
         }
     }
 
-    pub fn take_turn(&mut self) -> bool {
-        core::mem::take(&mut self.turn)
+    pub fn take_permit_request(&mut self) -> bool {
+        core::mem::take(&mut self.wants_permit)
     }
 }
 
 impl Peer {
     /// What was given so far was not given under the promise of this mode.
-    pub fn promise_anew(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn promise_anew(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.promise_anew(cx.now.mono);
         }
@@ -86,14 +86,14 @@ impl Peer {
         }
     }
 
-    pub fn sync_without_peer(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId, full: bool) {
+    pub fn sync_without_peer(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId, full: bool) {
         if let Some(what) = common.greeting.unfit() {
             return cx.refuse(id, what);
         }
         if full {
             return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
         }
-        if common.sb.changed_outside && common.sb.is_in_doubt() {
+        if common.sb.changed_outside && common.sb.needs_verification() {
             let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
@@ -117,7 +117,7 @@ impl Peer {
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
     }
 
-    pub fn demote(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+    pub fn demote(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary already");
         }
@@ -128,25 +128,25 @@ impl Peer {
         common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
     }
 
-    pub fn start(&mut self, common: &mut Common, cx: &mut Cx, entropy: u64, boot: u128) {
+    pub fn start(&mut self, common: &mut GroupCommon, cx: &mut Cx, entropy: u64, boot: u128) {
         self.outbox.start(entropy);
         let id = common.id();
         let files =
             [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        common.lifecycle.enter_stage(StartStage::Settling { left: files.len(), entropy, boot });
+        common.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
         for store in files {
-            let token = common.slots.start(Op::StartRead);
+            let token = common.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Flush { token, store });
         }
     }
 
     /// Nothing is read for a sync that waits to go on.
-    pub fn waits_to_resume(&self, common: &Common) -> bool {
+    pub fn waits_to_resume(&self, common: &GroupCommon) -> bool {
         self.catch_up.resumes && matches!(common.state(), State::Paused(_))
     }
 
     /// What an operator is told whose `sync` has nothing to begin.
-    pub fn under_way(&self, common: &Common) -> String {
+    pub fn under_way(&self, common: &GroupCommon) -> String {
         match common.state() {
             State::Syncing => "a sync is under way already".into(),
             State::Paused(_) if self.catch_up.resumes => {
@@ -156,7 +156,10 @@ impl Peer {
             _ => match self.outbox.queued().0 {
                 0 => "the group is already in step; nothing to do".into(),
                 bytes => {
-                    format!("{} of writes are on their way to the peer, in their order; nothing to do", Size(bytes))
+                    format!(
+                        "{} of writes are on their way to the peer, in their order; nothing to do",
+                        ShownSize(bytes)
+                    )
                 }
             },
         }

@@ -1,49 +1,49 @@
 //! What leaves this primary for its peer: writes in their order, numbered, and what carries them; no state changes here.
 
-mod room;
+mod queue_space;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::Unbroken;
+use crate::formats::identity::UnbrokenRun;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
-use crate::peer::cut::saves::Scratch;
-use crate::peer::cut::{Cut, GivenUp, Placed, longest_read};
-use crate::peer::numbers::Numbers;
-use crate::peer::promised::Promised;
+use crate::peer::numbers::WriteNumbers;
 use crate::peer::queue::HighWater;
+use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
-use crate::peer::stream::Stream;
-use crate::peer::stream::pass::Pass;
+use crate::peer::snapshot::saves::SnapshotScratch;
+use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
+use crate::peer::stream::PeerStream;
+use crate::peer::stream::pass::SyncPass;
 use crate::records::record::AfterSuper;
-use crate::shared::flushes::Who;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::flushes::FlushRequester;
 use crate::shared::link::LinkUse;
-use crate::shared::marks::Mark;
-use crate::shared::reads::{CutRead, Spilled};
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
+use crate::shared::reads::{SnapshotRead, SpilledRange};
 use crate::shared::volume::Volume;
-use crate::shared::write::{Level, WriteOp, WriteStage};
+use crate::shared::write::{AckLevel, WriteOp, WriteStage};
 use crate::state::Mode;
 use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
 
-/// A write's place in the order.
-pub(crate) struct Numbered {
+/// A write's position in the order.
+pub(crate) struct NumberedWrite {
     pub first: Seq,
     pub last: Seq,
-    pub level: Level,
-    /// How its parts were cut for the stream; `None`: it is in none.
+    pub level: AckLevel,
+    /// How its parts were split for the stream; `None`: it is in none.
     pub part_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    pub numbers: Numbers,
+    pub numbers: WriteNumbers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
     high_water: HighWater,
-    pub(super) promised: Promised,
-    pub(super) scratch: Scratch,
+    pub(super) reserved: QueueReservation,
+    pub(super) scratch: SnapshotScratch,
     /// For tags of generations that begin without a promotion.
     entropy: u64,
     /// A new generation is being recorded; writes wait for it.
@@ -53,11 +53,11 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
-            numbers: Numbers::new(),
+            numbers: WriteNumbers::new(),
             sending: Sending::Apart,
             high_water: HighWater::default(),
-            promised: Promised::default(),
-            scratch: Scratch::default(),
+            reserved: QueueReservation::default(),
+            scratch: SnapshotScratch::default(),
             entropy: 0,
             generation_due: false,
         }
@@ -66,7 +66,7 @@ impl Outbox {
     /// What waits to be sent: bytes and items, and the most there ever were.
     pub fn queued(&self) -> (u64, u64, HighWater) {
         self.stream()
-            .map(Stream::queue)
+            .map(PeerStream::queue)
             .map_or((0, 0, self.high_water), |queue| (queue.bytes(), queue.len(), queue.high_water()))
     }
 
@@ -76,25 +76,25 @@ impl Outbox {
     }
 
     /// Of that, what is to be sent. A primary holds nothing else.
-    pub fn outgoing_bytes(&self, common: &Common) -> u64 {
+    pub fn outgoing_bytes(&self, common: &GroupCommon) -> u64 {
         // Without a stream what waits for its range will not be queued: it is its client's memory.
-        let promised = if self.streams() { self.promised.bytes() } else { 0 };
-        self.sending.held_bytes() + promised + common.answers.held_bytes()
+        let reserved = if self.streams() { self.reserved.bytes() } else { 0 };
+        self.sending.held_bytes() + reserved + common.answers.held_bytes()
     }
 
     /// What can still be sent in order.
-    pub fn unbroken(&self) -> Option<Unbroken> {
+    pub fn unbroken(&self) -> Option<UnbrokenRun> {
         self.stream().map(|stream| stream.unbroken(self.numbers.last()))
     }
 
     /// The peer has all there is.
-    pub fn is_in_step(&self, common: &Common) -> bool {
+    pub fn is_in_step(&self, common: &GroupCommon) -> bool {
         self.stream().is_some_and(|stream| stream.has_applied(self.numbers.last()) && !stream.has_pass())
             && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
     }
 
     /// The ordered stream, if there is one.
-    pub fn stream(&self) -> Option<&Stream> {
+    pub fn stream(&self) -> Option<&PeerStream> {
         self.sending.stream()
     }
 
@@ -107,25 +107,25 @@ impl Outbox {
         self.sending.is_apart()
     }
 
-    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    /// A sync is under way, by snapshots or in the stream; not a mere repair.
     pub fn syncs(&self) -> bool {
         self.sending.syncs()
     }
 
     /// A pass over the dirty regions is under way, or a mere repair.
     pub fn syncs_in_stream(&self) -> bool {
-        self.stream().is_some_and(Stream::has_pass)
+        self.stream().is_some_and(PeerStream::has_pass)
     }
 
-    /// A sync goes by cuts; beside a stream there is none.
-    pub fn goes_by_cuts(&self) -> bool {
-        self.sending.cut().is_some()
+    /// A sync goes by snapshots; beside a stream there is none.
+    pub fn goes_by_snapshots(&self) -> bool {
+        self.sending.snapshot().is_some()
     }
 
     /// What this group is to its link.
-    pub fn link_use(&self, common: &Common) -> LinkUse {
+    pub fn link_use(&self, common: &GroupCommon) -> LinkUse {
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
-        let awaited = promises && self.stream().is_some_and(Stream::is_promised);
+        let awaited = promises && self.stream().is_some_and(PeerStream::is_promised);
         LinkUse { sends: !self.is_apart(), awaited }
     }
 
@@ -146,9 +146,9 @@ impl Outbox {
     }
 
     /// A new stream: numbers from here on travel in order.
-    pub fn begin_stream(&mut self, cx: &Cx, pass: Option<Pass>) {
+    pub fn begin_stream(&mut self, cx: &Cx, pass: Option<SyncPass>) {
         assert!(!self.streams(), "a stream ends before the next one begins");
-        let stream = Stream::new(self.numbers.last(), cx.now.mono, self.high_water, pass);
+        let stream = PeerStream::new(self.numbers.last(), cx.now.mono, self.high_water, pass);
         self.sending = Sending::Stream(stream);
     }
 
@@ -160,43 +160,43 @@ impl Outbox {
     }
 
     /// What a read waited for has its range free.
-    pub fn admit_waiting_read(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn admit_waiting_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let stream = self.sending.stream_mut();
         if stream.is_some_and(|stream| stream.admit_waiting_read(common, cx, &mut self.numbers, slot)) {
             return;
         }
         // The stream ended while the read waited for its range.
-        if let Some(Op::Resync(read)) = common.slots.take(slot) {
+        if let Some(SlotOperation::Resync(read)) = common.slots.take(slot) {
             common.volumes.of(read.range.volume).let_go(slot);
         }
     }
 
     /// What writers must wait for now.
-    fn write_level(&self, common: &Common) -> Level {
-        let promised = self.stream().is_some_and(Stream::is_promised);
+    fn write_level(&self, common: &GroupCommon) -> AckLevel {
+        let promised = self.stream().is_some_and(PeerStream::is_promised);
         match common.settings.mode {
-            Mode::Sync if promised => Level::Durable,
-            Mode::Nearsync if promised => Level::Received,
-            _ => Level::Local,
+            Mode::Sync if promised => AckLevel::Durable,
+            Mode::Nearsync if promised => AckLevel::Received,
+            _ => AckLevel::Local,
         }
     }
 
-    /// The write takes its place in the order, and in the stream if there is one.
-    pub fn number_write(&mut self, common: &Common, cx: &mut Cx, op: &WriteOp) -> Numbered {
+    /// The write takes its position in the order, and in the stream if there is one.
+    pub fn number_write(&mut self, common: &GroupCommon, cx: &mut Cx, op: &WriteOp) -> NumberedWrite {
         let (wall, level) = (self.numbers.stamp(cx), self.write_level(common));
         let part_bytes = self.streams().then(|| op.part_bytes(cx.peer.part_bytes));
         let (first, last) = self.numbers.give_many(part_bytes.map_or(1, |part| op.length.div_ceil(part)));
         if last > first {
-            cx.marks.hit(Mark::WriteSplitInParts);
+            cx.coverage.hit(CoveragePoint::WriteSplitInParts);
         }
         if let (Some(part), Some(stream)) = (part_bytes, self.sending.stream_mut()) {
             stream.enqueue(op, first, part, wall, level);
         }
-        Numbered { first, last, level, part_bytes }
+        NumberedWrite { first, last, level, part_bytes }
     }
 
-    pub fn clear_bits(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(applied) = self.stream().map(Stream::clears_through) else { return };
+    pub fn clear_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(applied) = self.stream().map(PeerStream::clears_through) else { return };
         let mut cleared = false;
         for volume in common.volumes.iter_mut() {
             cleared |= volume.clear_confirmed(applied);
@@ -207,7 +207,7 @@ impl Outbox {
     }
 
     /// All local work is done and flushed.
-    pub fn primary_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn primary_at_rest(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         if common.slots.writes() > 0
             || !self.scratch.is_idle()
             || common.volumes.iter().any(|v| v.has_writes_in_flight())
@@ -222,86 +222,95 @@ impl Outbox {
             if volume.flushes.is_under_way() {
                 rest = false;
             } else if dirty_cache && !volume.flushes.has_failed() {
-                self.numbers.want_flush(common, cx, VolumeId(index as u16), Who::Engine);
+                self.numbers.want_flush(common, cx, VolumeId(index as u16), FlushRequester::Engine);
                 rest = false;
             }
         }
         rest
     }
 
-    pub fn cut_mut(&mut self) -> Option<&mut Cut> {
-        self.sending.cut_mut()
+    pub fn snapshot_mut(&mut self) -> Option<&mut CatchUpSnapshot> {
+        self.sending.snapshot_mut()
     }
 
-    /// The cut ends without its step. Who waited for it.
-    pub fn drop_cut(&mut self, common: &mut Common, cx: &mut Cx) -> VecDeque<u32> {
-        let Some(mut cut) = self.sending.end_cut() else { return VecDeque::new() };
-        if !cut.is_done() {
-            cx.marks.hit(Mark::CutInterrupted);
+    /// The snapshot ends without its step. Who waited for it.
+    pub fn drop_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> VecDeque<u32> {
+        let Some(mut snapshot) = self.sending.end_snapshot() else { return VecDeque::new() };
+        if !snapshot.is_done() {
+            cx.coverage.hit(CoveragePoint::SnapshotInterrupted);
         }
-        common.volumes.iter_mut().for_each(Volume::drop_cut);
+        common.volumes.iter_mut().for_each(Volume::drop_snapshot);
         common.undo.empty();
-        cut.take_waiting()
+        snapshot.take_waiting()
     }
 
     /// `Ok(true)`: the range stays locked, its content goes to the undo store first.
-    pub fn place_cut_read(
+    pub fn accept_snapshot_read(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         slot: u32,
-        read: &CutRead,
+        read: &SnapshotRead,
         result: IoResult,
     ) -> Result<bool, GivenUp> {
-        let room = self.cut_room(common, cx);
-        let Some(cut) = self.sending.cut_mut().filter(|cut| cut.is_named(read.cut)) else { return Ok(false) };
-        match cut.place_read(common, read, result, room)? {
-            Placed::Held => Ok(false),
-            Placed::ToSpill { buf, crc } => {
-                cut.spill(common, cx, &mut self.scratch, slot, read, (buf, crc))?;
+        let room = self.snapshot_room(common, cx);
+        let Some(snapshot) = self.sending.snapshot_mut().filter(|snapshot| snapshot.is_named(read.snapshot)) else {
+            return Ok(false);
+        };
+        match snapshot.accept_read(common, read, result, room)? {
+            ReadDestination::Held => Ok(false),
+            ReadDestination::ToSpill { buf, crc } => {
+                snapshot.spill(common, cx, &mut self.scratch, slot, read, (buf, crc))?;
                 Ok(true)
             }
         }
     }
 
-    pub fn spill_done(&mut self, spilled: Spilled, is_saved: bool) -> Result<(), GivenUp> {
+    pub fn spill_done(&mut self, spilled: SpilledRange, is_saved: bool) -> Result<(), GivenUp> {
         self.scratch.written();
-        self.sending.cut_mut().map_or(Ok(()), |cut| cut.spilled(spilled, is_saved))
+        self.sending.snapshot_mut().map_or(Ok(()), |snapshot| snapshot.spilled(spilled, is_saved))
     }
 
-    /// Reads what the cut has of these regions ahead of a write. False: there is no memory for it yet.
-    pub fn save_for_cut(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, first: u64, last: u64) -> bool {
+    /// Reads what the snapshot has of these regions ahead of a write. False: there is no memory for it yet.
+    pub fn save_for_snapshot(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        id: VolumeId,
+        first: u64,
+        last: u64,
+    ) -> bool {
         let mut from = first;
-        let longest = longest_read(limits::PART_BYTES_MAX, self.cut_room(common, cx));
-        while let Some((run, next)) = common.volumes.of(id).next_of_cut(from, last, longest) {
+        let longest = longest_read(limits::PART_BYTES_MAX, self.snapshot_room(common, cx));
+        while let Some((run, next)) = common.volumes.of(id).next_of_snapshot(from, last, longest) {
             let bytes = (next - run) * REGION_BYTES;
-            let room = self.cut_room(common, cx);
-            let Some(cut) = self.sending.cut_mut() else { return true };
+            let room = self.snapshot_room(common, cx);
+            let Some(snapshot) = self.sending.snapshot_mut() else { return true };
             // What is being read leaves memory soon, for the link or for the undo store; what is read may stay for long.
-            if cut.is_short_of_memory(bytes, room) {
+            if snapshot.is_short_of_memory(bytes, room) {
                 return false;
             }
-            cut.read(common, cx, id, run, next, true);
+            snapshot.read(common, cx, id, run, next, true);
             from = next;
         }
         true
     }
 
-    /// Something of the cut leaves memory soon: then the write is looked at again.
-    pub fn wait_for_memory_of_cut(&mut self, common: &mut Common, slot: u32) {
+    /// Something of the snapshot leaves memory soon: then the write is looked at again.
+    pub fn wait_for_memory_of_snapshot(&mut self, common: &mut GroupCommon, slot: u32) {
         self.reserve(common, slot);
         common.slots.write(slot).enter(WriteStage::ForMemory);
-        if let Some(cut) = self.sending.cut_mut() {
-            cut.keep_waiting(slot);
+        if let Some(snapshot) = self.sending.snapshot_mut() {
+            snapshot.keep_waiting(slot);
         }
     }
 
     /// What was outstanding is covered by its bits, which are set already (rule 10).
-    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
         self.high_water = stream.queue().high_water();
         if stream.has_pass() {
-            cx.marks.hit(Mark::SyncInterrupted);
+            cx.coverage.hit(CoveragePoint::SyncInterrupted);
         }
         common.volumes.iter_mut().for_each(|v| v.forget_stream());
         let (items, bytes) = (stream.queue().len(), stream.queue().bytes());
@@ -313,15 +322,15 @@ impl Outbox {
     // ---- a history that goes on alone -------------------------------------------------------------------------------
 
     /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
-    /// histories can be told apart (rule 5).
+    /// histories can be distinguished (rule 5).
     ///
     /// True: it is being recorded, and writes wait for it.
-    pub fn want_generation(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn want_generation(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let sb = &common.sb;
         if !self.sending.is_apart() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
             return self.generation_due;
         }
-        cx.marks.hit(Mark::GenerationContinued);
+        cx.coverage.hit(CoveragePoint::GenerationContinued);
         common.sb.goes_on_alone(self.numbers.last(), |number| crate::ids::mix(self.entropy, number));
         self.generation_due = true;
         common.save_in_both_slots(cx, AfterSuper::NewGeneration);
@@ -340,8 +349,8 @@ impl Outbox {
         self.entropy = entropy;
     }
 
-    /// Writes that waited until there is memory to save what they overwrite of a cut.
+    /// Writes that waited until there is memory to save what they overwrite of a snapshot.
     pub fn take_waiting(&mut self) -> VecDeque<u32> {
-        self.cut_mut().map(Cut::take_waiting).unwrap_or_default()
+        self.snapshot_mut().map(CatchUpSnapshot::take_waiting).unwrap_or_default()
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum PauseCause {
     #[default]
     PeerStoodStill,
     LinkWasFull,
-    /// Writers overwrote more of what a cut had not sent than the undo store has room for.
+    /// Writers overwrote more of what a snapshot had not sent than the undo store has room for.
     UndoStoreWasFull,
     /// A read or a write of this node that the sync needs failed, or took too long.
     OwnStoreFailed,

@@ -9,7 +9,7 @@ use crate::ids::{Seq, VolumeId};
 use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum ItemBody {
     /// A resync or compare read is under way; what follows waits, the order has no gaps.
     Pending,
     Data(Slice),
@@ -22,28 +22,28 @@ pub(crate) enum Body {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Item {
+pub(crate) struct QueueItem {
     pub seq: Seq,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
     pub wall: Wall,
     pub flags: u16,
-    pub body: Body,
+    pub body: ItemBody,
     /// What it counts against the queue's limit.
     pub cost_bytes: u64,
 }
 
-impl Item {
+impl QueueItem {
     fn sync_bytes(&self) -> u64 {
         if self.flags & flags::RESYNC != 0 { self.cost_bytes } else { 0 }
     }
 }
 
 #[derive(Default)]
-pub(crate) struct Queue {
-    items: VecDeque<Item>,
-    /// Place of the first unsent item in `items`.
+pub(crate) struct StreamQueue {
+    items: VecDeque<QueueItem>,
+    /// Index of the first unsent item in `items`.
     unsent_from: usize,
     /// When each of those before it was sent.
     sent_at: VecDeque<Mono>,
@@ -63,23 +63,23 @@ pub(crate) struct HighWater {
     pub items: u64,
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for StreamQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of them unsent in {} items", self.unsent_bytes, self.items.len())
     }
 }
 
-impl Queue {
+impl StreamQueue {
     /// One of a group whose earlier ones held so much at most.
-    pub fn new(high_water: HighWater) -> Queue {
-        Queue { high_water, ..Queue::default() }
+    pub fn new(high_water: HighWater) -> StreamQueue {
+        StreamQueue { high_water, ..StreamQueue::default() }
     }
 
     pub fn high_water(&self) -> HighWater {
         self.high_water
     }
 
-    pub fn push(&mut self, item: Item) {
+    pub fn push(&mut self, item: QueueItem) {
         if let Some(last) = self.items.back() {
             assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
         }
@@ -92,19 +92,19 @@ impl Queue {
         self.high_water.items = self.high_water.items.max(self.items.len() as u64);
     }
 
-    pub fn get_mut(&mut self, seq: Seq) -> Option<&mut Item> {
+    pub fn get_mut(&mut self, seq: Seq) -> Option<&mut QueueItem> {
         let first = self.items.front()?.seq;
         self.items.get_mut(usize::try_from(seq.0.checked_sub(first.0)?).ok()?)
     }
 
     /// The next item to send, if its bytes are at hand.
-    pub fn next_ready(&self) -> Option<&Item> {
-        self.items.get(self.unsent_from).filter(|item| !matches!(item.body, Body::Pending))
+    pub fn next_ready(&self) -> Option<&QueueItem> {
+        self.items.get(self.unsent_from).filter(|item| !matches!(item.body, ItemBody::Pending))
     }
 
     /// What is to be sent next is still being read from this node's own disk.
     pub fn waits_for_read(&self) -> bool {
-        self.items.get(self.unsent_from).is_some_and(|item| matches!(item.body, Body::Pending))
+        self.items.get(self.unsent_from).is_some_and(|item| matches!(item.body, ItemBody::Pending))
     }
 
     /// Since when the oldest item is on its way to the peer, or there and not durable.
@@ -129,14 +129,14 @@ impl Queue {
     /// The number never becomes a write; no-op if it was confirmed already.
     pub fn void(&mut self, seq: Seq) {
         if let Some(item) = self.get_mut(seq) {
-            item.body = Body::Void;
+            item.body = ItemBody::Void;
             item.length = 0;
         }
     }
 
     /// Numbers whose content is still being read, with their ranges.
     pub fn pending(&self) -> alloc::vec::Vec<(Seq, VolumeId, u64, u64)> {
-        let pending = self.items.iter().filter(|item| matches!(item.body, Body::Pending));
+        let pending = self.items.iter().filter(|item| matches!(item.body, ItemBody::Pending));
         pending.map(|item| (item.seq, item.volume, item.offset, item.length)).collect()
     }
 
@@ -158,7 +158,7 @@ impl Queue {
         self.sent_at.truncate(self.unsent_from);
         let unsent = || self.items.iter().skip(self.unsent_from);
         (self.unsent_bytes, self.unsent_sync_bytes) =
-            (unsent().map(|i| i.cost_bytes).sum(), unsent().map(Item::sync_bytes).sum());
+            (unsent().map(|i| i.cost_bytes).sum(), unsent().map(QueueItem::sync_bytes).sum());
     }
 
     /// The number before the oldest kept.
@@ -207,22 +207,22 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn item(seq: u64) -> Item {
-        Item {
+    fn item(seq: u64) -> QueueItem {
+        QueueItem {
             seq: Seq(seq),
             volume: VolumeId(0),
             offset: 0,
             length: 0,
             wall: Wall(seq),
             flags: 0,
-            body: Body::Void,
+            body: ItemBody::Void,
             cost_bytes: 10,
         }
     }
 
     #[test]
     fn sending_confirming_and_rewinding_keep_one_run() {
-        let mut q = Queue::default();
+        let mut q = StreamQueue::default();
         (5..=9).for_each(|n| q.push(item(n)));
         (0..3).for_each(|n| q.advance(Mono(n)));
         assert_eq!(q.oldest_sent(), Some(Mono(0)));
@@ -238,19 +238,19 @@ mod tests {
 
     #[test]
     fn an_item_without_its_bytes_holds_up_what_follows() {
-        let mut q = Queue::default();
-        q.push(Item { body: Body::Pending, ..item(1) });
+        let mut q = StreamQueue::default();
+        q.push(QueueItem { body: ItemBody::Pending, ..item(1) });
         q.push(item(2));
         assert!(q.next_ready().is_none());
-        q.get_mut(Seq(1)).expect("queued").body = Body::Void;
+        q.get_mut(Seq(1)).expect("queued").body = ItemBody::Void;
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(1)));
     }
 
     /// A sync read ahead of the link without end: nothing of it counted as standing unsent.
     #[test]
     fn what_a_sync_has_standing_unsent_is_known() {
-        let mut q = Queue::default();
-        let of_a_sync = |seq| Item { flags: flags::RESYNC, ..item(seq) };
+        let mut q = StreamQueue::default();
+        let of_a_sync = |seq| QueueItem { flags: flags::RESYNC, ..item(seq) };
         q.push(of_a_sync(1));
         q.push(item(2));
         q.push(of_a_sync(3));

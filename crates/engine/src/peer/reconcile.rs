@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! hello -> peer has bits?  AskedBits -> StoringBits -> met anew
-//!       -> run in doubt?   AskedTail -> StoringRanges -> Pulling -> Draining (flush) -> Recording -> Done
+//!       -> unverified run?   AskedTail -> StoringRanges -> Pulling -> Draining (flush) -> Recording -> Done
 //!                          Asking: only the operator can say what becomes of it
 //! ```
-//! A primary that lost power withholds its export until that is done, or until `start_alone` says otherwise. Once it has
+//! A primary that lost power fences its export until that is done, or until `start_alone` says otherwise. Once it has
 //! served, nothing is pulled any more: it would change blocks under its clients. Then the operator decides.
 
 mod export;
@@ -16,27 +16,27 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::bitmap::{region_span, regions};
-use crate::formats::identity::{Decision, Why};
-use crate::formats::wire::{FlushPoints, Header, Kind, VolumeRange, flags};
+use crate::formats::identity::{Decision, DecisionReason};
+use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, VolumeRange, flags};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
-use crate::shared::marks::Mark;
-use crate::shared::size::Size;
-use crate::shared::slots::Op;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
+use crate::shared::size::ShownSize;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::time::Mono;
-use crate::{Bytes, Event, Output, SendPayload, Slice, Store};
+use crate::{Event, Output, SendPayload, Slice, Store, WriteBytes};
 
 /// How far this session has come.
 #[derive(Debug)]
-enum Reconciling {
+enum ReconcileStage {
     NotYet,
     AskedBits,
     StoringBits,
@@ -46,8 +46,8 @@ enum Reconciling {
     StoringRanges {
         ranges: Vec<VolumeRange>,
     },
-    Pulling(Pull),
-    /// What was pulled becomes durable before it is on record that nothing is in doubt.
+    Pulling(TailPull),
+    /// What was pulled becomes durable before it is on record that nothing needs verification.
     Draining,
     Recording,
     /// The operator has to say what becomes of writes that only the peer may have.
@@ -56,21 +56,21 @@ enum Reconciling {
 }
 
 /// The table of its edges.
-fn legal(from: &Reconciling, to: &Reconciling) -> bool {
-    use Reconciling::*;
+fn legal(from: &ReconcileStage, to: &ReconcileStage) -> bool {
+    use ReconcileStage::*;
     match (from, to) {
         (NotYet, AskedBits | AskedTail { .. }) => true,
         (AskedBits, StoringBits) => true,
         (AskedTail { .. }, StoringRanges { .. }) => true,
         (StoringRanges { .. }, Pulling(_)) => true,
         (Draining, Recording) => true,
-        // By an order too, if nothing is in doubt.
+        // By an order too, if nothing needs verification.
         (NotYet | Recording | Asking, Done) => true,
         // What the operator is asked, or has ordered, is over what was asked of the peer.
         (NotYet | AskedBits | StoringBits | AskedTail { .. } | StoringRanges { .. } | Pulling(_) | Asking, Asking) => {
             true
         }
-        // Nothing is in doubt any more, for whatever reason: by what the peer said, by an order, by a pair that is new.
+        // Nothing needs verification any more, for whatever reason: by what the peer said, by an order, by a pair that is new.
         (_, Draining) => true,
         // The session is over, the peer answers nothing any more, or bits are joined: from the beginning.
         (_, NotYet) => true,
@@ -79,23 +79,23 @@ fn legal(from: &Reconciling, to: &Reconciling) -> bool {
 }
 
 /// What a step comes to.
-pub(crate) enum Reconciled {
+pub(crate) enum ReconcileOutcome {
     /// This session may go on to send.
     Done,
     /// For the peer, for the disks, or for the operator.
     Waits,
-    /// The operator is to be asked, in these words: until then only regions are marked.
+    /// The operator is to be asked, in these words: until then only dirty bits are set.
     Asks(String),
 }
 
 #[derive(Debug)]
-struct Pull {
+struct TailPull {
     left: VecDeque<VolumeRange>,
     asked: Vec<VolumeRange>,
     bytes: u64,
 }
 
-impl Pull {
+impl TailPull {
     /// The next piece to ask for. A range may be as long as its volume: it is cut up as it is asked for.
     fn next(&mut self, longest: u64) -> Option<VolumeRange> {
         let range = self.left.front_mut()?;
@@ -124,7 +124,7 @@ const CLOSED_AS_PEER_LIVED: &str = "nothing was recorded of this group here, the
 
 /// What is under way on the volumes for pulls, also for one whose session is over.
 #[derive(Debug, Default)]
-struct Pulling {
+struct PullProgress {
     writing: usize,
     flushes: usize,
     unflushed: bool,
@@ -134,42 +134,42 @@ struct Pulling {
 
 /// What a primary and its peer know of each other's bits and lost writes, in this session, and the export that waits for it.
 #[derive(Debug)]
-pub(crate) struct Reconcile {
-    stage: Reconciling,
+pub(crate) struct Reconciliation {
+    stage: ReconcileStage,
     /// What the peer was asked so far, counted.
     questions: u64,
-    pulling: Pulling,
+    pulling: PullProgress,
     /// A full sync begins when all that is on record.
     full_sync_due: bool,
     /// Not served yet: what the peer confirmed of the run before may be missing here.
-    withheld: bool,
-    withheld_since: Mono,
+    export_fenced: bool,
+    fenced_since: Mono,
 }
 
-impl Reconcile {
-    pub fn new() -> Reconcile {
-        Reconcile {
-            stage: Reconciling::NotYet,
+impl Reconciliation {
+    pub fn new() -> Reconciliation {
+        Reconciliation {
+            stage: ReconcileStage::NotYet,
             questions: 0,
-            pulling: Pulling::default(),
+            pulling: PullProgress::default(),
             full_sync_due: false,
-            withheld: false,
-            withheld_since: Mono(0),
+            export_fenced: false,
+            fenced_since: Mono(0),
         }
     }
 
     /// The one way the stage changes.
-    fn enter(&mut self, to: Reconciling) {
+    fn enter(&mut self, to: ReconcileStage) {
         assert!(legal(&self.stage, &to), "{:?} -> {to:?} is not in the table of edges", self.stage);
         self.stage = to;
     }
 
     pub fn session_begins(&mut self) {
-        self.enter(Reconciling::NotYet);
+        self.enter(ReconcileStage::NotYet);
     }
 
     pub fn session_ends(&mut self) {
-        self.enter(Reconciling::NotYet);
+        self.enter(ReconcileStage::NotYet);
         self.full_sync_due = false;
     }
 
@@ -185,36 +185,42 @@ impl Reconcile {
 
     /// Whether a full sync may begin. It waits until it is on record that nothing will be pulled.
     pub fn may_sync_in_full(&mut self) -> bool {
-        self.full_sync_due |= matches!(self.stage, Reconciling::Draining | Reconciling::Recording);
+        self.full_sync_due |= matches!(self.stage, ReconcileStage::Draining | ReconcileStage::Recording);
         // Else another session has begun, or the peer was promoted: there the order stands or falls with its first meeting.
-        matches!(self.stage, Reconciling::Done)
+        matches!(self.stage, ReconcileStage::Done)
     }
 
     // ---- step by step ----------------------------------------------------------------------------------------------
 
     /// Goes on with this session, and asks for what is missing. `decision`: what the peer's hello led to.
-    pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
-        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return Reconciled::Waits };
+    pub fn go_on(&mut self, common: &mut GroupCommon, cx: &mut Cx, decision: Option<Decision>) -> ReconcileOutcome {
+        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return ReconcileOutcome::Waits };
         match self.stage {
-            Reconciling::Done => return Reconciled::Done,
-            Reconciling::NotYet => {}
-            _ => return Reconciled::Waits,
+            ReconcileStage::Done => return ReconcileOutcome::Done,
+            ReconcileStage::NotYet => {}
+            _ => return ReconcileOutcome::Waits,
         }
-        if let Some(Decision::NeedsFullSync(why @ Why::PeerWentBack { .. })) = decision {
-            return self.went_back_in_doubt(common, cx, why);
+        if let Some(Decision::NeedsFullSync(why @ DecisionReason::PeerWentBack { .. })) = decision {
+            return self.went_back_unverified(common, cx, why);
         }
-        if hello.dirty_bytes > 0 && !planted(Fault::BitsNotJoined) {
+        if hello.dirty_bytes > 0 && !injected(Fault::BitsNotJoined) {
             self.questions += 1;
-            cx.send(link, self.question(common, cx, Kind::BitsAsk), SendPayload::None);
-            self.enter(Reconciling::AskedBits);
-            return Reconciled::Waits;
+            cx.send(link, self.question(common, cx, FrameKind::BitsAsk), SendPayload::None);
+            self.enter(ReconcileStage::AskedBits);
+            return ReconcileOutcome::Waits;
         }
         self.ask_tail(common, cx);
-        if matches!(self.stage, Reconciling::Done) { Reconciled::Done } else { Reconciled::Waits }
+        if matches!(self.stage, ReconcileStage::Done) { ReconcileOutcome::Done } else { ReconcileOutcome::Waits }
     }
 
-    pub fn bits_arrived(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, words: &[u8]) -> Option<()> {
-        if !matches!(self.stage, Reconciling::AskedBits) {
+    pub fn bits_arrived(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        header: &FrameHeader,
+        words: &[u8],
+    ) -> Option<()> {
+        if !matches!(self.stage, ReconcileStage::AskedBits) {
             return Some(());
         }
         let at = usize::from(header.volume.0);
@@ -230,45 +236,45 @@ impl Reconcile {
             volume.dirty.join_word(header.offset / 64 + at as u64, word);
         }
         if header.flags & flags::LAST != 0 {
-            cx.marks.hit(Mark::BitsJoined);
-            self.enter(Reconciling::StoringBits);
+            cx.coverage.hit(CoveragePoint::BitsJoined);
+            self.enter(ReconcileStage::StoringBits);
             common.bits().save(cx, AfterBits::Joined { question: self.questions });
         }
         Some(())
     }
 
     /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal. True: both meet anew.
-    pub fn bits_joined(&mut self, common: &mut Common) -> bool {
-        let joined = matches!(self.stage, Reconciling::StoringBits);
+    pub fn bits_joined(&mut self, common: &mut GroupCommon) -> bool {
+        let joined = matches!(self.stage, ReconcileStage::StoringBits);
         if joined {
-            self.enter(Reconciling::NotYet);
+            self.enter(ReconcileStage::NotYet);
             common.sb.bits_joined(&mut common.greeting);
         }
         joined
     }
 
     /// The peer may have confirmed what this node lost with its power.
-    fn ask_tail(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn ask_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
-        if !common.sb.is_in_doubt() {
-            self.enter(Reconciling::Done);
+        if !common.sb.needs_verification() {
+            self.enter(ReconcileStage::Done);
             return;
         }
-        if !common.sb.followed_in_doubt(&hello.identity) {
+        if !common.sb.followed_unverified_run(&hello.identity) {
             // It has nothing of that run.
-            return self.nothing_in_doubt(common, cx);
+            return self.nothing_to_verify(common, cx);
         }
         let sb = &common.sb;
-        let points = FlushPoints { incarnation: sb.in_doubt, volumes: sb.flushed.clone() };
+        let points = FlushPoints { incarnation: sb.unverified_run, volumes: sb.flushed.clone() };
         self.questions += 1;
-        cx.send(link, self.question(common, cx, Kind::TailAsk), SendPayload::Control(points.encode()));
-        self.enter(Reconciling::AskedTail { ranges: Vec::new() });
+        cx.send(link, self.question(common, cx, FrameKind::TailAsk), SendPayload::Control(points.encode()));
+        self.enter(ReconcileStage::AskedTail { ranges: Vec::new() });
         common.standing.explain("asking the peer what it confirmed before this node lost power");
     }
 
     /// Of the peer's answer; true: it is whole. `None`: not what an honest peer sends.
-    pub fn take_tail(&mut self, volumes: &Volumes, header: &Header, more: Vec<VolumeRange>) -> Option<bool> {
-        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Some(false) };
+    pub fn take_tail(&mut self, volumes: &Volumes, header: &FrameHeader, more: Vec<VolumeRange>) -> Option<bool> {
+        let ReconcileStage::AskedTail { ranges } = &mut self.stage else { return Some(false) };
         // In order and apart: so each byte is named once, and what is asked for is no more than the volumes hold.
         let mut before = ranges.last().copied();
         for range in &more {
@@ -285,19 +291,19 @@ impl Reconcile {
     /// The peer's answer is whole: what it confirmed is fetched. `unknown`: it confirmed more than that.
     pub fn tail_arrived(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         decision: Option<Decision>,
         unknown: bool,
-    ) -> Reconciled {
-        let Reconciling::AskedTail { ranges } = &mut self.stage else { return Reconciled::Waits };
+    ) -> ReconcileOutcome {
+        let ReconcileStage::AskedTail { ranges } = &mut self.stage else { return ReconcileOutcome::Waits };
         let ranges = core::mem::take(ranges);
         if unknown {
             return self.ask_about_unknown(common, cx, decision);
         }
-        if ranges.is_empty() || planted(Fault::TailNotPulled) {
-            cx.marks.hit(Mark::NothingToPull);
-            self.nothing_in_doubt(common, cx);
+        if ranges.is_empty() || injected(Fault::TailNotPulled) {
+            cx.coverage.hit(CoveragePoint::NothingToPull);
+            self.nothing_to_verify(common, cx);
         } else if self.is_written_since(common) {
             return self.ask_operator(common, cx, &ranges, decision);
         } else {
@@ -306,68 +312,79 @@ impl Reconcile {
                 let dirty = &mut common.volumes.of(range.volume).dirty;
                 (first..=last).for_each(|region| _ = dirty.set(region));
             }
-            self.enter(Reconciling::StoringRanges { ranges });
+            self.enter(ReconcileStage::StoringRanges { ranges });
             common.bits().save(cx, AfterBits::Pull { question: self.questions });
         }
-        Reconciled::Waits
+        ReconcileOutcome::Waits
     }
 
-    /// What will be pulled is marked durably: fetch it.
-    pub fn begin_pull(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
-        let Reconciling::StoringRanges { ranges } = &mut self.stage else { return Reconciled::Waits };
+    /// What will be pulled is dirty durably: fetch it.
+    pub fn begin_pull(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        decision: Option<Decision>,
+    ) -> ReconcileOutcome {
+        let ReconcileStage::StoringRanges { ranges } = &mut self.stage else { return ReconcileOutcome::Waits };
         let ranges = core::mem::take(ranges);
         if self.is_written_since(common) {
             return self.ask_operator(common, cx, &ranges, decision);
         }
-        self.enter(Reconciling::Pulling(Pull { left: ranges.into(), asked: Vec::new(), bytes: 0 }));
+        self.enter(ReconcileStage::Pulling(TailPull { left: ranges.into(), asked: Vec::new(), bytes: 0 }));
         self.pulling.moved_at = cx.now.mono;
         self.pump_pull(common, cx);
-        Reconciled::Waits
+        ReconcileOutcome::Waits
     }
 
-    fn pump_pull(&mut self, common: &mut Common, cx: &mut Cx) {
-        let question = self.question(common, cx, Kind::Pull);
+    fn pump_pull(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let question = self.question(common, cx, FrameKind::Pull);
         let longest = cx.peer.part_bytes.clamp(SECTOR_BYTES, limits::PART_BYTES_MAX);
-        let Reconciling::Pulling(pull) = &mut self.stage else { return };
+        let ReconcileStage::Pulling(pull) = &mut self.stage else { return };
         let Some(link) = cx.peer.link else { return };
         while pull.asked.len() + self.pulling.writing < limits::PULLS_IN_FLIGHT
             && let Some(range) = pull.next(longest)
         {
             pull.asked.push(range);
-            let header = Header { volume: range.volume, offset: range.offset, length: range.length, ..question };
+            let header = FrameHeader { volume: range.volume, offset: range.offset, length: range.length, ..question };
             cx.out.push_back(Output::Send { link, header, payload: SendPayload::None });
         }
         if pull.left.is_empty() && pull.asked.is_empty() && self.pulling.writing == 0 {
-            cx.marks.hit(Mark::TailPulled);
+            cx.coverage.hit(CoveragePoint::TailPulled);
             let bytes = pull.bytes;
             common.counters.pulled_bytes += bytes;
             cx.event(common.id(), Event::Pulled { bytes });
-            self.nothing_in_doubt(common, cx);
+            self.nothing_to_verify(common, cx);
         }
     }
 
-    pub fn pulled(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, buf: crate::Buf) -> Option<()> {
-        let Reconciling::Pulling(pull) = &mut self.stage else { return Some(()) };
+    pub fn pulled(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        header: &FrameHeader,
+        buf: crate::Buf,
+    ) -> Option<()> {
+        let ReconcileStage::Pulling(pull) = &mut self.stage else { return Some(()) };
         let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
         // The peer's disks answer in any order.
         let at = pull.asked.iter().position(|asked| *asked == range)?;
         let asked = pull.asked.swap_remove(at);
         self.pulling.moved_at = cx.now.mono;
         self.pulling.writing += 1;
-        let token = common.slots.start(Op::PullWrite { bytes: asked.length });
-        let parts = vec![Bytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })];
+        let token = common.slots.start(SlotOperation::PullWrite { bytes: asked.length });
+        let parts = vec![WriteBytes::Payload(Slice { buf, start: 0, length: asked.length as u32 })];
         cx.write(token, Store::Volume(common.id(), asked.volume), asked.offset, parts, false);
         Some(())
     }
 
-    pub fn pull_written(&mut self, common: &mut Common, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
+    pub fn pull_written(&mut self, common: &mut GroupCommon, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
         self.pulling.writing -= 1;
         self.pulling.unflushed = true;
         if !ok {
             return Err(Broken::VolumeApply);
         }
         // Of a session that ended meanwhile: harmless, it is asked for again.
-        if let Reconciling::Pulling(pull) = &mut self.stage {
+        if let ReconcileStage::Pulling(pull) = &mut self.stage {
             pull.bytes += bytes;
         }
         self.pump_pull(common, cx);
@@ -375,7 +392,7 @@ impl Reconcile {
         Ok(())
     }
 
-    pub fn pull_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+    pub fn pull_flushed(&mut self, common: &mut GroupCommon, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
         self.pulling.flushes -= 1;
         if !ok {
             return Err(Broken::VolumeFlush);
@@ -385,33 +402,33 @@ impl Reconcile {
     }
 
     /// Who waited for that goes on.
-    fn pull_rests(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn pull_rests(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.has_failed() || self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return;
         }
-        if matches!(self.stage, Reconciling::Draining) {
-            self.nothing_in_doubt(common, cx);
+        if matches!(self.stage, ReconcileStage::Draining) {
+            self.nothing_to_verify(common, cx);
         }
         self.start_alone(common, cx);
     }
 
-    fn nothing_in_doubt(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn nothing_to_verify(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.has_failed() {
             // What was fetched may be lost again: the next start asks again.
             return;
         }
-        self.enter(Reconciling::Draining);
+        self.enter(ReconcileStage::Draining);
         if !self.pulled_is_durable(common, cx) {
             return;
         }
-        self.enter(Reconciling::Recording);
-        common.sb.forget_doubt(common.volumes.len());
-        common.save_in_both_slots(cx, AfterSuper::Settled);
+        self.enter(ReconcileStage::Recording);
+        common.sb.clear_unverified_run(common.volumes.len());
+        common.save_in_both_slots(cx, AfterSuper::Reconciled);
     }
 
     /// Whether nothing that was pulled is under way or unflushed; if something is, sees to it. Clients must not meet it: a
     /// power loss would take back what they have read.
-    pub fn pulled_is_durable(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn pulled_is_durable(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         if self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return false;
         }
@@ -420,7 +437,7 @@ impl Reconcile {
         }
         self.pulling.flushes = common.volumes.len();
         for index in 0..common.volumes.len() {
-            let token = common.slots.start(Op::PullFlush);
+            let token = common.slots.start(SlotOperation::PullFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
         false
@@ -428,8 +445,8 @@ impl Reconcile {
 
     /// What was found is on record.
     pub fn recorded(&mut self) {
-        if matches!(self.stage, Reconciling::Recording) {
-            self.enter(Reconciling::Done);
+        if matches!(self.stage, ReconcileStage::Recording) {
+            self.enter(ReconcileStage::Done);
         }
     }
 
@@ -437,25 +454,25 @@ impl Reconcile {
 
     fn ask_operator(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         ranges: &[VolumeRange],
         decision: Option<Decision>,
-    ) -> Reconciled {
-        cx.marks.hit(Mark::TailAskedAbout);
-        self.enter(Reconciling::Asking);
-        let outside = self.withheld && common.sb.changed_outside;
+    ) -> ReconcileOutcome {
+        cx.coverage.hit(CoveragePoint::TailAskedAbout);
+        self.enter(ReconcileStage::Asking);
+        let outside = self.export_fenced && common.sb.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
             self.stays_closed(common, cx, None);
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
-        Reconciled::Asks(format!(
+        ReconcileOutcome::Asks(format!(
             "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
              '{}' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
-            Size(bytes),
+            ShownSize(bytes),
             ranges.len(),
             Self::keeps_this_nodes_content(decision)
         ))
@@ -463,12 +480,17 @@ impl Reconcile {
 
     /// What a peer from an old copy keeps may be older than what stands here: nothing is asked of it. What it had confirmed before is
     /// known to nobody any more.
-    fn went_back_in_doubt(&mut self, common: &mut Common, cx: &mut Cx, went_back: Why) -> Reconciled {
-        if !common.sb.is_in_doubt() || !self.withheld {
-            return Reconciled::Waits;
+    fn went_back_unverified(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        went_back: DecisionReason,
+    ) -> ReconcileOutcome {
+        if !common.sb.needs_verification() || !self.export_fenced {
+            return ReconcileOutcome::Waits;
         }
-        cx.marks.hit(Mark::WentBackInDoubt);
-        self.enter(Reconciling::Asking);
+        cx.coverage.hit(CoveragePoint::WentBackUnverified);
+        self.enter(ReconcileStage::Asking);
         let why = format!(
             "{went_back}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known \
              any more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better \
@@ -476,16 +498,21 @@ impl Reconcile {
             Self::keeps_this_nodes_content(Some(Decision::NeedsFullSync(went_back)))
         );
         self.stays_closed(common, cx, Some(why.clone()));
-        Reconciled::Asks(why)
+        ReconcileOutcome::Asks(why)
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
-    fn ask_about_unknown(&mut self, common: &mut Common, cx: &mut Cx, decision: Option<Decision>) -> Reconciled {
-        cx.marks.hit(Mark::TailUnknown);
-        self.enter(Reconciling::Asking);
+    fn ask_about_unknown(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        decision: Option<Decision>,
+    ) -> ReconcileOutcome {
+        cx.coverage.hit(CoveragePoint::TailUnknown);
+        self.enter(ReconcileStage::Asking);
         let keeps = Self::keeps_this_nodes_content(decision);
-        if !self.withheld {
-            return Reconciled::Asks(format!(
+        if !self.export_fenced {
+            return ReconcileOutcome::Asks(format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
                  holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
@@ -497,7 +524,7 @@ impl Reconcile {
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
         self.stays_closed(common, cx, Some(why.clone()));
-        Reconciled::Asks(why)
+        ReconcileOutcome::Asks(why)
     }
 
     /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
@@ -509,22 +536,22 @@ impl Reconcile {
     }
 
     /// The operator chose this node's content: `sync` was typed.
-    pub fn by_order(&mut self, common: &mut Common, cx: &mut Cx) {
-        if matches!(self.stage, Reconciling::Asking) && common.sb.is_unmet() {
-            self.nothing_in_doubt(common, cx);
-        } else if matches!(self.stage, Reconciling::Asking) && !common.sb.is_in_doubt() {
-            self.enter(Reconciling::Done);
-        } else if matches!(self.stage, Reconciling::Asking) {
+    pub fn by_order(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if matches!(self.stage, ReconcileStage::Asking) && common.sb.is_unmet() {
+            self.nothing_to_verify(common, cx);
+        } else if matches!(self.stage, ReconcileStage::Asking) && !common.sb.needs_verification() {
+            self.enter(ReconcileStage::Done);
+        } else if matches!(self.stage, ReconcileStage::Asking) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
             cx.event(common.id(), Event::Note(note.into()));
-            self.nothing_in_doubt(common, cx);
+            self.nothing_to_verify(common, cx);
         }
     }
 
     /// This node's content is to overwrite the peer's: nothing is asked of it.
-    pub fn ask_nothing(&mut self, common: &mut Common, cx: &mut Cx) {
-        if !matches!(self.stage, Reconciling::Done | Reconciling::Draining | Reconciling::Recording) {
-            self.enter(Reconciling::Asking);
+    pub fn ask_nothing(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !matches!(self.stage, ReconcileStage::Done | ReconcileStage::Draining | ReconcileStage::Recording) {
+            self.enter(ReconcileStage::Asking);
             self.by_order(common, cx);
         }
     }
@@ -533,35 +560,38 @@ impl Reconcile {
 
     /// A frame of the question under way; the peer's answers repeat its number, so that late ones to earlier questions are told
     /// apart.
-    fn question(&self, common: &Common, cx: &Cx, kind: Kind) -> Header {
-        Header { seq: Seq(self.questions), ..Header::new(kind, cx.peer.session, common.id()) }
+    fn question(&self, common: &GroupCommon, cx: &Cx, kind: FrameKind) -> FrameHeader {
+        FrameHeader { seq: Seq(self.questions), ..FrameHeader::new(kind, cx.peer.session, common.id()) }
     }
 
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask. True: it is to be asked.
-    pub fn reconciles_fork(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn reconciles_fork(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let peer_is_new = common.greeting.hello().is_some_and(|hello| hello.identity.is_new());
-        if self.withheld && common.sb.is_unmet() && peer_is_new {
-            cx.marks.hit(Mark::NewPairMet);
-            self.nothing_in_doubt(common, cx);
+        if self.export_fenced && common.sb.is_unmet() && peer_is_new {
+            cx.coverage.hit(CoveragePoint::NewPairMet);
+            self.nothing_to_verify(common, cx);
             return false;
         }
-        self.withheld && common.greeting.hello().is_some_and(|hello| common.sb.followed_in_doubt(&hello.identity))
+        self.export_fenced
+            && common.greeting.hello().is_some_and(|hello| common.sb.followed_unverified_run(&hello.identity))
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
-    pub fn stop(&mut self, common: &mut Common) {
+    pub fn stop(&mut self, common: &mut GroupCommon) {
         self.never_served(common);
-        self.enter(Reconciling::NotYet);
-        (self.withheld, self.full_sync_due) = (false, false);
+        self.enter(ReconcileStage::NotYet);
+        (self.export_fenced, self.full_sync_due) = (false, false);
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.
     pub fn stop_asking(&mut self) {
-        let asks =
-            matches!(self.stage, Reconciling::AskedBits | Reconciling::AskedTail { .. } | Reconciling::Pulling(_));
-        if asks || matches!(self.stage, Reconciling::StoringBits | Reconciling::StoringRanges { .. }) {
-            self.enter(Reconciling::NotYet);
+        let asks = matches!(
+            self.stage,
+            ReconcileStage::AskedBits | ReconcileStage::AskedTail { .. } | ReconcileStage::Pulling(_)
+        );
+        if asks || matches!(self.stage, ReconcileStage::StoringBits | ReconcileStage::StoringRanges { .. }) {
+            self.enter(ReconcileStage::NotYet);
         }
     }
 
@@ -573,7 +603,7 @@ impl Reconcile {
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
 
 /// Why the export is closed, and how it opens.
-pub(crate) fn closed_words(common: &Common) -> &'static str {
+pub(crate) fn closed_words(common: &GroupCommon) -> &'static str {
     let peer_has_lived = common.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
     match (common.sb.is_unmet(), peer_has_lived) {
         (false, _) => CLOSED_UNTIL_CHOSEN,
@@ -597,7 +627,7 @@ mod tests {
 
     #[test]
     fn what_is_being_recorded_is_not_asked_about_and_a_session_begins_anew_from_anywhere() {
-        use Reconciling::*;
+        use ReconcileStage::*;
         let tail = || AskedTail { ranges: vec![] };
         for from in [NotYet, AskedBits, StoringBits, tail(), Draining, Recording, Asking, Done] {
             assert!(legal(&from, &NotYet) && legal(&from, &Draining), "{from:?}");

@@ -1,33 +1,33 @@
 //! A region whose local write failed is read again and sent, in the running stream: the secondary stays consistent. One that cannot
 //! be read stays dirty, and is tried again later; the stream does not end because of it.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
+use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
-use crate::peer::stream::pass::Pass;
-use crate::planted::{Fault, planted};
-use crate::shared::marks::Mark;
+use crate::peer::stream::pass::SyncPass;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
 use crate::time::Mono;
 use crate::{Event, IoError, limits};
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Repair {
+pub(crate) struct RegionRepair {
     /// A local write failed: its region must be read again and sent.
     due: bool,
     /// It could not be read, and is tried again then.
     again_at: Option<Mono>,
 }
 
-impl Repair {
+impl RegionRepair {
     pub fn is_due(&mut self) {
         self.due = true;
     }
 
     /// A local write failed. What could not be read before is tried again: this one may well be readable.
     pub fn write_failed(&mut self, now: Mono) {
-        self.due = !planted(Fault::RepairForgotten);
+        self.due = !injected(Fault::RepairForgotten);
         self.again_at = self.again_at.map(|_| now);
     }
 
@@ -39,12 +39,12 @@ impl Repair {
 
 impl Peer {
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
-    pub fn put_off_repair(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn put_off_repair(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
             stream.void_pending(common);
         }
-        self.repair = Repair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
+        self.repair = RegionRepair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
         cx.event(common.id(), Event::Note(why.into()));
         self.transition(common, cx, common.state(), why);
     }
@@ -59,7 +59,7 @@ impl Peer {
     }
 
     /// Begins what is due in a running stream, or looks again.
-    pub fn see_to_repair(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn see_to_repair(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let now = cx.now.mono;
         let in_order = matches!(common.state(), State::CatchingUp | State::Replicating);
         if !in_order || self.outbox.syncs_in_stream() {
@@ -80,17 +80,24 @@ impl Peer {
             return self.repair_ended(common);
         }
         self.passes += 1;
-        let pass = Pass::new(now, self.passes, true, common.volumes.dirty_bytes());
+        let pass = SyncPass::new(now, self.passes, true, common.volumes.dirty_bytes());
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.begin_pass(pass);
         }
     }
 
     /// The region stays dirty; parts that have not left yet never become writes (rules 1 and 4).
-    pub fn local_write_failed(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, error: IoError) {
-        cx.marks.hit(Mark::LocalWriteFailed);
-        if !planted(Fault::FailedWriteClears) {
-            common.volumes.of(op.volume).mark_uncovered(op.offset, op.length);
+    pub fn local_write_failed(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        slot: u32,
+        op: &WriteOp,
+        error: IoError,
+    ) {
+        cx.coverage.hit(CoveragePoint::LocalWriteFailed);
+        if !injected(Fault::FailedWriteClears) {
+            common.volumes.of(op.volume).set_uncovered(op.offset, op.length);
         }
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.void_unsent(op.first, op.last);
@@ -106,7 +113,7 @@ impl Peer {
 
 impl Peer {
     /// Nothing is left to repair: the reason why something was is of the past.
-    pub fn repair_ended(&mut self, common: &mut Common) {
+    pub fn repair_ended(&mut self, common: &mut GroupCommon) {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
         }

@@ -4,48 +4,48 @@
 
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Decision;
-use crate::formats::wire::{Header, Kind, SyncBegin};
+use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
-use crate::peer::sending::{Announcement, Sending};
-use crate::peer::stream::pass::{Ending, Pass};
+use crate::peer::sending::{Sending, SyncAnnouncement};
+use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::confirmed;
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volume::Volume;
 use crate::state::{Mode, State};
 use crate::{Event, IoResult};
 use alloc::string::String;
 
 impl Peer {
-    pub fn begin_full_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn begin_full_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if !self.reconcile.may_sync_in_full() || !self.wanted.is_full(common) {
             return;
         }
         let fits =
             common.state() == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
         let sb = &common.sb;
-        let changed = sb.changed_outside && !planted(Fault::ChangedSentUnasked);
+        let changed = sb.changed_outside && !injected(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
         if !fits || held || matches!(self.decision(common), None | Some(Decision::Refuse(_))) {
             return;
         }
         if !cx.may_sync {
-            // Another group took the place while this one's bits were being stored.
-            self.wanted.wait_for_turn(common, true);
+            // Another group took the permit while this one's bits were being stored.
+            self.wanted.wait_for_permit(common, true);
             return;
         }
         self.begin_sync(common, cx, true);
     }
 
     /// From logging: whether a sync may begin by itself. If not, the state says why.
-    pub fn may_autosync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn may_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         if common.greeting.hello().is_none() {
             return false;
         }
@@ -53,7 +53,7 @@ impl Peer {
             Some("mode is logging")
         } else if common.sb.held_in_logging {
             Some(HELD_IN_LOGGING)
-        } else if common.sb.changed_outside && !planted(Fault::ChangedSentUnasked) {
+        } else if common.sb.changed_outside && !injected(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
         } else if !(common.settings.autosync || self.wanted.is_update() || self.wanted.is_full(common)) {
             Some("waiting for 'sync': autosync is off")
@@ -89,12 +89,12 @@ impl Peer {
     }
 
     /// What the peer gets is durable here before it hears of it, and so is all that it may have of an earlier stream: after a crash it
-    /// must not be ahead of us. Live writes go on, and wait in the queue, or mark their regions for the next cut.
-    pub fn announce_sync(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// must not be ahead of us. Live writes go on, and wait in the queue, or set their regions dirty for the next snapshot.
+    pub fn announce_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let (Some(sync), Some(link)) = (self.outbox.sending.to_announce(common), cx.peer.link) else { return };
-        let Announcement { attempt, from, by_cut, nothing_dirty, .. } = sync;
+        let SyncAnnouncement { attempt, from, by_snapshot, nothing_dirty, .. } = sync;
         let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq);
-        let flushed = flushed || by_cut && planted(Fault::CutUnflushed);
+        let flushed = flushed || by_snapshot && injected(Fault::SnapshotUnflushed);
         if !flushed || self.outbox.generation_is_due() {
             return;
         }
@@ -102,9 +102,9 @@ impl Peer {
         let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
         let parent = common.sb.identity.parent;
         let to = common.greeting.run();
-        let cut = if by_cut { attempt } else { 0 };
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, cut, attempt };
-        cx.send_control(link, Kind::SyncBegin, common.id(), begin.encode());
+        let snapshot = if by_snapshot { attempt } else { 0 };
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, snapshot, attempt };
+        cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         self.outbox.sending.announced();
     }
@@ -114,17 +114,17 @@ impl Peer {
 pub(crate) const HELD_IN_LOGGING: &str = "waiting for 'sync': the operator holds the group in logging";
 
 impl Peer {
-    pub fn begin_sync(&mut self, common: &mut Common, cx: &mut Cx, full: bool) {
+    pub fn begin_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) {
         if cx.peer.link.is_none() {
             return;
         }
-        let compare = common.volumes.iter().any(Volume::has_doubt);
+        let compare = common.volumes.iter().any(Volume::has_unverified);
         let dirty_bytes = common.volumes.dirty_bytes();
-        cx.marks.hit(match (full, compare) {
-            (true, _) => Mark::FullSyncBegan,
-            (_, true) => Mark::CompareSyncBegan,
-            _ if dirty_bytes == 0 => Mark::SyncNothingDirty,
-            _ => Mark::UpdateSyncBegan,
+        cx.coverage.hit(match (full, compare) {
+            (true, _) => CoveragePoint::FullSyncBegan,
+            (_, true) => CoveragePoint::CompareSyncBegan,
+            _ if dirty_bytes == 0 => CoveragePoint::SyncNothingDirty,
+            _ => CoveragePoint::UpdateSyncBegan,
         });
         common.counters.syncs += 1;
         cx.event(common.id(), Event::SyncBegan { full, compare, dirty_bytes });
@@ -140,7 +140,7 @@ impl Peer {
     }
 
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
-    fn peer_took_up(&mut self, common: &mut Common, begin: Position, dirty: bool) {
+    fn peer_took_up(&mut self, common: &mut GroupCommon, begin: Position, dirty: bool) {
         common.sb.peer_took_up();
         // Until now the order stood: what ends before the peer has heard of it is begun again.
         self.wanted.forget_orders();
@@ -149,15 +149,15 @@ impl Peer {
     }
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
-    pub fn begin_sync_in_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.passes += 1;
-        let pass = Pass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
+        let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
         self.outbox.begin_stream(cx, Some(pass));
         self.transition(common, cx, State::Syncing, why);
         self.stall.watch_sync(common, cx);
     }
 
-    pub fn peer_sync_ready(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
+    pub fn peer_sync_ready(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader) {
         let attempt = header.offset;
         // It was told of it, or is. What was abandoned meanwhile is still answered.
         if !(1..=self.passes).contains(&attempt) || self.outbox.sending.is_to_begin(attempt) {
@@ -169,21 +169,21 @@ impl Peer {
         }
         match &mut self.outbox.sending {
             Sending::Apart => {}
-            Sending::Cut(cut) => {
-                if let Some(from) = cut.peer_is_ready(common, cx.now.mono, attempt) {
+            Sending::Snapshot(snapshot) => {
+                if let Some(from) = snapshot.peer_is_ready(common, cx.now.mono, attempt) {
                     self.peer_took_up(common, from, true);
                 }
             }
             Sending::Stream(stream) => {
                 if let Some((began, dirty)) = stream.peer_is_ready(attempt) {
-                    self.peer_took_up(common, common.place(began), dirty);
+                    self.peer_took_up(common, common.position(began), dirty);
                 }
             }
         }
     }
 
     /// Starts reads while the stream has use for them. True: live writes leave it no room, and it will not come to its end beside them.
-    pub fn pump_resync(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn pump_resync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let waits = self.waits_to_resume(common);
         while !waits && self.outbox.stream().is_some_and(|stream| stream.wants_reads(cx)) {
             let longest = self.outbox.longest_sync_read(common, cx);
@@ -198,9 +198,9 @@ impl Peer {
                 continue;
             }
             match stream.end_pass(common, cx, &mut self.outbox.numbers) {
-                Ending::GoesOn => {}
-                Ending::Waits => return false,
-                Ending::Repaired => {
+                PassEnding::GoesOn => {}
+                PassEnding::Waits => return false,
+                PassEnding::Repaired => {
                     self.repair_ended(common);
                     return false;
                 }
@@ -209,30 +209,30 @@ impl Peer {
         false
     }
 
-    /// What was read for a pass takes its place in the queue, and its range is free. `Err`: it cannot be read, and the sync cannot go on.
+    /// What was read for a pass enters the queue, and its range is free. `Err`: it cannot be read, and the sync cannot go on.
     pub fn resync_read_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         slot: u32,
         result: IoResult,
     ) -> (VolumeId, Result<(), String>) {
-        let Some(Op::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
+        let Some(SlotOperation::Resync(read)) = common.slots.take(slot) else { unreachable!("checked by the caller") };
         let volume = read.range.volume;
         common.volumes.of(volume).release(slot);
         let Some(stream) = self.outbox.sending.stream_mut() else { return (volume, Ok(())) };
-        let placed = stream.place_read(common, cx, &read, result);
-        if !stream.repairs() || planted(Fault::RepairEndsStream) {
-            return (volume, placed);
+        let accepted = stream.accept_read(common, cx, &read, result);
+        if !stream.repairs() || injected(Fault::RepairEndsStream) {
+            return (volume, accepted);
         }
-        if let Err(why) = placed {
+        if let Err(why) = accepted {
             self.put_off_repair(common, cx, &why);
         }
         (volume, Ok(()))
     }
 
     /// The peer's answer to a hash.
-    pub fn probe_result(&mut self, common: &mut Common, cx: &mut Cx, header: &Header) {
+    pub fn probe_result(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader) {
         let last = self.outbox.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return };
         let moved = stream.probe_result(common, cx, header, last);
@@ -240,13 +240,13 @@ impl Peer {
     }
 
     /// The sync is over once the peer applied its end.
-    pub fn sync_progress(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn sync_progress(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some((applied, bytes)) = self.outbox.sending.stream_mut().and_then(|stream| stream.end_sync(cx.now.mono))
         else {
             return;
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();
-        common.volumes.iter_mut().for_each(Volume::forget_doubt);
+        common.volumes.iter_mut().for_each(Volume::clear_unverified);
         if common.sb.compared() {
             common.save(cx, None);
         }
@@ -255,13 +255,13 @@ impl Peer {
         self.stall.sync_ended();
         common.greeting.became_whole(common.sb.identity.generation);
         // It holds a whole image again.
-        confirmed(common, common.place(applied));
+        confirmed(common, common.position(applied));
         self.transition(common, cx, State::CatchingUp, "the sync is done");
     }
 }
 
 /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
-pub(crate) fn mark_everything(common: &mut Common, cx: &mut Cx) {
+pub(crate) fn set_all_dirty(common: &mut GroupCommon, cx: &mut Cx) {
     common.volumes.iter_mut().for_each(Volume::send_all);
     _ = common.sb.compared();
     common.bits().save(cx, AfterBits::FullSync);

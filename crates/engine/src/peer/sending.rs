@@ -1,50 +1,52 @@
-//! What goes to the peer: nothing, or one ordered stream, or a cut; never two of them.
+//! What goes to the peer: nothing, or one ordered stream, or a snapshot; never two of them.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::ids::{Position, Seq};
-use crate::peer::cut::Cut;
-use crate::peer::stream::Stream;
+use crate::peer::snapshot::CatchUpSnapshot;
+use crate::peer::stream::PeerStream;
 
 #[derive(Debug, Default)]
 pub(crate) enum Sending {
-    /// Writes only mark their regions.
+    /// Writes only set dirty bits.
     #[default]
     Apart,
     /// Writes in their order, and regions that are dirty between them.
-    Stream(Stream),
-    /// Regions as they were at a mark; writes only mark theirs.
-    Cut(Cut),
+    Stream(PeerStream),
+    /// Regions as they were at a mark; writes only set dirty bits.
+    Snapshot(CatchUpSnapshot),
 }
 
-/// A sync that the peer is to be told of.
-pub(crate) struct Announcement {
+/// A sync that is to be announced to the peer.
+pub(crate) struct SyncAnnouncement {
     pub attempt: u64,
     pub from: Position,
-    pub by_cut: bool,
+    pub by_snapshot: bool,
     /// `None`: what is dirty without doubt.
     pub dirty_bytes: Option<u64>,
     pub nothing_dirty: bool,
 }
 
 impl Sending {
-    /// What the peer is to be told of, once this node has flushed what it builds on.
-    pub fn to_announce(&self, common: &Common) -> Option<Announcement> {
+    /// What is to be announced to the peer, once this node has flushed what it builds on.
+    pub fn to_announce(&self, common: &GroupCommon) -> Option<SyncAnnouncement> {
         match self {
             Sending::Apart => None,
-            Sending::Stream(stream) => stream.to_announce().map(|(attempt, began, nothing_dirty)| Announcement {
+            Sending::Stream(stream) => stream.to_announce().map(|(attempt, began, nothing_dirty)| SyncAnnouncement {
                 attempt,
-                from: common.place(began),
-                by_cut: false,
+                from: common.position(began),
+                by_snapshot: false,
                 dirty_bytes: None,
                 nothing_dirty,
             }),
-            Sending::Cut(cut) => cut.to_announce().map(|(attempt, from, dirty_bytes)| Announcement {
-                attempt,
-                from,
-                by_cut: true,
-                dirty_bytes: Some(dirty_bytes),
-                nothing_dirty: false,
-            }),
+            Sending::Snapshot(snapshot) => {
+                snapshot.to_announce().map(|(attempt, from, dirty_bytes)| SyncAnnouncement {
+                    attempt,
+                    from,
+                    by_snapshot: true,
+                    dirty_bytes: Some(dirty_bytes),
+                    nothing_dirty: false,
+                })
+            }
         }
     }
 
@@ -52,7 +54,7 @@ impl Sending {
         match self {
             Sending::Apart => {}
             Sending::Stream(stream) => stream.announced(),
-            Sending::Cut(cut) => cut.announced(),
+            Sending::Snapshot(snapshot) => snapshot.announced(),
         }
     }
 
@@ -60,24 +62,24 @@ impl Sending {
         matches!(self, Sending::Apart)
     }
 
-    pub fn stream(&self) -> Option<&Stream> {
+    pub fn stream(&self) -> Option<&PeerStream> {
         if let Sending::Stream(stream) = self { Some(stream) } else { None }
     }
 
-    pub fn stream_mut(&mut self) -> Option<&mut Stream> {
+    pub fn stream_mut(&mut self) -> Option<&mut PeerStream> {
         if let Sending::Stream(stream) = self { Some(stream) } else { None }
     }
 
-    pub fn cut(&self) -> Option<&Cut> {
-        if let Sending::Cut(cut) = self { Some(cut) } else { None }
+    pub fn snapshot(&self) -> Option<&CatchUpSnapshot> {
+        if let Sending::Snapshot(snapshot) = self { Some(snapshot) } else { None }
     }
 
-    pub fn cut_mut(&mut self) -> Option<&mut Cut> {
-        if let Sending::Cut(cut) = self { Some(cut) } else { None }
+    pub fn snapshot_mut(&mut self) -> Option<&mut CatchUpSnapshot> {
+        if let Sending::Snapshot(snapshot) = self { Some(snapshot) } else { None }
     }
 
     /// The stream ends.
-    pub fn end_stream(&mut self) -> Option<Stream> {
+    pub fn end_stream(&mut self) -> Option<PeerStream> {
         match core::mem::take(self) {
             Sending::Stream(stream) => Some(stream),
             other => {
@@ -87,10 +89,10 @@ impl Sending {
         }
     }
 
-    /// The cut ends, its step made or not.
-    pub fn end_cut(&mut self) -> Option<Cut> {
+    /// The snapshot ends, its step made or not.
+    pub fn end_snapshot(&mut self) -> Option<CatchUpSnapshot> {
         match core::mem::take(self) {
-            Sending::Cut(cut) => Some(cut),
+            Sending::Snapshot(snapshot) => Some(snapshot),
             other => {
                 *self = other;
                 None
@@ -98,12 +100,12 @@ impl Sending {
         }
     }
 
-    /// A sync is under way, by cuts or in the stream; not a mere repair.
+    /// A sync is under way, by snapshots or in the stream; not a mere repair.
     pub fn syncs(&self) -> bool {
         match self {
             Sending::Apart => false,
             Sending::Stream(stream) => stream.syncs(),
-            Sending::Cut(_) => true,
+            Sending::Snapshot(_) => true,
         }
     }
 
@@ -112,7 +114,7 @@ impl Sending {
         match self {
             Sending::Apart => 0,
             Sending::Stream(stream) => stream.held_bytes(),
-            Sending::Cut(cut) => cut.memory_bytes(),
+            Sending::Snapshot(snapshot) => snapshot.memory_bytes(),
         }
     }
 
@@ -120,17 +122,17 @@ impl Sending {
     pub fn owes(&self, last: Seq) -> bool {
         match self {
             Sending::Apart => false,
-            Sending::Stream(stream) => stream.is_told() && stream.owes(last),
-            Sending::Cut(cut) => cut.peer_owes(),
+            Sending::Stream(stream) => stream.is_reported() && stream.owes(last),
+            Sending::Snapshot(snapshot) => snapshot.peer_owes(),
         }
     }
 
-    /// The sync of this name is under way, and the peer was not told yet.
+    /// The sync of this name is under way, and it is not announced to the peer yet.
     pub fn is_to_begin(&self, attempt: u64) -> bool {
         match self {
             Sending::Apart => false,
             Sending::Stream(stream) => stream.is_to_begin(attempt),
-            Sending::Cut(cut) => cut.is_to_begin(attempt),
+            Sending::Snapshot(snapshot) => snapshot.is_to_begin(attempt),
         }
     }
 
@@ -139,7 +141,7 @@ impl Sending {
         match self {
             Sending::Apart => 0,
             Sending::Stream(stream) => stream.recalls(),
-            Sending::Cut(cut) => cut.recalls(),
+            Sending::Snapshot(snapshot) => snapshot.recalls(),
         }
     }
 }

@@ -3,9 +3,9 @@
 //! * A write that has waited `wait_limit` decides by its own time (`waits.rs`), whatever the peer does meanwhile. The peer stood
 //!   still only if it had what is waited for, or had no room for it: else it was we who did not send it, because the link carried
 //!   other things first.
-//! * A sync is judged by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
+//! * A sync is measured by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
 //!   [`limits::SYNC_STALLED_AFTER`] without one ends it, while something of this group is with the peer.
-//! * A sync in the stream that live writes leave no room for, while the peer takes them, goes on by cuts.
+//! * A sync in the stream that live writes leave no room for, while the peer takes them, goes on by snapshots.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
 //!   operator's `sync`, once.
@@ -14,19 +14,19 @@
 
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::limits;
 use crate::peer::Peer;
 use crate::peer::pause::PauseCause;
-use crate::peer::stream::Stream;
-use crate::shared::marks::Mark;
+use crate::peer::stream::PeerStream;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::State;
 use crate::time::Mono;
 
 /// What is known of a peer's standing still.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stall {
+pub(crate) struct PeerStall {
     /// How often it was given up since a sync ended.
     times: u32,
     /// It was given up and has not answered since.
@@ -38,9 +38,9 @@ pub(crate) struct Stall {
     moved_at: Mono,
 }
 
-impl Stall {
+impl PeerStall {
     /// What the peer confirmed or answered was taken, and whether something moved by that. False: it contradicts what it was sent.
-    pub fn took(&mut self, common: &mut Common, cx: &mut Cx, moved: Result<bool, &str>) -> bool {
+    pub fn took(&mut self, common: &mut GroupCommon, cx: &mut Cx, moved: Result<bool, &str>) -> bool {
         match moved {
             Ok(true) => self.moved(cx.now.mono),
             Ok(false) => {}
@@ -61,9 +61,9 @@ impl Stall {
 
     /// It is given up, and left alone for so long.
     pub fn give_up(&mut self, cx: &mut Cx) -> Duration {
-        let hold_off = Stall::hold_off(self.times);
+        let hold_off = PeerStall::hold_off(self.times);
         if self.times > 0 {
-            cx.marks.hit(Mark::StalledAgain);
+            cx.coverage.hit(CoveragePoint::StalledAgain);
         }
         self.times = self.times.saturating_add(1);
         (self.unanswered, self.pause_cause) = (true, PauseCause::PeerStoodStill);
@@ -121,7 +121,7 @@ impl Stall {
     }
 
     /// Begins to watch a sync.
-    pub fn watch_sync(&mut self, common: &Common, cx: &mut Cx) {
+    pub fn watch_sync(&mut self, common: &GroupCommon, cx: &mut Cx) {
         self.moved(cx.now.mono);
         common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
     }
@@ -135,7 +135,7 @@ impl Peer {
     }
 
     /// Why a write waited so long, if it was not the peer that kept it.
-    pub fn waited_for_ourselves(&self, common: &Common, cx: &mut Cx) -> Option<(PauseCause, &'static str)> {
+    pub fn waited_for_ourselves(&self, common: &GroupCommon, cx: &mut Cx) -> Option<(PauseCause, &'static str)> {
         let stream = self.outbox.stream()?;
         if stream.peer_kept_us(cx.now.mono, common.settings.wait_limit) {
             return None;
@@ -144,13 +144,13 @@ impl Peer {
             let why = "a write waited longer than wait_limit, behind a region that this node's disk was asked for and has not read yet";
             return Some((PauseCause::OwnStoreFailed, why));
         }
-        cx.marks.hit(Mark::LinkWasFull);
+        cx.coverage.hit(CoveragePoint::LinkWasFull);
         let why = "a write waited longer than wait_limit: more is written than the link has room for";
         Some((PauseCause::LinkWasFull, why))
     }
 
     /// Whether a sync has come to a stand; if not, it is looked at again.
-    pub fn has_stalled(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn has_stalled(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         if matches!(common.state(), State::Paused(_)) && self.outbox.syncs() {
             // Its time begins when it goes on.
             common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
@@ -165,7 +165,7 @@ impl Peer {
         }
         let still = self.stall.still_for(cx.now.mono);
         if still >= limits::SYNC_STALLED_AFTER {
-            cx.marks.hit(Mark::SyncStalled);
+            cx.coverage.hit(CoveragePoint::SyncStalled);
             return true;
         }
         common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
@@ -173,15 +173,15 @@ impl Peer {
     }
 
     /// Live writes have held the room of a sync for long, although the peer takes them: it will not come to its end beside them.
-    pub fn is_starved(&self, common: &Common, now: Mono) -> bool {
-        let Some(had_room_at) = self.outbox.stream().and_then(Stream::sync_had_room_at) else { return false };
+    pub fn is_starved(&self, common: &GroupCommon, now: Mono) -> bool {
+        let Some(had_room_at) = self.outbox.stream().and_then(PeerStream::sync_had_room_at) else { return false };
         let long = now.since(had_room_at) >= limits::SYNC_STARVED_AFTER;
         let moves = self.stall.still_for(now) < limits::SYNC_STARVED_AFTER;
         long && moves && common.state() == State::Syncing
     }
 
     /// Whether writers would wait for a peer that was given up and gave no sign since.
-    pub fn waits_in_vain(&self, common: &Common) -> bool {
+    pub fn waits_in_vain(&self, common: &GroupCommon) -> bool {
         self.stall.unanswered
             && common.state() == State::Syncing
             && self.outbox.stream().is_some_and(|stream| !stream.is_open())
@@ -194,18 +194,18 @@ mod tests {
 
     #[test]
     fn it_is_left_alone_twice_as_long_each_time_up_to_a_bound() {
-        let seconds: alloc::vec::Vec<u64> = (0..8).map(|n| Stall::hold_off(n).as_secs()).collect();
+        let seconds: alloc::vec::Vec<u64> = (0..8).map(|n| PeerStall::hold_off(n).as_secs()).collect();
         assert_eq!(seconds, [5, 10, 20, 40, 80, 120, 120, 120]);
-        assert_eq!(Stall::hold_off(u32::MAX), limits::RESYNC_HOLD_OFF_MAX);
+        assert_eq!(PeerStall::hold_off(u32::MAX), limits::RESYNC_HOLD_OFF_MAX);
     }
 
     #[test]
     fn a_reconnect_shortens_the_first_wait_only_an_answer_and_an_order_any() {
         let until = Mono(900);
-        let mut stall = Stall { times: 1, left_alone_until: until, unanswered: true, ..Stall::default() };
+        let mut stall = PeerStall { times: 1, left_alone_until: until, unanswered: true, ..PeerStall::default() };
         stall.link_up(Mono(5));
         assert_eq!(stall.left_alone_until, Mono(5));
-        stall = Stall { times: 2, left_alone_until: until, ..stall };
+        stall = PeerStall { times: 2, left_alone_until: until, ..stall };
         stall.link_up(Mono(6));
         assert_eq!(stall.left_alone_until, until);
         stall.answered(Mono(7));

@@ -1,6 +1,6 @@
 //! What is told and shown of the peer: how far it is behind, what is under way to it.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::formats::identity::Role;
 use crate::ids::Seq;
 use crate::peer::Peer;
@@ -12,7 +12,7 @@ use core::time::Duration;
 
 /// How far the copy is behind, as the primary sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behind {
+pub(crate) struct CopyLag {
     pub lag_bytes: u64,
     /// `None`: unknown, nothing was applied yet.
     pub lag: Option<Duration>,
@@ -21,20 +21,20 @@ pub(crate) struct Behind {
 }
 
 impl Peer {
-    pub fn sync_is_ordered(&self, common: &Common) -> bool {
+    pub fn sync_is_ordered(&self, common: &GroupCommon) -> bool {
         let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.may_be_full(common);
         waits && common.role() == Role::Primary && !self.outbox.syncs()
     }
 
     pub fn sync_status(&self) -> Option<SyncStatus> {
         let before = self.catch_up.sent_bytes();
-        if let Some(cut) = self.outbox.sending.cut() {
-            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.catch_up.rates(), cut.progress());
+        if let Some(snapshot) = self.outbox.sending.snapshot() {
+            let (rates, (done_bytes, total_bytes, payload_bytes)) = (self.catch_up.rates(), snapshot.progress());
             return Some(SyncStatus {
                 done_bytes,
                 total_bytes,
                 sent_bytes: before + payload_bytes,
-                cut: Some(self.catch_up.cuts()),
+                snapshot: Some(self.catch_up.snapshots()),
                 dirtied_bytes_per_s: rates.map(|r| r.dirtied),
                 carried_bytes_per_s: rates.map(|r| r.carried),
             });
@@ -43,7 +43,7 @@ impl Peer {
             done_bytes,
             total_bytes,
             sent_bytes: before + sent_bytes,
-            cut: None,
+            snapshot: None,
             dirtied_bytes_per_s: None,
             carried_bytes_per_s: None,
         })
@@ -51,7 +51,7 @@ impl Peer {
 
     // ---- the primary's half ----------------------------------------------------------------------------------------
 
-    pub fn behind(&self, common: &Common, now: Now) -> Behind {
+    pub fn behind(&self, common: &GroupCommon, now: Now) -> CopyLag {
         let in_order = self.outbox.stream().filter(|stream| !stream.has_pass());
         let in_step = in_order.is_some_and(|stream| stream.has_applied(self.outbox.numbers.last()));
         let wall = if in_step { now.wall } else { self.reached.wall() };
@@ -59,14 +59,14 @@ impl Peer {
         // A wall clock that was set back would have it younger than it is.
         let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.reached.since())) };
         let known = wall != Wall(0) && common.greeting.has_image();
-        Behind {
+        CopyLag {
             lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
             lag: known.then_some(lag),
             applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
         }
     }
 
-    pub fn protection(&self, common: &Common) -> Protection {
+    pub fn protection(&self, common: &GroupCommon) -> Protection {
         if !self.serves(common) {
             return Protection::None;
         }

@@ -2,17 +2,17 @@
 
 pub mod pass;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::identity::Unbroken;
-use crate::formats::wire::{Ack, Header, Kind, flags};
+use crate::formats::identity::UnbrokenRun;
+use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
-use crate::peer::queue::{Body, HighWater, Item, Queue};
-use crate::peer::stream::pass::Pass;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
+use crate::peer::queue::{HighWater, ItemBody, QueueItem, StreamQueue};
+use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
-use crate::shared::marks::Mark;
-use crate::shared::write::{Level, What, WriteOp};
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::write::{AckLevel, WriteKind, WriteOp};
 use crate::state::Mode;
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Slice, limits};
@@ -20,47 +20,47 @@ use core::time::Duration;
 
 /// The ordered stream to the peer, on a primary.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct PeerStream {
     /// The number before its first.
     began: Seq,
-    queue: Queue,
+    queue: StreamQueue,
     /// Regions that travel in it.
-    pass: Option<Pass>,
+    pass: Option<SyncPass>,
     /// The peer may be sent to: it said SyncReady, or continued from the queue.
     open: bool,
     granted_bytes: u64,
     sent_bytes: u64,
     /// How often the peer's grant went back on this stream.
     recalls: u64,
-    received: Seq,
-    durable: Seq,
-    applied: Seq,
+    received_at_peer: Seq,
+    durable_at_peer: Seq,
+    applied_at_peer: Seq,
     /// Writers follow the mode's promise for numbers above this.
     promise_from: Option<Seq>,
     /// When catching-up began.
     catching_up_since: Mono,
 }
 
-impl Stream {
+impl PeerStream {
     /// Numbers after `last` travel in it.
-    pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<Pass>) -> Stream {
-        Stream {
+    pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<SyncPass>) -> PeerStream {
+        PeerStream {
             began: last,
-            queue: Queue::new(high_water),
+            queue: StreamQueue::new(high_water),
             pass,
             open: false,
             granted_bytes: 0,
             sent_bytes: 0,
             recalls: 0,
-            received: last,
-            durable: last,
-            applied: last,
+            received_at_peer: last,
+            durable_at_peer: last,
+            applied_at_peer: last,
             promise_from: None,
             catching_up_since: now,
         }
     }
 
-    pub fn queue(&self) -> &Queue {
+    pub fn queue(&self) -> &StreamQueue {
         &self.queue
     }
 
@@ -79,22 +79,22 @@ impl Stream {
 
     /// Whether the peer applied all numbers through here.
     pub fn has_applied(&self, seq: Seq) -> bool {
-        self.applied == seq
+        self.applied_at_peer == seq
     }
 
     /// The peer may be sent to, and has applied all there is.
     pub fn is_idle(&self, last: Seq) -> bool {
-        self.open && self.applied == last
+        self.open && self.applied_at_peer == last
     }
 
     /// The peer is taking writes in order and has not applied the last.
     pub fn is_behind(&self, last: Seq) -> bool {
-        self.open && self.applied < last
+        self.open && self.applied_at_peer < last
     }
 
     /// Bits of writes through here may clear, once they are flushed here.
     pub fn clears_through(&self) -> Seq {
-        if planted(Fault::ClearBeforeApply) { self.received } else { self.applied }
+        if injected(Fault::ClearBeforeApply) { self.received_at_peer } else { self.applied_at_peer }
     }
 
     /// The last number that was handed to the link: the peer can have no later one. `last`: the last number given.
@@ -104,14 +104,14 @@ impl Stream {
 
     /// Something was sent that the peer has not dealt with.
     pub fn owes(&self, last: Seq) -> bool {
-        !self.open || self.applied < self.sent_through(last)
+        !self.open || self.applied_at_peer < self.sent_through(last)
     }
 
     /// What can still be sent in order.
-    pub fn unbroken(&self, last: Seq) -> Unbroken {
+    pub fn unbroken(&self, last: Seq) -> UnbrokenRun {
         let kept_after = self.queue.kept_after().unwrap_or(last);
-        debug_assert!(kept_after <= last && self.durable <= last);
-        Unbroken { kept_after, last: self.sent_through(last) }
+        debug_assert!(kept_after <= last && self.durable_at_peer <= last);
+        UnbrokenRun { kept_after, last: self.sent_through(last) }
     }
 
     /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
@@ -142,31 +142,31 @@ impl Stream {
 
     /// From which number on the promise holds, once it does.
     pub fn holds_promise(&self) -> Option<Seq> {
-        self.promise_from.filter(|from| *from <= self.durable)
+        self.promise_from.filter(|from| *from <= self.durable_at_peer)
     }
 
     // ---- writes ----------------------------------------------------------------------------------------------------
 
-    /// The parts of a write take their places.
-    pub fn enqueue(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: Level) {
+    /// The parts of a write enter the queue.
+    pub fn enqueue(&mut self, op: &WriteOp, first: Seq, part: u64, wall: Wall, level: AckLevel) {
         let mut done = 0;
         let mut seq = first;
         while done < op.length {
             let length = part.min(op.length - done);
             let (body, payload) = match &op.what {
-                What::Data(buf) => {
+                WriteKind::Data(buf) => {
                     let slice = Slice { buf: buf.clone(), start: done as u32, length: length as u32 };
-                    (Body::Data(slice), length)
+                    (ItemBody::Data(slice), length)
                 }
-                What::Zero { no_hole } => (Body::Zero { no_hole: *no_hole }, 0),
+                WriteKind::Zero { no_hole } => (ItemBody::Zero { no_hole: *no_hole }, 0),
             };
-            self.queue.push(Item {
+            self.queue.push(QueueItem {
                 seq,
                 volume: op.volume,
                 offset: op.offset + done,
                 length,
                 wall,
-                flags: if level == Level::Received { flags::WANT_RECEIVED } else { 0 },
+                flags: if level == AckLevel::Received { flags::WANT_RECEIVED } else { 0 },
                 body,
                 cost_bytes: cost(payload),
             });
@@ -182,41 +182,46 @@ impl Stream {
     }
 
     /// A repair read may stand in the middle of the queue: its numbers never become writes, and it is read again later.
-    pub fn void_pending(&mut self, common: &mut Common) {
+    pub fn void_pending(&mut self, common: &mut GroupCommon) {
         for (seq, volume, offset, length) in self.queue.pending() {
             self.queue.void(seq);
             self.queue.lighten(seq, cost(0));
-            common.volumes.of(volume).mark_uncovered(offset, length);
+            common.volumes.of(volume).set_uncovered(offset, length);
         }
     }
 
     // ---- sending and confirming ------------------------------------------------------------------------------------
 
     /// The next frame of the stream, if the peer's window and the bytes allow it.
-    pub fn next_frame(&mut self, common: &Common, cx: &mut Cx, flushed: Seq) -> Option<(Header, SendPayload)> {
+    pub fn next_frame(
+        &mut self,
+        common: &GroupCommon,
+        cx: &mut Cx,
+        flushed: Seq,
+    ) -> Option<(FrameHeader, SendPayload)> {
         if !self.open {
             return None;
         }
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
-            Body::Data(slice) => (Kind::Data, SendPayload::Data(slice.clone())),
-            Body::Zero { .. } => (Kind::Zero, SendPayload::None),
-            Body::Void => (Kind::Void, SendPayload::None),
-            Body::Probe(hash) => (Kind::Probe, SendPayload::Control(hash.to_vec())),
-            Body::SyncEnd => (Kind::SyncEnd, SendPayload::None),
-            Body::Pending => return None,
+            ItemBody::Data(slice) => (FrameKind::Data, SendPayload::Data(slice.clone())),
+            ItemBody::Zero { .. } => (FrameKind::Zero, SendPayload::None),
+            ItemBody::Void => (FrameKind::Void, SendPayload::None),
+            ItemBody::Probe(hash) => (FrameKind::Probe, SendPayload::Control(hash.to_vec())),
+            ItemBody::SyncEnd => (FrameKind::SyncEnd, SendPayload::None),
+            ItemBody::Pending => return None,
         };
         let bytes = frame_cost(&payload);
-        if self.sent_bytes + bytes > self.granted_bytes && !planted(Fault::WindowIgnored) {
+        if self.sent_bytes + bytes > self.granted_bytes && !injected(Fault::WindowIgnored) {
             return None;
         }
         self.sent_bytes += bytes;
-        if kind == Kind::Void {
-            cx.marks.hit(Mark::VoidSent);
+        if kind == FrameKind::Void {
+            cx.coverage.hit(CoveragePoint::VoidSent);
         }
         let identity = &common.sb.identity;
-        let header = Header {
-            flags: item.flags | if matches!(item.body, Body::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+        let header = FrameHeader {
+            flags: item.flags | if matches!(item.body, ItemBody::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
             volume: item.volume,
             origin: common.node,
             incarnation: identity.incarnation,
@@ -226,20 +231,20 @@ impl Stream {
             length: item.length,
             wall: item.wall,
             flushed,
-            ..Header::new(kind, cx.peer.session, common.config.id)
+            ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
         self.queue.advance(cx.now.mono);
         Some((header, payload))
     }
 
     /// Whether the peer has the write of this number as its writer asks.
-    pub fn has(&self, level: Level, last: Seq) -> bool {
+    pub fn has(&self, level: AckLevel, last: Seq) -> bool {
         let confirmed = match level {
-            Level::Local => last,
-            Level::Received if planted(Fault::NearsyncAckTooEarly) => last,
-            Level::Durable if planted(Fault::SyncAckTooEarly) => self.received,
-            Level::Received => self.received,
-            Level::Durable => self.durable,
+            AckLevel::Local => last,
+            AckLevel::Received if injected(Fault::NearsyncAckTooEarly) => last,
+            AckLevel::Durable if injected(Fault::SyncAckTooEarly) => self.received_at_peer,
+            AckLevel::Received => self.received_at_peer,
+            AckLevel::Durable => self.durable_at_peer,
         };
         last <= confirmed
     }
@@ -256,14 +261,14 @@ impl Stream {
     /// Takes the peer's three numbers and its window. `Ok(true)`: it got on. `Err`: what the peer cannot have said. `last`: the last
     /// number given.
     pub fn confirm(&mut self, ack: &Ack, recalls: u64, last: Seq) -> Result<bool, &'static str> {
-        let before = [self.received, self.durable, self.applied];
+        let before = [self.received_at_peer, self.durable_at_peer, self.applied_at_peer];
         if let Some(what) = ack.contradicts(before, self.sent_through(last)) {
             return Err(what);
         }
         if ack.noted > ack.applied {
             return Err("an acknowledgement that notes a flush of what it has not applied");
         }
-        (self.received, self.durable, self.applied) = (ack.received, ack.durable, ack.applied);
+        (self.received_at_peer, self.durable_at_peer, self.applied_at_peer) = (ack.received, ack.durable, ack.applied);
         (self.granted_bytes, self.recalls) = (ack.granted_bytes, recalls);
         self.queue.confirm(ack.durable);
         Ok(before != [ack.received, ack.durable, ack.applied])
@@ -280,7 +285,7 @@ impl Stream {
         self.open = true;
         (self.granted_bytes, self.sent_bytes, self.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
-        self.received = received;
+        self.received_at_peer = received;
         self.catching_up_since = now;
         self.promise_from = self.promise_from.filter(|_| keeps_promise);
     }
@@ -291,7 +296,7 @@ impl Stream {
     }
 
     pub fn check_invariants(&self, last: Seq) {
-        assert!(self.applied <= self.durable && self.durable <= self.received);
-        assert!(self.received <= last, "the peer is not ahead of us");
+        assert!(self.applied_at_peer <= self.durable_at_peer && self.durable_at_peer <= self.received_at_peer);
+        assert!(self.received_at_peer <= last, "the peer is not ahead of us");
     }
 }

@@ -1,30 +1,30 @@
 //! The ordered stream as it goes: frames out, confirmations in, the mode's promise, and what becomes of it when the link is lost.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::wire::{Ack, Header};
+use crate::formats::wire::{Ack, FrameHeader};
 use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Pause, State};
 use crate::{SendPayload, limits};
 
 /// What a lost link takes away.
-pub(crate) enum Lost {
+pub(crate) enum LostLink {
     /// Nothing was sent.
     Nothing,
     /// It was lost before, and writers wait, or queue.
     Before,
-    /// A sync: what it was about is still marked.
+    /// A sync: what it was about is still dirty.
     Sync,
     /// A stream in its order: the queue keeps it.
     Stream,
 }
 
 impl Peer {
-    /// The peer's three confirmations and its window, while there is no cut. True: they were taken.
-    pub fn confirm(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
+    /// The peer's three confirmations and its window, while there is no snapshot. True: they were taken.
+    pub fn confirm(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
         let last = self.outbox.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return false };
         if !stream.is_open() && stream.has_pass() {
@@ -38,20 +38,20 @@ impl Peer {
         if !self.stall.took(common, cx, stream.confirm(ack, recalls, last)) {
             return false;
         }
-        confirmed(common, common.place(ack.applied));
+        confirmed(common, common.position(ack.applied));
         common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
             // Its journal fills with writes that are not flushed here: flush, and tell it.
             self.outbox.numbers.flush_for_peer(common, cx);
-            self.tell_primary_state(common, cx);
+            self.report_primary_state(common, cx);
         }
         self.outbox.clear_bits(common, cx);
         true
     }
 
     /// Confirmations were taken, and writers have their answers.
-    pub fn go_on_confirmed(&mut self, common: &mut Common, cx: &mut Cx, ack: &Ack) {
+    pub fn go_on_confirmed(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: &Ack) {
         self.sync_progress(common, cx);
         if !self.outbox.syncs() {
             // In the middle of a sync the peer can present nothing newer than before it.
@@ -61,7 +61,7 @@ impl Peer {
     }
 
     /// Takes up the mode's promise once the backlog is small. True: it holds from now on.
-    pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn take_up_promise(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some(stream) = self.outbox.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
         if !stream.is_promised() && !stream.may_promise(cx.now.mono, common.settings.mode) {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
@@ -80,10 +80,10 @@ impl Peer {
     }
 
     /// The session ended: what of that which is sent outlives it.
-    pub fn link_lost(&mut self, common: &mut Common, cx: &mut Cx) -> Lost {
+    pub fn link_lost(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> LostLink {
         let stream = match &mut self.outbox.sending {
-            Sending::Apart => return Lost::Nothing,
-            Sending::Cut(_) => return Lost::Sync,
+            Sending::Apart => return LostLink::Nothing,
+            Sending::Snapshot(_) => return LostLink::Sync,
             Sending::Stream(stream) => stream,
         };
         let mid_sync = stream.syncs();
@@ -93,34 +93,34 @@ impl Peer {
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         match common.state() {
-            State::Queuing | State::Holding => Lost::Before,
+            State::Queuing | State::Holding => LostLink::Before,
             State::CatchingUp | State::Replicating | State::Paused(_) if !mid_sync => {
                 stream.void_pending(common);
                 stream.close();
-                Lost::Stream
+                LostLink::Stream
             }
-            _ => Lost::Sync,
+            _ => LostLink::Sync,
         }
     }
 
     /// The queue goes on where the peer stands.
-    pub fn continue_stream(&mut self, common: &mut Common, cx: &mut Cx, received: Seq, granted_bytes: u64) {
-        cx.marks.hit(Mark::QueueContinued);
+    pub fn continue_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq, granted_bytes: u64) {
+        cx.coverage.hit(CoveragePoint::QueueContinued);
         let held = common.state() == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
         if stream.queue().unsent_bytes() > 0 {
-            cx.marks.hit(Mark::QueueRewound);
+            cx.coverage.hit(CoveragePoint::QueueRewound);
         }
         if held {
-            cx.marks.hit(Mark::HoldSavedByReconnect);
+            cx.coverage.hit(CoveragePoint::HoldSavedByReconnect);
         }
         self.wanted.update_is_done();
         self.transition(common, cx, State::CatchingUp, "the link is back, the queue continues");
     }
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
-    pub fn next_frame(&mut self, common: &mut Common, cx: &mut Cx) -> Option<(Header, SendPayload)> {
+    pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
         let last = self.outbox.numbers.last();
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
@@ -128,7 +128,7 @@ impl Peer {
                 let flushed = self.outbox.numbers.flush_point(common);
                 (stream.owes(last), stream.next_frame(common, cx, flushed)?)
             }
-            Sending::Cut(cut) => (cut.peer_owes(), cut.next_frame(common, cx)?),
+            Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),
         };
         if !owed {
             self.stall.moved(cx.now.mono);
@@ -137,19 +137,19 @@ impl Peer {
     }
 
     /// A flush here is done: a peer that waits for one is told.
-    pub fn tell_of_flush(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn announce_flush(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.wants_flush {
-            self.tell_primary_state(common, cx);
+            self.report_primary_state(common, cx);
         }
     }
 
-    pub fn peer_paused(&mut self, common: &mut Common, cx: &mut Cx, paused: Option<Pause>) {
+    pub fn peer_paused(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>) {
         self.catch_up.resumes = false;
         if matches!(common.state(), State::Paused(_)) && paused.map(State::Paused) != Some(common.state()) {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
-                // While it was paused others took its place.
+                // While it was paused others took its permit.
                 self.catch_up.resumes = true;
-                self.wanted.wait_for_turn(common, false);
+                self.wanted.wait_for_permit(common, false);
                 let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
                 return self.transition(common, cx, common.state(), why);
             }
@@ -162,7 +162,7 @@ impl Peer {
         }
     }
 
-    pub fn resume(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn resume(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let back = if self.outbox.syncs() { State::Syncing } else { State::CatchingUp };
         self.catch_up.resumes = false;
         self.stall.moved(cx.now.mono);
@@ -170,14 +170,14 @@ impl Peer {
     }
 
     /// The stream ends, and with it what put off a repair.
-    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.repair.forget_pause();
         self.outbox.end_stream(common, cx, why);
     }
 }
 
 /// The peer stands at least here: what it said of itself when it was met is older.
-pub(crate) fn confirmed(common: &mut Common, place: Position) {
-    let whole = common.greeting.applied(place);
-    common.sb.peer_confirmed(place, whole);
+pub(crate) fn confirmed(common: &mut GroupCommon, position: Position) {
+    let whole = common.greeting.applied(position);
+    common.sb.peer_confirmed(position, whole);
 }

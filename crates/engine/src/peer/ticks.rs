@@ -1,29 +1,29 @@
-//! What a primary tells its peer of itself, by itself and whenever something changed: its clock, its state, how far it is behind.
+//! What a primary reports to its peer of itself, by itself and whenever something changed: its clock, its state, how far it is behind.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::wire::{Header, Kind, Tick};
+use crate::formats::wire::{FrameHeader, FrameKind, Tick};
 use crate::peer::Peer;
-use crate::peer::status::Behind;
+use crate::peer::status::CopyLag;
 use crate::{SendPayload, limits};
 
 impl Peer {
     /// A primary sends its clock, its state, its last number and how far behind its secondary is, however busy it is (rule 19).
-    pub fn send_tick(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn send_tick(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() != Role::Primary {
             return;
         }
         if !cx.peer.is_clogged {
-            self.tell_primary_state(common, cx);
+            self.report_primary_state(common, cx);
         }
         if cx.peer.link.is_some() {
             common.set_timer(cx, GroupTimer::Tick, limits::TICK_EVERY);
         }
     }
 
-    pub fn tell_primary_state(&mut self, common: &mut Common, cx: &mut Cx) {
-        // What is not on record the peer was not told.
+    pub fn report_primary_state(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        // What is not on record was not reported to the peer.
         let is_known = common.role() == Role::Primary && common.sb.durable().role == Role::Primary;
         if !is_known || common.greeting.hello().is_none() {
             return;
@@ -34,15 +34,15 @@ impl Peer {
         let wall = if idle { self.outbox.numbers.stamp(cx) } else { self.outbox.numbers.last_wall() };
         let flushed = self.outbox.numbers.flush_point(common);
         let incarnation = common.sb.identity.incarnation;
-        let header = Header {
+        let header = FrameHeader {
             seq: self.outbox.numbers.last(),
             offset: self.outbox.sending.recalls(),
             wall,
             flushed,
             incarnation,
-            ..Header::new(Kind::Tick, cx.peer.session, common.id())
+            ..FrameHeader::new(FrameKind::Tick, cx.peer.session, common.id())
         };
-        let Behind { lag_bytes, lag, .. } = self.behind(common, cx.now);
+        let CopyLag { lag_bytes, lag, .. } = self.behind(common, cx.now);
         let (state, mode) = (common.state(), common.settings.mode);
         let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: cx.now.wall };
         cx.send(link, header, SendPayload::Control(tick.encode()));

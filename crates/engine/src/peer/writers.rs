@@ -1,11 +1,11 @@
 //! Writers, and those who wait for flushes, are answered.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::ids::{Seq, VolumeId};
-use crate::planted::{Fault, planted};
-use crate::shared::flushes::{FlushWaiter, Who};
-use crate::shared::slots::Op;
+use crate::injected_fault::{Fault, injected};
+use crate::shared::flushes::{FlushRequester, FlushWaiter};
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::write::WriteStage;
 use crate::state::{Mode, State};
 use crate::{IoError, Output};
@@ -13,9 +13,9 @@ use alloc::vec::Vec;
 
 /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
 /// every acknowledged write: a pull brings it back, and nothing is due.
-pub(crate) fn flush_record_due(common: &Common, id: VolumeId) -> Seq {
+pub(crate) fn flush_record_due(common: &GroupCommon, id: VolumeId) -> Seq {
     let both_have_it = common.state() == State::Replicating && common.settings.mode == Mode::Sync;
-    if both_have_it || planted(Fault::FlushPointNotRecorded) {
+    if both_have_it || injected(Fault::FlushPointNotRecorded) {
         Seq::NONE
     } else {
         common.volumes[usize::from(id.0)].record_due()
@@ -23,7 +23,7 @@ pub(crate) fn flush_record_due(common: &Common, id: VolumeId) -> Seq {
 }
 
 /// Answers the writer when here and there is done what its mode asks, and forgets the write.
-pub(crate) fn finish(common: &mut Common, cx: &mut Cx, slot: u32) {
+pub(crate) fn finish(common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
     let broken = common.has_failed();
     let op = common.slots.write(slot);
     if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
@@ -38,12 +38,12 @@ pub(crate) fn finish(common: &mut Common, cx: &mut Cx, slot: u32) {
     }
 }
 
-pub(crate) fn flush_answer(common: &mut Common, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
+pub(crate) fn flush_answer(common: &mut GroupCommon, cx: &mut Cx, waiter: FlushWaiter, ok: bool) {
     let result = if ok { Ok(()) } else { Err(IoError::Io) };
     match waiter.who {
-        Who::Request(id) => cx.reply(id, result),
-        Who::Engine => {}
-        Who::Write(slot) => {
+        FlushRequester::Request(id) => cx.reply(id, result),
+        FlushRequester::Engine => {}
+        FlushRequester::Write(slot) => {
             let op = common.slots.write(slot);
             op.enter(WriteStage::Here);
             op.failed = op.failed.or(result.err());
@@ -52,7 +52,13 @@ pub(crate) fn flush_answer(common: &mut Common, cx: &mut Cx, waiter: FlushWaiter
     }
 }
 
-pub(crate) fn flush_recorded(common: &mut Common, cx: &mut Cx, id: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+pub(crate) fn flush_recorded(
+    common: &mut GroupCommon,
+    cx: &mut Cx,
+    id: VolumeId,
+    through: Seq,
+    waiters: Vec<FlushWaiter>,
+) {
     let volume = common.volumes.of(id);
     volume.flushes.recorded(through);
     volume.forget_kept(through);
@@ -62,21 +68,21 @@ pub(crate) fn flush_recorded(common: &mut Common, cx: &mut Cx, id: VolumeId, thr
 }
 
 /// What a failed flush lost is on record, or cannot be: its waiters are told.
-pub(crate) fn flush_failed(common: &mut Common, cx: &mut Cx, waiters: Vec<FlushWaiter>) {
+pub(crate) fn flush_failed(common: &mut GroupCommon, cx: &mut Cx, waiters: Vec<FlushWaiter>) {
     for waiter in waiters {
         flush_answer(common, cx, waiter, false);
     }
 }
 
-/// A write that has no number yet lets go of its range and of its place in the activity log.
-pub(crate) fn give_back_range(common: &mut Common, slot: u32) {
+/// A write that has no number yet lets go of its range and of its slot in the activity log.
+pub(crate) fn give_back_range(common: &mut GroupCommon, slot: u32) {
     let op = common.slots.write(slot);
     let (volume, pins) = (op.volume, core::mem::take(&mut op.pins));
     common.activity.unpin(&pins);
     common.volumes.of(volume).release(slot);
 }
 
-pub(crate) fn fail_write(common: &mut Common, cx: &mut Cx, slot: u32) {
+pub(crate) fn fail_write(common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
     let op = common.slots.write(slot);
     op.remote_done = true;
     if !core::mem::replace(&mut op.answered, true) {
@@ -86,8 +92,8 @@ pub(crate) fn fail_write(common: &mut Common, cx: &mut Cx, slot: u32) {
 }
 
 /// A write that has neither a number nor a range.
-pub(crate) fn fail_unnumbered(common: &mut Common, cx: &mut Cx, slot: u32) {
-    if let Some(Op::Write(op)) = common.slots.take(slot) {
+pub(crate) fn fail_unnumbered(common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
+    if let Some(SlotOperation::Write(op)) = common.slots.take(slot) {
         assert!(op.stage().waits(), "a write with a number has its own way to fail");
         cx.reply(op.id, Err(IoError::Io));
     }

@@ -1,22 +1,22 @@
 //! A write waits until a crash would find it: its extents stand in the activity log, or its regions in the stored bitmap.
 
 use crate::ActivityConfig;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::ids::Seq;
+use crate::injected_fault::{Fault, injected};
 use crate::peer::writers::{fail_unnumbered, give_back_range};
-use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::activity::extents_of;
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::wakes::Wake;
-use crate::shared::write::{Pins, WriteOp, WriteStage};
+use crate::shared::write::{ExtentPins, WriteOp, WriteStage};
 
 impl Primary {
     /// The write's range is its own: it gets its number at once if a crash would find it, else it waits.
-    pub fn take_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn take_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let (id, offset, length) = common.slots.write(slot).range();
         if common.has_failed() {
             // It waited for another write when the group failed.
@@ -28,7 +28,7 @@ impl Primary {
         if !generation_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
-        cx.marks.hit(Mark::WaitedForActivityLog);
+        cx.coverage.hit(CoveragePoint::WaitedForActivityLog);
         self.peer.outbox.reserve(common, slot);
         common.slots.write(slot).enter(WriteStage::ForRecord);
         common.activity.wait(slot);
@@ -36,7 +36,7 @@ impl Primary {
     }
 
     /// A stream may have begun since it was let in without one, when there was room for everybody.
-    pub fn go_hot_in_its_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn go_hot_in_its_room(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         if !self.finds_room(common, cx, slot) {
             let volume = common.slots.write(slot).volume;
             give_back_range(common, slot);
@@ -44,7 +44,7 @@ impl Primary {
             return common.wake(Wake::Range(volume));
         }
         let (id, offset, length) = common.slots.write(slot).range();
-        let mut pins = Pins::default();
+        let mut pins = ExtentPins::default();
         for extent in extents_of(common.config.activity, id, offset, length) {
             common.activity.pin(extent, &mut pins);
         }
@@ -52,8 +52,8 @@ impl Primary {
         self.admit_write(common, cx, slot);
     }
 
-    /// Gives cold writes their place in the log, and lets those go on that have it.
-    pub fn pump_activity(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// Gives cold writes their slot in the log, and lets those go on that have it.
+    pub fn pump_activity(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.release_cold(common, cx);
         if common.activity.is_writing() || common.activity.waiting().is_empty() {
             return;
@@ -68,7 +68,7 @@ impl Primary {
             }
         }
         let volumes = &common.volumes;
-        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || planted(Fault::LogForgetsUnstored);
+        let may_leave = |old| stored_through(volumes, config.extent_bytes, old) || injected(Fault::LogForgetsUnstored);
         let writes = cold.iter().map(|slot| common.slots.write_ref(*slot)).filter(|op| !is_very_long(config, op));
         let line = writes.map(|op| extents_of(config, op.volume, op.offset, op.length).collect());
         let crowded = !common.activity.admit_line(line, may_leave);
@@ -79,11 +79,11 @@ impl Primary {
         common.bits().write_activity(cx, cells);
     }
 
-    fn release_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn release_cold(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let mut at = 0;
         while let Some(&slot) = common.activity.waiting().get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
-            if !planted(Fault::GenerationForgotten) {
+            if !injected(Fault::GenerationForgotten) {
                 self.peer.outbox.want_generation(common, cx);
             }
             if self.peer.outbox.generation_is_due() {
@@ -106,13 +106,13 @@ impl Primary {
     }
 
     /// The group failed: whoever waits for the log is told.
-    pub fn fail_cold(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn fail_cold(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while let Some(slot) = common.activity.next_waiting() {
             self.peer.outbox.unreserve(common, slot);
             let id = common.slots.write(slot).volume;
             common.volumes.of(id).forget_announced(slot);
             common.volumes.of(id).release(slot);
-            if let Some(Op::Write(op)) = common.slots.take(slot) {
+            if let Some(SlotOperation::Write(op)) = common.slots.take(slot) {
                 cx.reply(op.id, Err(crate::IoError::Io));
             }
             common.wake(Wake::Range(id));

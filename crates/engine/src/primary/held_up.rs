@@ -5,9 +5,9 @@
 
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 use crate::{Event, Settings, limits};
@@ -18,7 +18,7 @@ pub(crate) struct HeldUp {
     shows: Duration,
     as_of: Mono,
     /// People know of it, and not yet that it is over.
-    told: bool,
+    reported: bool,
 }
 
 impl HeldUp {
@@ -29,8 +29,8 @@ impl HeldUp {
         shows.min(limit(settings))
     }
 
-    pub fn is_told(&self) -> bool {
-        self.told
+    pub fn is_reported(&self) -> bool {
+        self.reported
     }
 
     /// What it shows, and may show before the policy acts.
@@ -39,11 +39,11 @@ impl HeldUp {
     }
 
     /// Looks at the clock and says what it shows. True: the policy is to act.
-    pub fn look(&mut self, common: &Common, cx: &mut Cx, oldest: Option<Mono>) -> bool {
+    pub fn look(&mut self, common: &GroupCommon, cx: &mut Cx, oldest: Option<Mono>) -> bool {
         let (now, settings) = (cx.now.mono, &common.settings);
         self.note(now, oldest, settings);
-        if self.told && self.shows.is_zero() {
-            self.told = false;
+        if self.reported && self.shows.is_zero() {
+            self.reported = false;
             cx.event(common.id(), Event::WritersGoOn);
             return false;
         }
@@ -51,15 +51,15 @@ impl HeldUp {
         if !is_held || self.shows < limit(settings) / 2 {
             return false;
         }
-        if !self.told {
-            self.told = true;
+        if !self.reported {
+            self.reported = true;
             let left = limit(settings) - self.shows;
             cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(settings)).then_some(left) });
         }
         // A peer window that is open ends by itself.
         let acts = self.shows >= limit(settings) && !bears_it(settings) && common.state() != State::Holding;
         if acts {
-            cx.marks.hit(Mark::HeldUpTooLong);
+            cx.coverage.hit(CoveragePoint::HeldUpTooLong);
         }
         acts
     }

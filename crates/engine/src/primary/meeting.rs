@@ -1,22 +1,22 @@
 //! What a meeting with the peer comes to on a primary: who is of no use, who goes on, what begins.
 
 use crate::Event;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::GroupHello;
 use crate::peer::meeting::{features_missing, why_idle};
-use crate::peer::reconcile::{Reconcile, Reconciled};
+use crate::peer::reconcile::{ReconcileOutcome, Reconciliation};
 use crate::primary::Primary;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
-use crate::shared::marks::Mark;
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
     /// are held.
-    pub fn peer_failed(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn peer_failed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let why = PEER_FAILED;
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
@@ -26,14 +26,14 @@ impl Primary {
         self.fall_if_primary(common, cx, why);
     }
 
-    pub fn fall_if_primary(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn fall_if_primary(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         if common.role() == Role::Primary && !common.has_failed() {
             self.fall_to_logging(common, cx, why);
         }
     }
 
     /// Whether the peer's half can be worked with; if not, both ends say why, and nothing is sent.
-    pub fn fits(&mut self, common: &mut Common, cx: &mut Cx, hello: &GroupHello) -> bool {
+    pub fn fits(&mut self, common: &mut GroupCommon, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
         let Some(what) = unfit else {
             if common.greeting.accept() && common.role() == Role::Secondary {
@@ -51,7 +51,7 @@ impl Primary {
         false
     }
 
-    pub fn meet_peer(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn meet_peer(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() != Role::Primary || common.has_failed() {
             return;
         }
@@ -81,7 +81,7 @@ impl Primary {
                 self.release_acked(common, cx);
                 common.wake(Wake::Promise);
                 if self.peer.wanted.is_full(common) {
-                    self.sync_in_turn(common, cx, true);
+                    self.request_sync(common, cx, true);
                 }
             }
             Decision::Continue(_) | Decision::UpdateSync => {
@@ -92,13 +92,13 @@ impl Primary {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
                 if self.peer.wanted.is_full(common) {
                     // The operator has asked for it already, and it waited for its turn.
-                    self.sync_in_turn(common, cx, true);
+                    self.request_sync(common, cx, true);
                 } else if self.peer.reconcile.reconciles_fork(common, cx) {
                     self.reconcile(common, cx);
                 }
             }
             Decision::Refuse(why) => {
-                cx.marks.hit(Mark::ForkRefused);
+                cx.coverage.hit(CoveragePoint::ForkRefused);
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
@@ -108,27 +108,27 @@ impl Primary {
     // ---- before anything is sent, what both know is reconciled ------------------------------------------------------
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
-    pub fn reconcile(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        self.reconcile_by(common, cx, Reconcile::go_on)
+    pub fn reconcile(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        self.reconcile_by(common, cx, Reconciliation::go_on)
     }
 
-    /// As [`Primary::reconcile`], by one `step` of it, which is told what the peer's hello led to.
+    /// As [`Primary::reconcile`], by one `step` of it, which learns what the peer's hello led to.
     pub fn reconcile_by(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        step: impl FnOnce(&mut Reconcile, &mut Common, &mut Cx, Option<Decision>) -> Reconciled,
+        step: impl FnOnce(&mut Reconciliation, &mut GroupCommon, &mut Cx, Option<Decision>) -> ReconcileOutcome,
     ) -> bool {
         let decision = self.peer.decision(common);
         let reconciled = step(&mut self.peer.reconcile, common, cx, decision);
-        if let Reconciled::Asks(why) = &reconciled {
+        if let ReconcileOutcome::Asks(why) = &reconciled {
             self.fall_to_logging(common, cx, why);
         }
-        matches!(reconciled, Reconciled::Done)
+        matches!(reconciled, ReconcileOutcome::Done)
     }
 
     /// Something that stood in the way of a sync is done.
-    pub fn meet_if_apart(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn meet_if_apart(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.peer.outbox.is_apart() {
             self.meet_peer(common, cx);
         }

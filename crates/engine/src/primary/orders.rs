@@ -1,22 +1,22 @@
-//! What operators order of a primary: a mode, logging, a sync in its turn.
+//! What operators order of a primary: a mode, logging, a sync with a permit.
 
 use crate::CommandResult;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::CommandId;
 use crate::peer::meeting::why_apart;
-use crate::peer::resync::mark_everything;
+use crate::peer::resync::set_all_dirty;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
 use alloc::string::ToString;
 
 impl Primary {
-    pub fn mode_changed(&mut self, common: &mut Common, cx: &mut Cx) {
-        cx.marks.hit(Mark::ModeChangedLive);
+    pub fn mode_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        cx.coverage.hit(CoveragePoint::ModeChangedLive);
         if common.settings.mode == Mode::Logging {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
@@ -41,7 +41,7 @@ impl Primary {
 
     /// Mode or policy changed: should writers be held again, the window is a new one. Of those who are being held the new policy says for
     /// how long, from now on.
-    pub fn policy_changed(&mut self, common: &mut Common, cx: &mut Cx, before: Policy) {
+    pub fn policy_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx, before: Policy) {
         if common.state() != State::Holding {
             return self.window.forget();
         }
@@ -59,30 +59,30 @@ impl Primary {
         }
     }
 
-    pub fn command_logging(&mut self, common: &mut Common, cx: &mut Cx, id: CommandId) {
+    pub fn command_logging(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
             return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
         }
         common.sb.held_in_logging();
         self.peer.wanted.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
-        let text = "writes are marked, not sent, until 'sync'".to_string();
+        let text = "writes are tracked, not sent, until 'sync'".to_string();
         common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
     }
 
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:
-    /// what waits for that waits no longer. What is left of the sync stays marked.
-    pub fn cut_sync_short(&mut self, common: &mut Common, cx: &mut Cx) {
+    /// what waits for that waits no longer. What is left of the sync stays dirty.
+    pub fn abort_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.peer.outbox.syncs_in_stream() {
             let why = "the sync is cut short: it would take longer than a stop or a demotion waits";
             self.fall_to_logging(common, cx, why);
         }
     }
 
-    /// Begins a sync if this node has a place for one; else it waits in line, and what streams goes on streaming.
-    pub fn sync_in_turn(&mut self, common: &mut Common, cx: &mut Cx, full: bool) -> bool {
+    /// Begins a sync if this node has a permit for one; else it waits in line, and what streams goes on streaming.
+    pub fn request_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.peer.wanted.wait_for_turn(common, full);
+            self.peer.wanted.wait_for_permit(common, full);
             if common.state() == State::Logging {
                 let why = "waiting for its turn: other groups of this node are syncing";
                 self.peer.transition(common, cx, State::Logging, why);
@@ -98,7 +98,7 @@ impl Primary {
         }
         if full {
             self.peer.reconcile.ask_nothing(common, cx);
-            mark_everything(common, cx);
+            set_all_dirty(common, cx);
         } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);
         }

@@ -1,25 +1,25 @@
 //! What the stream means for writers: whom a confirmation answers, who is held when the link is lost, who goes on.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
-use crate::peer::stream::Stream;
-use crate::peer::streaming::Lost;
+use crate::injected_fault::{Fault, injected};
+use crate::peer::stream::PeerStream;
+use crate::peer::streaming::LostLink;
 use crate::peer::writers::finish;
-use crate::planted::{Fault, planted};
 use crate::primary::Primary;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
-use crate::shared::marks::Mark;
 use crate::shared::wakes::Wake;
-use crate::shared::write::Level;
+use crate::shared::write::AckLevel;
 use crate::state::{Mode, Policy, State};
 use alloc::format;
 
 impl Primary {
     /// The peer's three confirmations and its window, which went back `recalls` times on this stream.
-    pub fn ack(&mut self, common: &mut Common, cx: &mut Cx, ack: Ack, recalls: u64) {
-        if self.peer.outbox.goes_by_cuts() {
-            return self.cut_ack(common, cx, ack, recalls);
+    pub fn ack(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: Ack, recalls: u64) {
+        if self.peer.outbox.goes_by_snapshots() {
+            return self.snapshot_ack(common, cx, ack, recalls);
         }
         if !self.peer.confirm(common, cx, &ack, recalls) {
             return;
@@ -30,7 +30,7 @@ impl Primary {
         common.wake(Wake::Room);
     }
 
-    pub fn release_acked(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn release_acked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(stream) = self.peer.outbox.stream() else { return };
         while let Some((last, slot)) = self.waiters.first_for_peer() {
             if !stream.has(common.slots.write(slot).level, last) {
@@ -44,50 +44,50 @@ impl Primary {
     }
 
     /// Once the group is in step and has all that was held, the next loss of the link opens a window of its own.
-    fn end_window(&mut self, common: &mut Common) {
+    fn end_window(&mut self, common: &mut GroupCommon) {
         let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
-        let back = self.peer.outbox.stream().map(Stream::catching_up_since);
+        let back = self.peer.outbox.stream().map(PeerStream::catching_up_since);
         if common.state() == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
             self.window.forget();
         }
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.
-    pub fn take_up_promise(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn take_up_promise(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.state() == State::CatchingUp && self.peer.take_up_promise(common, cx) {
             self.end_window(common);
         }
     }
 
     /// The stream ends: what was outstanding is covered by its bits, which are set already (rule 10).
-    pub fn end_stream(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.window.forget();
         self.peer.end_stream(common, cx, why);
     }
 
-    /// Ends the stream and answers everyone who waited for the peer: their regions are marked.
-    pub fn fall_to_logging(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    /// Ends the stream and answers everyone who waited for the peer: their regions are dirty.
+    pub fn fall_to_logging(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         if self.peer.outbox.streams() {
             self.end_stream(common, cx, why);
         }
-        self.drop_cut(common, cx);
+        self.drop_snapshot(common, cx);
         self.peer.transition(common, cx, State::Logging, why);
         if !self.waiters.nobody_waits_for_peer() {
-            cx.marks.hit(Mark::DegradeReleasedWriters);
+            cx.coverage.hit(CoveragePoint::DegradeReleasedWriters);
         }
         self.release_waiting(common, cx);
         common.wake(Wake::Room);
     }
 
     /// Who waits for the peer waits for no more of it than the mode asks now, as slow as the peer may be.
-    pub fn wait_as_the_mode_says(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn wait_as_the_mode_says(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         match common.settings.mode {
             Mode::Async => self.release_waiting(common, cx),
             Mode::Nearsync => {
                 let mut at = 0;
                 while let Some(slot) = self.waiters.for_peer_at(at) {
                     at += 1;
-                    common.slots.write(slot).level = Level::Received;
+                    common.slots.write(slot).level = AckLevel::Received;
                     self.peer.outbox.numbers.stand_alone(common, cx, slot);
                 }
                 self.release_acked(common, cx);
@@ -97,7 +97,7 @@ impl Primary {
     }
 
     /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
-    pub fn release_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn release_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
             self.peer.outbox.numbers.stand_alone(common, cx, slot);
@@ -106,17 +106,17 @@ impl Primary {
     }
 
     /// The session with the peer ended while this node is primary.
-    pub fn stream_lost(&mut self, common: &mut Common, cx: &mut Cx, why: &str) {
+    pub fn stream_lost(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         match self.peer.link_lost(common, cx) {
-            Lost::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
+            LostLink::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
                 return self.peer.transition(common, cx, State::Logging, why);
             }
-            Lost::Nothing => return,
-            Lost::Before => return self.peer.transition(common, cx, common.state(), why),
-            Lost::Sync => return self.fall_to_logging(common, cx, why),
-            Lost::Stream => {}
+            LostLink::Nothing => return,
+            LostLink::Before => return self.peer.transition(common, cx, common.state(), why),
+            LostLink::Sync => return self.fall_to_logging(common, cx, why),
+            LostLink::Stream => {}
         }
-        if planted(Fault::AnsweredBeforeDegraded) {
+        if injected(Fault::AnsweredBeforeDegraded) {
             self.release_waiting(common, cx);
         }
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
@@ -136,10 +136,10 @@ impl Primary {
         common.wake(Wake::Waits);
     }
 
-    pub fn hold_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn hold_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
         if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
-            cx.marks.hit(Mark::HoldEnded);
+            cx.coverage.hit(CoveragePoint::HoldEnded);
             let why = match common.greeting.hello() {
                 Some(hello) if hello.failed => format!("the peer window ended; {PEER_FAILED}"),
                 _ => "the peer window ended".into(),

@@ -3,15 +3,15 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::ids::Seq;
 use crate::primary::held_up::HeldUp;
-use crate::shared::slots::Slots;
+use crate::shared::operation_slots::OperationSlots;
 use crate::time::Mono;
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
+pub(crate) struct WaitingWriters {
     /// In write order.
     for_peer: VecDeque<(Seq, u32)>,
     /// In order of arrival.
@@ -21,8 +21,8 @@ pub(crate) struct Waiters {
     held_up: HeldUp,
 }
 
-impl Waiters {
-    /// A write is asked for: its place in the order of arrival.
+impl WaitingWriters {
+    /// A write is asked for: its position in the order of arrival.
     pub fn arrive(&mut self) -> u64 {
         self.came += 1;
         self.came
@@ -30,7 +30,7 @@ impl Waiters {
 
     /// Nobody waits, and nobody is to be told that it is over.
     pub fn is_quiet(&self) -> bool {
-        self.for_room.is_empty() && self.for_peer.is_empty() && !self.held_up.is_told()
+        self.for_room.is_empty() && self.for_peer.is_empty() && !self.held_up.is_reported()
     }
 
     // ---- for room --------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ impl Waiters {
         self.for_room.front().copied()
     }
 
-    pub fn wait_for_room(&mut self, slots: &Slots, slot: u32) {
+    pub fn wait_for_room(&mut self, slots: &OperationSlots, slot: u32) {
         let came = slots.write_ref(slot).came();
         let at = self.for_room.partition_point(|&other| slots.write_ref(other).came() < came);
         self.for_room.insert(at, slot);
@@ -59,14 +59,14 @@ impl Waiters {
     }
 
     /// A writer has waited for room, and need not any more, or failed.
-    pub fn was_blocked(&mut self, common: &mut Common, cx: &Cx, slot: u32) {
+    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) {
         let since = common.slots.write(slot).since;
         common.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
         self.held_up.note(cx.now.mono, Some(since), &common.settings);
     }
 
     /// Since when the first writer in line waits for room.
-    fn waits_since(&self, common: &Common) -> Option<Mono> {
+    fn waits_since(&self, common: &GroupCommon) -> Option<Mono> {
         self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
     }
 
@@ -98,18 +98,18 @@ impl Waiters {
     // ---- held up ---------------------------------------------------------------------------------------------------
 
     /// The clock of those who are held up, and what it may show before the policy acts: for status.
-    pub fn held_up(&self, common: &Common, now: Mono) -> (Duration, Option<Duration>) {
+    pub fn held_up(&self, common: &GroupCommon, now: Mono) -> (Duration, Option<Duration>) {
         self.held_up.shown(now, self.waits_since(common), &common.settings)
     }
 
     /// Says what that clock shows. True: they were held up for too long.
-    pub fn look_at_held_up(&mut self, common: &Common, cx: &mut Cx) -> bool {
+    pub fn look_at_held_up(&mut self, common: &GroupCommon, cx: &mut Cx) -> bool {
         self.held_up.look(common, cx, self.waits_since(common))
     }
 
     /// People were told that writers are held up, and not yet that it is over.
     pub fn was_held_up(&self) -> bool {
-        self.held_up.is_told()
+        self.held_up.is_reported()
     }
 }
 

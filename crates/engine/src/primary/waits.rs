@@ -5,21 +5,21 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::peer::pause::PauseCause;
-use crate::peer::stream::Stream;
+use crate::peer::stream::PeerStream;
 use crate::peer::writers::{fail_unnumbered, fail_write};
-use crate::planted::{Fault, planted};
 use crate::primary::Primary;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
 
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
-    pub fn check_waits(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.check_blocked(common, cx);
         if self.waiters.look_at_held_up(common, cx) {
             let why = "writers were held up for too long: more is written than the link carries";
@@ -36,11 +36,11 @@ impl Primary {
         }
     }
 
-    fn check_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn check_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(slot) = self.waiters.first_for_room() else { return };
         let since = common.slots.write(slot).since;
         if common.state() == State::Queuing {
-            cx.marks.hit(Mark::QueueFullLinkDown);
+            cx.coverage.hit(CoveragePoint::QueueFullLinkDown);
             let and = match (cx.peer.link, common.greeting.hello()) {
                 (None, _) => "and the link is down",
                 (_, None) => "and the peer is connected, but its half of the group has not started",
@@ -54,7 +54,7 @@ impl Primary {
         }
         let silent = cx.peer.silent_for(cx.now.mono);
         if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
-            cx.marks.hit(Mark::QueueFullPeerSilent);
+            cx.coverage.hit(CoveragePoint::QueueFullPeerSilent);
             return self.give_up_session(common, cx, &what_is_full(common, "and the peer is silent"));
         }
         self.wait_limit_reached(common, cx, since);
@@ -62,11 +62,11 @@ impl Primary {
 }
 
 impl Primary {
-    fn wait_limit_reached(&mut self, common: &mut Common, cx: &mut Cx, since: Mono) {
+    fn wait_limit_reached(&mut self, common: &mut GroupCommon, cx: &mut Cx, since: Mono) {
         if cx.now.mono.since(since) < common.settings.wait_limit {
             return;
         }
-        cx.marks.hit(Mark::WaitLimitTripped);
+        cx.coverage.hit(CoveragePoint::WaitLimitTripped);
         let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
         let wait_limit = common.settings.wait_limit;
         match common.settings.policy {
@@ -87,7 +87,7 @@ impl Primary {
     }
 
     /// Policy `strict`: writes that waited too long fail, their regions stay dirty.
-    fn fail_overdue(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn fail_overdue(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let now = cx.now.mono;
         let limit = common.settings.wait_limit;
         while let Some((_, slot)) = self.waiters.first_for_peer() {
@@ -95,7 +95,7 @@ impl Primary {
                 break;
             }
             self.waiters.leave_peer();
-            cx.marks.hit(Mark::StrictFailedWrite);
+            cx.coverage.hit(CoveragePoint::StrictFailedWrite);
             fail_write(common, cx, slot);
         }
         // Those behind them may have what they wait for.
@@ -111,18 +111,18 @@ impl Primary {
     }
 
     /// Writers who are held under `strict` wait for this very peer to have their writes, and it will not get them in order.
-    pub fn fail_held(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn fail_held(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
-        let promised = self.peer.outbox.stream().is_some_and(Stream::is_promised);
+        let promised = self.peer.outbox.stream().is_some_and(PeerStream::is_promised);
         let held = promised || !self.waiters.nobody_waits_for_peer() || common.state() == State::Holding;
-        if held && common.settings.policy == Policy::Strict && !planted(Fault::StrictReleased) {
+        if held && common.settings.policy == Policy::Strict && !injected(Fault::StrictReleased) {
             self.fail_waiting(common, cx);
         }
     }
 
     /// Everyone who waits is told that the outcome is unknown.
-    pub fn fail_waiting(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn fail_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.fail_cold(common, cx);
         while let Some(slot) = self.waiters.leave_peer() {
             fail_write(common, cx, slot);
@@ -134,7 +134,7 @@ impl Primary {
     }
 }
 
-fn what_is_full(common: &Common, and: &str) -> String {
+fn what_is_full(common: &GroupCommon, and: &str) -> String {
     let short = common.memory.is_short();
     format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
 }

@@ -4,7 +4,7 @@
 //! Arrived   -> is there room in the queue?              else ForRoom    until confirmations or memory free some
 //!           -> is its range free?                       else ForRange   until who holds it gives it back
 //!           -> would a crash find it?                   else ForRecord  until the log or the stored bits say so
-//!           -> does a cut still need what stands there? then ForRange, or ForMemory, until that is saved
+//!           -> does a snapshot still need what stands there? then ForRange, or ForMemory, until that is saved
 //!           -> number, bits, queue: Writing             the local write, beside the stream
 //!           -> FUA with more in the cache?              then Flushing
 //!           -> Here                                     answered once the peer has it as well, as far as the mode asks
@@ -15,29 +15,35 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
-use crate::peer::outbox::Numbered;
+use crate::injected_fault::{Fault, injected};
+use crate::peer::outbox::NumberedWrite;
 use crate::peer::writers::{finish, flush_answer, flush_record_due};
-use crate::planted::{Fault, planted};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::flushes::FlushWaiter;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volume::Conflict;
 use crate::shared::wakes::Wake;
-use crate::shared::write::{Level, What, WriteOp, WriteStage};
+use crate::shared::write::{AckLevel, WriteKind, WriteOp, WriteStage};
 use crate::state::Broken;
-use crate::{Bytes, Event, IoError, Output, Request, Slice, Store};
+use crate::{Event, IoError, Output, Request, Slice, Store, WriteBytes};
 
 impl Primary {
-    pub fn local_flush_done(&mut self, common: &mut Common, cx: &mut Cx, id: VolumeId, ok: bool) -> Result<(), Broken> {
-        let ok = ok || planted(Fault::FailedFlushIgnored);
+    pub fn local_flush_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        id: VolumeId,
+        ok: bool,
+    ) -> Result<(), Broken> {
+        let ok = ok || injected(Fault::FailedFlushIgnored);
         let (through, waiters) = common.volumes.of(id).flushes.ended(ok);
         if !ok {
-            cx.marks.hit(Mark::FlushFailedLatched);
+            cx.coverage.hit(CoveragePoint::FlushFailedLatched);
             // Once the loss is on record: a process that dies right after the answer starts with caches that lost something.
             common.sb.caches_lost();
             common.save(cx, Some(AfterSuper::FlushFailed { waiters }));
@@ -59,14 +65,21 @@ impl Primary {
         self.peer.outbox.numbers.want_flush_for_bits(common, cx, id);
         self.peer.outbox.clear_bits(common, cx);
         common.wake(Wake::Promise);
-        self.peer.tell_of_flush(common, cx);
+        self.peer.announce_flush(common, cx);
         Ok(())
     }
 }
 
 impl Primary {
     /// A client asks for something.
-    pub fn request(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+    pub fn request(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        volume: VolumeId,
+        id: RequestId,
+        request: Request,
+    ) {
         let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
         if !self.peer.serves(common) || broken {
             return cx.reply(id, Err(IoError::Io));
@@ -80,12 +93,12 @@ impl Primary {
             }
         };
         let came = self.waiters.arrive();
-        let slot = common.slots.insert(Op::Write(op.arrives(came)));
+        let slot = common.slots.insert(SlotOperation::Write(op.arrives(came)));
         self.go_on(common, cx, slot);
     }
 
     /// A write goes on from the stage it is in: what it waited for may be there. Who finds that out has taken it out of its line.
-    pub fn go_on(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn go_on(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let stage = common.slots.write(slot).stage();
         match stage {
             WriteStage::Arrived => {
@@ -93,7 +106,7 @@ impl Primary {
                 if self.waiters.nobody_waits_for_room() && self.finds_room(common, cx, slot) {
                     self.go_for_range(common, cx, slot);
                 } else {
-                    cx.marks.hit(Mark::QueueFullWaited);
+                    cx.coverage.hit(CoveragePoint::QueueFullWaited);
                     self.wait_for_room(common, slot);
                 }
             }
@@ -117,36 +130,36 @@ impl Primary {
         }
     }
 
-    /// Whether a write has room. Beside a sync in the stream nobody waits for it: that goes on by cuts.
-    pub fn finds_room(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) -> bool {
+    /// Whether a write has room. Beside a sync in the stream nobody waits for it: that goes on by snapshots.
+    pub fn finds_room(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
         if self.peer.outbox.has_room(common, cx, slot) {
             return true;
         }
         let beside_sync = self.peer.outbox.syncs();
         if beside_sync {
-            self.turn_to_cuts(common, cx);
+            self.switch_to_snapshots(common, cx);
         }
         beside_sync
     }
 
     /// In order of arrival: before those who came after it.
-    pub fn wait_for_room(&mut self, common: &mut Common, slot: u32) {
+    pub fn wait_for_room(&mut self, common: &mut GroupCommon, slot: u32) {
         common.slots.write(slot).enter(WriteStage::ForRoom);
         self.waiters.wait_for_room(&common.slots, slot);
         common.wake(Wake::Waits);
     }
 
     /// A write that has its room goes for its range.
-    fn go_for_range(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    fn go_for_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let (volume, offset, length) = common.slots.write(slot).range();
         match common.volumes.of(volume).conflict(offset, length) {
             None => self.take_range(common, cx, slot),
             Some(conflict) => {
-                cx.marks.hit(match conflict {
-                    Conflict::Write => Mark::OverlapWaited,
-                    Conflict::Resync => Mark::WriteWaitedForResync,
+                cx.coverage.hit(match conflict {
+                    Conflict::Write => CoveragePoint::OverlapWaited,
+                    Conflict::Resync => CoveragePoint::WriteWaitedForResync,
                 });
-                if planted(Fault::NumberedAfterAnswer) {
+                if injected(Fault::NumberedAfterAnswer) {
                     let op = common.slots.write(slot);
                     op.answered = true;
                     cx.reply(op.id, Ok(()));
@@ -157,7 +170,7 @@ impl Primary {
     }
 
     /// Lets blocked writers in while there is room.
-    pub fn release_blocked(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn release_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while let Some(slot) = self.waiters.first_for_room() {
             if common.has_failed() {
                 return;
@@ -166,7 +179,7 @@ impl Primary {
                 return;
             }
             self.waiters.leave_room();
-            if planted(Fault::WaiterForgotten) {
+            if injected(Fault::WaiterForgotten) {
                 continue;
             }
             self.go_on(common, cx, slot);
@@ -176,9 +189,9 @@ impl Primary {
     // ---- admission -------------------------------------------------------------------------------------------------
 
     /// Ranges were freed: those who waited for them go on, in order of arrival.
-    pub fn wake_range_waiters(&mut self, common: &mut Common, cx: &mut Cx, volume: VolumeId) {
+    pub fn wake_range_waiters(&mut self, common: &mut GroupCommon, cx: &mut Cx, volume: VolumeId) {
         while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
-            if matches!(common.slots.get(slot), Some(Op::Write(_))) {
+            if matches!(common.slots.get(slot), Some(SlotOperation::Write(_))) {
                 self.go_on(common, cx, slot);
             } else {
                 self.peer.outbox.admit_waiting_read(common, cx, slot);
@@ -186,22 +199,22 @@ impl Primary {
         }
     }
 
-    pub fn admit_write(&mut self, common: &mut Common, cx: &mut Cx, slot: u32) {
+    pub fn admit_write(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         self.peer.outbox.numbers.watch_clock(common, cx);
-        if self.saves_for_cut(common, cx, slot) {
+        if self.saves_for_snapshot(common, cx, slot) {
             return;
         }
         let op = common.slots.write(slot).clone();
-        let Numbered { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
+        let NumberedWrite { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
         let streamed = part_bytes.is_some();
         let volume = common.volumes.of(op.volume);
-        volume.mark_write(op.offset, op.length, last, streamed);
+        volume.set_written(op.offset, op.length, last, streamed);
         volume.keep(op.offset, op.length, last, streamed);
         volume.number(slot, first);
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);
         stored.enter(WriteStage::Writing);
-        if level > Level::Local {
+        if level > AckLevel::Local {
             stored.remote_done = false;
             self.waiters.wait_for_peer(last, slot);
             common.set_timer(cx, GroupTimer::Waits, common.settings.wait_limit.min(Duration::from_secs(1)));
@@ -217,7 +230,7 @@ impl Primary {
 
     // ---- completion ------------------------------------------------------------------------------------------------
 
-    pub fn write_done(&mut self, common: &mut Common, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
+    pub fn write_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
         let op = common.slots.write(slot).clone();
         let volume = common.volumes.of(op.volume);
         volume.release(slot);
@@ -227,7 +240,7 @@ impl Primary {
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed =
             volume.flushes.unflushed_bytes() > 0 || volume.flushes.is_under_way() || record > Seq::NONE;
-        let durable = op.fua || op.level == Level::Durable;
+        let durable = op.fua || op.level == AckLevel::Durable;
         // One that failed may have left a part of itself in a cache.
         if !durable || result.is_err() {
             volume.flushes.wrote(op.length);
@@ -252,28 +265,28 @@ impl Primary {
     }
 }
 
-fn write_locally(common: &mut Common, cx: &mut Cx, slot: u32, op: &WriteOp, level: Level) {
+fn write_locally(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp, level: AckLevel) {
     let token = Token::new(common.id(), slot);
     let store = Store::Volume(common.id(), op.volume);
-    let durable = (op.fua && !planted(Fault::FuaSkipped)) || level == Level::Durable;
+    let durable = (op.fua && !injected(Fault::FuaSkipped)) || level == AckLevel::Durable;
     cx.out.push_back(match &op.what {
-        What::Data(buf) => Output::Write {
+        WriteKind::Data(buf) => Output::Write {
             token,
             store,
             offset: op.offset,
-            parts: vec![Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
+            parts: vec![WriteBytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
             durable,
-            waits_for_peer: level > Level::Local,
+            waits_for_peer: level > AckLevel::Local,
         },
-        What::Zero { no_hole } => {
+        WriteKind::Zero { no_hole } => {
             Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }
         }
     });
 }
 
 /// The flush covers an overwrite of what the peer keeps: after a power loss the older write must not be pulled over it.
-fn record_flush(common: &mut Common, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
-    cx.marks.hit(Mark::FlushPointRecorded);
+fn record_flush(common: &mut GroupCommon, cx: &mut Cx, volume: VolumeId, through: Seq, waiters: Vec<FlushWaiter>) {
+    cx.coverage.hit(CoveragePoint::FlushPointRecorded);
     common.sb.flushed(volume, through);
     common.save(cx, Some(AfterSuper::FlushRecorded { volume, through, waiters }));
 }

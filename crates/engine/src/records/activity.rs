@@ -1,5 +1,5 @@
 //! The activity log: which extents were written lately. An extent is in the log, durably, before the first write to it is
-//! issued; so after a crash only what the log names and what the stored bitmap marks may differ (rule 2).
+//! issued; so after a crash only what the log names and what the stored bitmap names may differ (rule 2).
 //!
 //! A write to an extent in the log costs no metadata. An extent leaves the log only when the stored bitmap holds every bit
 //! that is set in it, so the log never waits for the peer.
@@ -11,17 +11,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ActivityConfig;
-use crate::formats::cell::{self, BODY_BYTES, CELL_BYTES, Head, Kind, Rejected};
-use crate::formats::codec::{Reader, Writer};
+use crate::formats::cell::{self, BODY_BYTES, CELL_BYTES, CellHead, CellKind, Rejected};
+use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::Confirmed;
 use crate::ids::{Incarnation, VolumeId};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::VOLUMES_MAX;
-use crate::planted::{Fault, planted};
-use crate::shared::write::Pins;
+use crate::shared::write::ExtentPins;
 
 /// Format versions: 2 carries what the peer confirmed beside the extents; 1 was never released.
 pub const VERSION: u16 = 2;
-pub const KIND: Kind = Kind { magic: *b"FSHACTIV", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHACTIV", version: VERSION };
 const SLOT_BYTES: usize = 8;
 /// Before the slots: the run that wrote the cell, and what the peer confirmed.
 const FIXED_BYTES: usize = 72;
@@ -59,7 +59,7 @@ impl ActivityCell {
     /// # Errors
     /// [`Rejected::Damaged`] for a body that no program of this version writes.
     pub fn decode(body: &[u8]) -> Result<ActivityCell, Rejected> {
-        let mut r = Reader(body);
+        let mut r = FieldDecoder(body);
         let incarnation = Incarnation(r.u64().ok_or(Rejected::Damaged)?);
         let confirmed = Confirmed::decode(&mut r).ok_or(Rejected::Damaged)?;
         let mut extents = Vec::new();
@@ -85,7 +85,7 @@ pub fn encode_slots(
     confirmed: Confirmed,
     slots: impl Iterator<Item = Option<Extent>>,
 ) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = FieldEncoder::default();
     w.u64(incarnation.0);
     confirmed.encode(&mut w);
     for slot in slots {
@@ -95,7 +95,7 @@ pub fn encode_slots(
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct ActivitySlot {
     extent: Option<Extent>,
     /// Writes between their admission to the log and their completion on disk.
     pins: u32,
@@ -118,9 +118,9 @@ pub(crate) fn extents_of(
 
 /// The log in memory.
 #[derive(Debug)]
-pub(crate) struct Activity {
+pub(crate) struct ActivityLog {
     config: ActivityConfig,
-    slots: Vec<Slot>,
+    slots: Vec<ActivitySlot>,
     by_extent: BTreeMap<Extent, u32>,
     /// Where the search for a slot to give away goes on.
     hand: u32,
@@ -130,16 +130,16 @@ pub(crate) struct Activity {
     broken: bool,
     /// Writes that wait for their extents.
     cold: VecDeque<u32>,
-    /// The first of them found every place of the log in use.
+    /// The first of them found every slot of the log in use.
     crowded: bool,
 }
 
-impl Activity {
-    pub fn new(config: ActivityConfig) -> Activity {
+impl ActivityLog {
+    pub fn new(config: ActivityConfig) -> ActivityLog {
         assert!(config.extent_bytes.is_power_of_two() && config.extents > 0);
-        Activity {
+        ActivityLog {
             config,
-            slots: vec![Slot::default(); config.extents as usize],
+            slots: vec![ActivitySlot::default(); config.extents as usize],
             by_extent: BTreeMap::new(),
             hand: 0,
             updates: vec![0; cells(config)],
@@ -151,19 +151,19 @@ impl Activity {
         }
     }
 
-    /// First byte and length of an extent, cut at the volume's end.
+    /// First byte and length of an extent, clipped at the volume's end.
     pub fn range(&self, extent: Extent, size_bytes: u64) -> Option<(u64, u64)> {
         let offset = extent.number.checked_mul(self.config.extent_bytes).filter(|offset| *offset < size_bytes)?;
         Some((offset, self.config.extent_bytes.min(size_bytes - offset)))
     }
 
     pub fn is_hot(&self, extent: Extent) -> bool {
-        let counts = |at: &u32| self.slots[*at as usize].durable || planted(Fault::HotTooEarly);
+        let counts = |at: &u32| self.slots[*at as usize].durable || injected(Fault::HotTooEarly);
         self.by_extent.get(&extent).is_some_and(counts)
     }
 
     /// Holds the extent in the log, if it is there.
-    pub fn pin(&mut self, extent: Extent, pins: &mut Pins) {
+    pub fn pin(&mut self, extent: Extent, pins: &mut ExtentPins) {
         let Some(&at) = self.by_extent.get(&extent) else { return };
         let slot = &mut self.slots[at as usize];
         slot.pins += 1;
@@ -171,7 +171,7 @@ impl Activity {
         pins.add(at);
     }
 
-    pub fn unpin(&mut self, pins: &Pins) {
+    pub fn unpin(&mut self, pins: &ExtentPins) {
         for at in pins.all() {
             self.slots[at as usize].pins -= 1;
         }
@@ -187,7 +187,7 @@ impl Activity {
         &self.cold
     }
 
-    /// The write at this place of the line waits no more.
+    /// The write at this position of the line waits no more.
     pub fn goes_on(&mut self, at: usize) {
         self.cold.remove(at);
     }
@@ -197,7 +197,7 @@ impl Activity {
         self.cold.pop_front()
     }
 
-    /// The first of the line, if it found every place of the log in use.
+    /// The first of the line, if it found every slot of the log in use.
     pub fn crowded_out(&self) -> Option<u32> {
         self.cold.front().copied().filter(|_| self.crowded)
     }
@@ -232,7 +232,7 @@ impl Activity {
         if let Some(old) = self.slots[at as usize].extent {
             self.by_extent.remove(&old);
         }
-        self.slots[at as usize] = Slot { extent: Some(extent), pins: 0, used: true, durable: false };
+        self.slots[at as usize] = ActivitySlot { extent: Some(extent), pins: 0, used: true, durable: false };
         self.by_extent.insert(extent, at);
         self.changed.insert(at as usize / SLOTS_PER_CELL);
         true
@@ -261,25 +261,25 @@ impl Activity {
         in_turn.filter(|slot| slot.pins == 0 && slot.durable).filter_map(|slot| slot.extent).take(count)
     }
 
-    /// The cells to be written now: place and content. What they name is durable after [`Activity::written`].
-    pub fn begin_update(&mut self, head: Head, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
+    /// The cells to be written now: index and content. What they name is durable after [`ActivityLog::written`].
+    pub fn begin_update(&mut self, head: CellHead, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
         let changed = core::mem::take(&mut self.changed);
         self.in_flight = changed.len();
         changed.into_iter().map(|index| self.encode(index, head, run, confirmed)).collect()
     }
 
     /// All cells, empty: nothing is hot in a run that begins.
-    pub fn begin_reset(&mut self, head: Head, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
+    pub fn begin_reset(&mut self, head: CellHead, run: Incarnation, confirmed: Confirmed) -> Vec<(u64, Vec<u8>)> {
         self.changed = (0..self.updates.len()).collect();
         self.begin_update(head, run, confirmed)
     }
 
-    fn encode(&mut self, index: usize, head: Head, run: Incarnation, confirmed: Confirmed) -> (u64, Vec<u8>) {
+    fn encode(&mut self, index: usize, head: CellHead, run: Incarnation, confirmed: Confirmed) -> (u64, Vec<u8>) {
         self.updates[index] += 1;
         let from = index * SLOTS_PER_CELL;
         let slots = self.slots.iter().skip(from).take(SLOTS_PER_CELL).map(|slot| slot.extent);
         let body = encode_slots(run, confirmed, slots);
-        let head = Head { update: self.updates[index], place: index as u64 * CELL_BYTES, ..head };
+        let head = CellHead { update: self.updates[index], offset: index as u64 * CELL_BYTES, ..head };
         (head.slot_offset(), cell::encode(KIND, &head, &body))
     }
 
@@ -323,8 +323,8 @@ mod tests {
         Extent { volume: VolumeId(0), number }
     }
 
-    fn update(log: &mut Activity) -> Vec<(u64, Vec<u8>)> {
-        let cells = log.begin_update(Head::default(), Incarnation(1), Confirmed::default());
+    fn update(log: &mut ActivityLog) -> Vec<(u64, Vec<u8>)> {
+        let cells = log.begin_update(CellHead::default(), Incarnation(1), Confirmed::default());
         cells.iter().for_each(|_| _ = log.written(true));
         cells
     }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_extent_is_hot_when_the_log_names_it_on_disk() {
-        let mut log = Activity::new(CONFIG);
+        let mut log = ActivityLog::new(CONFIG);
         assert!(log.admit(extent(7), |_| true));
         assert!(!log.is_hot(extent(7)));
         assert_eq!(named(&update(&mut log)), [7]);
@@ -345,21 +345,21 @@ mod tests {
 
     #[test]
     fn what_could_not_be_logged_is_not_hot() {
-        let mut log = Activity::new(CONFIG);
+        let mut log = ActivityLog::new(CONFIG);
         assert!(log.admit(extent(7), |_| true));
         update(&mut log);
         assert!(log.admit(extent(8), |_| true));
-        assert_eq!(log.begin_update(Head::default(), Incarnation(1), Confirmed::default()).len(), 1);
+        assert_eq!(log.begin_update(CellHead::default(), Incarnation(1), Confirmed::default()).len(), 1);
         assert!(!log.written(false));
         assert!(log.is_hot(extent(7)) && !log.is_hot(extent(8)));
     }
 
     #[test]
     fn the_longest_unused_extent_that_may_leave_leaves() {
-        let mut log = Activity::new(CONFIG);
+        let mut log = ActivityLog::new(CONFIG);
         (0..4).for_each(|n| assert!(log.admit(extent(n), |_| true)));
         update(&mut log);
-        let mut pins = Pins::default();
+        let mut pins = ExtentPins::default();
         log.pin(extent(0), &mut pins);
         assert!(log.admit(extent(9), |e| e.number != 1), "0 is held, 1 must not leave");
         assert!(!log.is_hot(extent(2)) && log.is_hot(extent(1)) && log.is_hot(extent(0)));
@@ -369,10 +369,10 @@ mod tests {
         assert!(log.admit(extent(10), |_| true));
     }
 
-    /// Sixteen places, and writes over several extents each that want more; each keeps its places for some updates of the log.
+    /// Sixteen slots, and writes over several extents each that want more; each keeps its slots for some updates of the log.
     #[test]
-    fn writes_over_several_extents_do_not_take_each_others_places() {
-        let mut log = Activity::new(ActivityConfig { extents: 16, ..CONFIG });
+    fn writes_over_several_extents_do_not_take_each_others_slots() {
+        let mut log = ActivityLog::new(ActivityConfig { extents: 16, ..CONFIG });
         let (mut drawn, mut next) = (1u64, 0);
         let mut draw = |least: u64, most: u64| {
             drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -398,7 +398,7 @@ mod tests {
             line.retain(|extents| {
                 let hot = extents.iter().all(|extent| log.is_hot(*extent));
                 if hot {
-                    let mut pins = Pins::default();
+                    let mut pins = ExtentPins::default();
                     extents.iter().for_each(|extent| log.pin(*extent, &mut pins));
                     writing.push((update_number + draw(1, 5), pins));
                 }
@@ -416,9 +416,9 @@ mod tests {
     #[test]
     fn a_cell_comes_back() {
         let slots = [Some(Extent { volume: VolumeId(255), number: 1 << 40 }), None, Some(extent(0))];
-        let confirmed = Confirmed { place: Position { seq: Seq(7), ..Position::default() }, ..Confirmed::default() };
+        let confirmed = Confirmed { position: Position { seq: Seq(7), ..Position::default() }, ..Confirmed::default() };
         let body = encode_slots(Incarnation(3), confirmed, slots.into_iter());
-        let block = cell::encode(KIND, &Head::default(), &body);
+        let block = cell::encode(KIND, &CellHead::default(), &body);
         let (_, body) = cell::decode(KIND, &block[..cell::BYTES]).expect("whole");
         let back = ActivityCell::decode(body).expect("ours");
         assert_eq!((back.incarnation, back.confirmed), (Incarnation(3), confirmed));
@@ -428,7 +428,7 @@ mod tests {
     /// A start went on after the first write of an empty log: a device that confirmed and never wrote it was believed (P9).
     #[test]
     fn a_log_is_young_until_each_cell_was_written_as_often_as_is_relied_on() {
-        let mut log = Activity::new(CONFIG);
+        let mut log = ActivityLog::new(CONFIG);
         for update in 0..cell::RELIED_ON_FROM {
             (0..log.cells()).for_each(|index| log.found(index, update));
             assert!(log.is_young(), "{update}");

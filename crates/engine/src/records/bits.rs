@@ -11,15 +11,15 @@ use alloc::vec::Vec;
 
 use crate::context::Cx;
 use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL, region_span};
-use crate::formats::cell::{self, Head};
+use crate::formats::cell::{self, CellHead};
 use crate::formats::identity::Confirmed;
 use crate::ids::*;
-use crate::records::activity::{Activity, Extent, extents_of};
+use crate::records::activity::{ActivityLog, Extent, extents_of};
 use crate::shared::lifecycle::Promotion;
-use crate::shared::slots::{Op, Slots};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
-use crate::{ActivityConfig, Bytes, Store, limits};
+use crate::{ActivityConfig, Store, WriteBytes, limits};
 
 /// Cells of the bitmap being written at once.
 const CELLS_IN_FLIGHT_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub(crate) enum AfterBits {
     Rollback,
     /// What the peer answered to this question, its bits, is stored here too.
     Joined { question: u64 },
-    /// What will be pulled after its answer to this question is marked.
+    /// What will be pulled after its answer to this question is dirty.
     Pull { question: u64 },
 }
 
@@ -65,7 +65,7 @@ struct CellState {
 
 /// A wait for the writes of some cells.
 #[derive(Debug)]
-struct Waiting {
+struct CellWait {
     /// Cell and the update that must be durable.
     left: Vec<(usize, u64)>,
     then: AfterBits,
@@ -85,7 +85,7 @@ pub(crate) struct BitmapWriter {
     moving: BTreeSet<usize>,
     wanted: BTreeSet<usize>,
     in_flight: usize,
-    waiting: Vec<Waiting>,
+    waiting: Vec<CellWait>,
 }
 
 impl BitmapWriter {
@@ -103,8 +103,8 @@ impl BitmapWriter {
         self.cells.len()
     }
 
-    /// Volume and the cell's place among that volume's.
-    pub fn place(&self, index: usize) -> (VolumeId, u64) {
+    /// Volume and the cell's position among that volume's.
+    pub fn position(&self, index: usize) -> (VolumeId, u64) {
         let volume = self.first.partition_point(|first| *first <= index) - 1;
         (VolumeId(volume as u16), (index - self.first[volume]) as u64)
     }
@@ -136,21 +136,21 @@ impl BitmapWriter {
     /// Where a cell belongs that was found in the place of another one, which is before its own: devices grew since it was written.
     pub fn belongs_behind(&self, index: usize, found: &BitmapCell) -> Option<usize> {
         let first = *self.first.get(usize::from(found.volume.0))?;
-        let place = first.checked_add((found.first_region / REGIONS_PER_CELL) as usize)?;
-        let is_its_volumes = place < self.cells.len() && self.place(place).0 == found.volume;
-        (is_its_volumes && place > index).then_some(place)
+        let cell_index = first.checked_add((found.first_region / REGIONS_PER_CELL) as usize)?;
+        let is_its_volumes = cell_index < self.cells.len() && self.position(cell_index).0 == found.volume;
+        (is_its_volumes && cell_index > index).then_some(cell_index)
     }
 
-    /// The cell of this place was found at that one. Of two such places, as a start that was killed leaves them, the later is kept.
-    pub fn found_elsewhere(&mut self, place: usize, at: usize) {
-        if let Some(earlier) = self.cells[place].found_at.replace(at) {
+    /// The cell of this position was found at that one. Of two such positions, as a start that was killed leaves them, the later is kept.
+    pub fn found_elsewhere(&mut self, cell_index: usize, at: usize) {
+        if let Some(earlier) = self.cells[cell_index].found_at.replace(at) {
             self.moving.remove(&earlier);
         }
         self.moving.insert(at);
     }
 
-    pub fn was_found_elsewhere(&self, place: usize) -> bool {
-        self.cells[place].found_at.is_some()
+    pub fn was_found_elsewhere(&self, cell_index: usize) -> bool {
+        self.cells[cell_index].found_at.is_some()
     }
 
     /// What has its bits on disk, the next of it.
@@ -194,24 +194,24 @@ impl BitmapWriter {
 }
 
 /// The stored bits of a group, with what is touched as they are written.
-pub(crate) struct Bits<'a> {
+pub(crate) struct StoredBits<'a> {
     pub writer: &'a mut BitmapWriter,
-    pub activity: &'a mut Activity,
+    pub activity: &'a mut ActivityLog,
     pub volumes: &'a mut Volumes,
-    pub slots: &'a mut Slots,
+    pub slots: &'a mut OperationSlots,
     pub config: ActivityConfig,
     /// What every cell says of its group.
-    pub head: Head,
+    pub head: CellHead,
     /// Bits that are clear are clear because the peer confirmed so much: a cell says it, so that no crash comes between the two.
     pub confirmed: Confirmed,
 }
 
-impl Bits<'_> {
+impl StoredBits<'_> {
     /// Stores every bit that is set in memory and not on disk; `then` goes on once that is durable: whoever calls this sees to
     /// [`BitmapWriter::next_saved`] behind it.
     pub fn save(&mut self, cx: &mut Cx, then: AfterBits) {
-        let unstored = |bits: &Bits, index: usize| {
-            let (volume, cell) = bits.writer.place(index);
+        let unstored = |bits: &StoredBits, index: usize| {
+            let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
@@ -222,8 +222,8 @@ impl Bits<'_> {
 
     /// Stores every cell that differs from memory: for a clean stop, after which what is stored is all there is.
     pub fn save_exactly(&mut self, cx: &mut Cx, then: AfterBits) {
-        let differs = |bits: &Bits, index: usize| {
-            let (volume, cell) = bits.writer.place(index);
+        let differs = |bits: &StoredBits, index: usize| {
+            let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
             volume.dirty.cell(cell) != volume.stored.cell(cell)
         };
@@ -245,7 +245,7 @@ impl Bits<'_> {
             // Nothing follows from an earlier one any more.
             self.writer.waiting.retain(|waiting| !waiting.then.is_of_a_question());
         }
-        self.writer.waiting.push(Waiting { left, then });
+        self.writer.waiting.push(CellWait { left, then });
         self.pump_cells(cx);
     }
 
@@ -268,7 +268,7 @@ impl Bits<'_> {
         if let Some(at) = cell.found_at.take() {
             self.writer.moving.remove(&at);
         }
-        let (id, cell) = self.writer.place(index);
+        let (id, cell) = self.writer.position(index);
         self.volumes.of(id).stored.set_cell(cell, words);
         for waiting in &mut self.writer.waiting {
             waiting.left.retain(|(cell, needed)| *cell != index || update < *needed);
@@ -294,7 +294,7 @@ impl Bits<'_> {
     }
 
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
-        let (id, cell) = self.writer.place(index);
+        let (id, cell) = self.writer.position(index);
         let volume = &mut self.volumes[usize::from(id.0)];
         let mut words = volume.dirty.cell(cell).to_vec();
         announce(&mut words, volume.announced(), cell);
@@ -305,21 +305,21 @@ impl Bits<'_> {
         state.writing = true;
         // Where the cells stand follows from the devices, whatever the group uses of them.
         let size = self.writer.device_bytes[usize::from(id.0)];
-        let head = Head { update: state.update, place: index as u64 * cell::CELL_BYTES, ..self.head };
+        let head = CellHead { update: state.update, offset: index as u64 * cell::CELL_BYTES, ..self.head };
         let body = BitmapCell::encode(id, size, cell * REGIONS_PER_CELL, self.confirmed, &words);
         let image = cell::encode(bitmap::KIND, &head, &body);
         self.writer.in_flight += 1;
-        let token = self.slots.start(Op::BitmapCell { index, words });
+        let token = self.slots.start(SlotOperation::BitmapCell { index, words });
         let store = Store::Bitmap(self.slots.group());
-        let parts = vec![Bytes::Meta(image)];
+        let parts = vec![WriteBytes::Meta(image)];
         let offset = head.slot_offset();
         cx.write(token, store, offset, parts, true);
     }
 
     /// Clears on disk what is clear in memory, in as many cells; true if there are more.
     pub fn tidy(&mut self, cx: &mut Cx, most: usize) -> bool {
-        let stale = |bits: &Bits, index: usize| {
-            let (volume, cell) = bits.writer.place(index);
+        let stale = |bits: &StoredBits, index: usize| {
+            let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
             let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
@@ -377,7 +377,7 @@ impl Bits<'_> {
         self.writer.wanted.extend(cells);
     }
 
-    /// Writers keep every extent of the log in use, and somebody has waited for a place for a while: until he has one nobody is let
+    /// Writers keep every extent of the log in use, and somebody has waited for a slot for a while: until he has one nobody is let
     /// past him, so that those under way can end.
     pub fn starves(&self, cx: &Cx) -> bool {
         let Some(slot) = self.activity.crowded_out() else {
@@ -388,8 +388,8 @@ impl Bits<'_> {
 
     pub fn write_activity(&mut self, cx: &mut Cx, cells: Vec<(u64, Vec<u8>)>) {
         for (offset, image) in cells {
-            let token = self.slots.start(Op::ActivityCell);
-            let (store, parts) = (Store::Activity(self.slots.group()), vec![Bytes::Meta(image)]);
+            let token = self.slots.start(SlotOperation::ActivityCell);
+            let (store, parts) = (Store::Activity(self.slots.group()), vec![WriteBytes::Meta(image)]);
             cx.write(token, store, offset, parts, true);
         }
     }

@@ -1,6 +1,6 @@
 //! The superblock's updates: one in flight at a time, and what goes on once one is durable.
 
-mod said;
+mod superblock_changes;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,14 +9,14 @@ use crate::context::Cx;
 use crate::formats::cell::RELIED_ON_FROM;
 use crate::formats::identity::{Identity, Role};
 use crate::formats::superblock::Superblock;
-use crate::formats::undo::Undo;
+use crate::formats::undo::UndoStore;
 use crate::ids::*;
 use crate::shared::flushes::FlushWaiter;
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::promotion::PromotionAnswer;
-use crate::shared::slots::{Op, Slots};
 use crate::state::Broken;
 use crate::time::Wall;
-use crate::{Bytes, CommandResult, Store};
+use crate::{CommandResult, Store, WriteBytes};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -60,11 +60,11 @@ pub(crate) enum AfterSuper {
     },
     NewGeneration,
     ReplayCounted,
-    Settled,
-    ServedInDoubt,
-    /// The export waits for its operator, who is `told` why.
+    Reconciled,
+    ServedUnverified,
+    /// The export waits for its operator, to whom it is `reported` why.
     StaysClosed {
-        told: Option<String>,
+        reported: Option<String>,
     },
     Stopped,
 }
@@ -125,7 +125,7 @@ impl SuperWriter {
     }
 
     /// Writes the superblock as it is now; `then` follows once it is durable.
-    pub fn save(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx, then: Option<AfterSuper>) {
+    pub fn save(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx, then: Option<AfterSuper>) {
         // An update in flight carries the older content: this one lands with the next.
         then.into_iter().for_each(|then| self.after_next_save(then));
         if self.in_flight {
@@ -137,7 +137,7 @@ impl SuperWriter {
 
     /// As [`SuperWriter::save`], for what nothing else on the disk would tell: `then` follows once both slots say it, so that an
     /// update which the device confirmed and never wrote takes nothing back (P9).
-    pub fn save_in_both_slots(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx, then: AfterSuper) {
+    pub fn save_in_both_slots(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx, then: AfterSuper) {
         self.after_both_slots(then);
         self.save(undo, slots, cx, None);
     }
@@ -152,7 +152,7 @@ impl SuperWriter {
         self.after.push((self.next_relied_on(), then));
     }
 
-    fn write(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx) {
+    fn write(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx) {
         let point = &mut self.current.rollback_point;
         if point.id != 0 && undo.mark() == Some(point.id) {
             point.batches = undo.durable_batches();
@@ -162,12 +162,12 @@ impl SuperWriter {
         self.writing = self.current.identity;
         self.current.update += 1;
         (self.in_flight, self.dirty) = (true, false);
-        let token = slots.start(Op::Superblock);
-        let parts = alloc::vec![Bytes::Meta(self.current.encode())];
+        let token = slots.start(SlotOperation::Superblock);
+        let parts = alloc::vec![WriteBytes::Meta(self.current.encode())];
         cx.write(token, Store::Superblock(slots.group()), self.current.slot_offset(), parts, true);
     }
 
-    /// An update's write has ended; true if it takes back what the peer was told of this node's role.
+    /// An update's write has ended; true if it takes back what was reported to the peer of this node's role.
     pub fn written(&mut self, ok: bool) -> Result<bool, Broken> {
         self.in_flight = false;
         if !ok {
@@ -176,15 +176,15 @@ impl SuperWriter {
             return Err(Broken::Superblock);
         }
         self.lost_caches &= self.dirty;
-        let told = self.durable;
+        let recorded = self.durable;
         if !self.waits_for_the_other_slot() {
             self.durable = self.writing;
         }
-        Ok(told.role != self.durable.role)
+        Ok(recorded.role != self.durable.role)
     }
 
     /// What follows from the update that is durable now; the next one is written if anything waits for it.
-    pub fn followers(&mut self, undo: &Undo, slots: &mut Slots, cx: &mut Cx) -> Vec<AfterSuper> {
+    pub fn followers(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx) -> Vec<AfterSuper> {
         let durable = self.current.update;
         let (now, later): (Vec<_>, Vec<_>) =
             core::mem::take(&mut self.after).into_iter().partition(|(at, _)| *at <= durable);
@@ -201,13 +201,13 @@ impl SuperWriter {
     }
 
     /// Of the journal and of the undo store, as the next update will count them.
-    fn durable_batches(&self, undo: &Undo) -> (u64, u64) {
+    fn durable_batches(&self, undo: &UndoStore) -> (u64, u64) {
         let point = self.current.rollback_point.id;
         let saves = point != 0 && undo.mark() == Some(point);
         (self.current.confirmed_ordinal, if saves { undo.durable_batches() } else { 0 })
     }
 
-    pub fn counts_too_few(&self, undo: &Undo) -> bool {
+    pub fn counts_too_few(&self, undo: &UndoStore) -> bool {
         self.counted != self.durable_batches(undo)
     }
 

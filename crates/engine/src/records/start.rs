@@ -6,22 +6,22 @@ use alloc::vec::Vec;
 
 use crate::context::Cx;
 use crate::formats::bitmap::{BitmapCell, REGIONS_PER_CELL};
-use crate::formats::cell::{CELL_BYTES, Head, RELIED_ON_FROM, Rejected};
+use crate::formats::cell::{CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{RollbackPoint, Superblock};
-use crate::formats::undo::Undo;
+use crate::formats::undo::UndoStore;
 use crate::formats::{bitmap, cell, journal, superblock, undo};
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
-use crate::planted::{Fault, planted};
 use crate::records::activity;
-use crate::records::activity::{Activity, ActivityCell};
-use crate::records::bits::{AfterBits, BitmapWriter, Bits, regions_of};
+use crate::records::activity::{ActivityCell, ActivityLog};
+use crate::records::bits::{AfterBits, BitmapWriter, StoredBits, regions_of};
 use crate::records::record::{AfterSuper, SuperWriter};
-use crate::shared::lifecycle::{Beside, Lifecycle, StartStage};
-use crate::shared::marks::Mark;
-use crate::shared::size::Exactly;
-use crate::shared::slots::{Op, Slots};
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
+use crate::shared::size::ExactSize;
 use crate::shared::volume::Volume;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
@@ -43,7 +43,7 @@ impl CannotStart {
     }
 
     /// Which part of the group it is, and what people are told.
-    pub fn told(self) -> (Broken, String) {
+    pub fn into_text(self) -> (Broken, String) {
         (self.broken, self.why)
     }
 
@@ -56,22 +56,22 @@ impl CannotStart {
 }
 
 /// The records of a group while it is taken up, with what they tell of.
-pub(crate) struct Start<'a> {
+pub(crate) struct GroupStart<'a> {
     pub node: NodeId,
     pub config: &'a GroupConfig,
     pub lifecycle: &'a mut Lifecycle,
     pub sb: &'a mut SuperWriter,
     pub bitmap: &'a mut BitmapWriter,
-    pub activity: &'a mut Activity,
+    pub activity: &'a mut ActivityLog,
     pub volumes: &'a mut Volumes,
-    pub slots: &'a mut Slots,
-    pub undo: &'a Undo,
+    pub slots: &'a mut OperationSlots,
+    pub undo: &'a UndoStore,
 }
 
-impl Start<'_> {
-    fn bits(&mut self) -> Bits<'_> {
-        Bits {
-            head: Head { node: self.node, peer: self.config.peer, tag: self.config.tag, ..Head::default() },
+impl GroupStart<'_> {
+    fn bits(&mut self) -> StoredBits<'_> {
+        StoredBits {
+            head: CellHead { node: self.node, peer: self.config.peer, tag: self.config.tag, ..CellHead::default() },
             writer: self.bitmap,
             activity: self.activity,
             volumes: self.volumes,
@@ -91,7 +91,7 @@ impl Start<'_> {
     pub fn read_done(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         let Some(stage) = self.lifecycle.stage() else { return Ok(()) };
         match stage {
-            StartStage::Settling { entropy, boot, .. } => {
+            StartStage::FlushFiles { entropy, boot, .. } => {
                 let done = self.lifecycle.one_done();
                 if result.is_err() {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
@@ -154,13 +154,13 @@ impl Start<'_> {
             Ok(Some(found)) => self.known_group(cx, found, boot),
             // New, unless what stands beside it says otherwise.
             Ok(None) => {
-                self.look_beside(cx, Beside::Log, (entropy, boot));
+                self.look_beside(cx, OtherFiles::Log, (entropy, boot));
                 Ok(())
             }
             Err(superblock::Rejected::Astray) => Err(CannotStart::new(
                 Broken::Superblock,
                 "a slot of the superblock was overwritten by a write that went astray: what it recorded last may be lost \
-                     ('farshore inspect' shows the places); check the disk of the state directory, then restore the file, or \
+                     ('farshore inspect' shows the offsets); check the disk of the state directory, then restore the file, or \
                      remove the group's state directory here and sync in full from the other node",
             )),
             Err(superblock::Rejected::VersionUnknown(version)) => {
@@ -174,7 +174,7 @@ impl Start<'_> {
             Err(_) => Err(CannotStart::new(
                 Broken::Superblock,
                 "both copies of the superblock are damaged, so it is not known whose data the volumes hold ('farshore inspect' \
-                 shows the places); restore the file, or remove the group's state directory here and sync in full from the \
+                 shows the offsets); restore the file, or remove the group's state directory here and sync in full from the \
                  other node",
             )),
         }
@@ -186,10 +186,10 @@ impl Start<'_> {
         }
         let current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
         self.sb.take_up(current, found.identity);
-        self.sb.current.served_in_doubt &= !planted(Fault::ServedAloneForgotten);
+        self.sb.current.served_unverified &= !injected(Fault::ServedAloneForgotten);
         self.volumes.take_up_sizes(&found.sizes);
         self.take_up_confirmed(found.confirmed);
-        self.put_run_in_doubt(&found, boot);
+        self.set_unverified_run(&found, boot);
         let changed = found.clean && self.volumes.iter().any(|v| v.changed_outside());
         if changed {
             let note = "a volume was written while farshore was stopped: its copy is no longer trusted";
@@ -205,7 +205,7 @@ impl Start<'_> {
         &mut self,
         cx: &mut Cx,
         result: IoResult,
-        beside: Beside,
+        beside: OtherFiles,
         (entropy, boot): (u64, u128),
     ) -> Result<(), CannotStart> {
         let Ok(IoDone::Meta(bytes)) = result else {
@@ -214,9 +214,11 @@ impl Start<'_> {
         };
         let tag = self.config.tag;
         let (file, lived) = match beside {
-            Beside::Log => ("activity log", log_lived(tag, &bytes)),
-            Beside::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
-            Beside::Journal => ("journal", journal::Index::decode(&bytes).is_some_and(|index| index.tag == tag)),
+            OtherFiles::Log => ("activity log", log_lived(tag, &bytes)),
+            OtherFiles::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
+            OtherFiles::Journal => {
+                ("journal", journal::JournalIndex::decode(&bytes).is_some_and(|index| index.tag == tag))
+            }
         };
         if lived {
             let why = format!(
@@ -226,9 +228,9 @@ impl Start<'_> {
             return Err(CannotStart::new(Broken::Superblock, why));
         }
         match beside {
-            Beside::Log => self.look_beside(cx, Beside::Bits, (entropy, boot)),
-            Beside::Bits => self.look_beside(cx, Beside::Journal, (entropy, boot)),
-            Beside::Journal => self.new_group(cx, entropy, boot),
+            OtherFiles::Log => self.look_beside(cx, OtherFiles::Bits, (entropy, boot)),
+            OtherFiles::Bits => self.look_beside(cx, OtherFiles::Journal, (entropy, boot)),
+            OtherFiles::Journal => self.new_group(cx, entropy, boot),
         }
         Ok(())
     }
@@ -259,7 +261,7 @@ impl Start<'_> {
 
     /// False: the start failed.
     fn bitmap_cell_read(&mut self, cx: &mut Cx, index: usize, bytes: &[u8]) -> Result<(), CannotStart> {
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.bitmap.position(index);
         let choice = cell::choose(bitmap::KIND, self.config.tag, index as u64 * CELL_BYTES, bytes);
         let read = choice.newest.and_then(|(head, body)| Ok((head, BitmapCell::decode(body)?)));
         let fits = |found: &BitmapCell| found.volume == id && found.first_region == cell * REGIONS_PER_CELL;
@@ -270,7 +272,7 @@ impl Start<'_> {
             Ok((_, found)) if self.is_of_a_larger_volume(&found) => {
                 return Err(self.volume_shrank(found.volume, found.volume_bytes));
             }
-            Ok((head, found)) if fits(&found) && !choice.in_doubt => {
+            Ok((head, found)) if fits(&found) && !choice.ambiguous => {
                 self.bitmap.found(index, head.update);
                 if choice.damaged > 0 {
                     self.copy_lost(cx, index, id);
@@ -285,7 +287,7 @@ impl Start<'_> {
                 // first update nothing was lost: the blank slot is written as well before anything follows from it.
                 self.bitmap.found(index, if choice.highest > 1 { choice.highest + 1 } else { choice.highest });
                 if let Ok((_, found)) = &read
-                    && !choice.in_doubt
+                    && !choice.ambiguous
                 {
                     self.take_up_moved_cell(index, found);
                 }
@@ -303,8 +305,8 @@ impl Start<'_> {
             "volume {} of the group (in the order of names) shrank: it has {} here and had {}; give it its old size back, nothing was \
              touched",
             id.0 + 1,
-            Exactly(self.volumes.device_bytes(id)),
-            Exactly(before_bytes)
+            ExactSize(self.volumes.device_bytes(id)),
+            ExactSize(before_bytes)
         );
         CannotStart::new(Broken::VolumeShrank, why)
     }
@@ -325,7 +327,7 @@ impl Start<'_> {
                 }
                 _ => {}
             }
-            whole &= read.is_ok() && !choice.in_doubt;
+            whole &= read.is_ok() && !choice.ambiguous;
             if let Ok((head, found)) = read {
                 self.activity.found(index, head.update);
                 self.take_up_confirmed(found.confirmed);
@@ -333,19 +335,19 @@ impl Start<'_> {
             }
         }
         let unclean =
-            !self.sb.current.clean && self.sb.current.identity.role == Role::Primary && !planted(Fault::HotForgotten);
+            !self.sb.current.clean && self.sb.current.identity.role == Role::Primary && !injected(Fault::HotForgotten);
         if unclean {
-            cx.marks.hit(Mark::UncleanPrimaryStart);
+            cx.coverage.hit(CoveragePoint::UncleanPrimaryStart);
             self.hot_extents(cx, &extents, whole);
         } else if self.sb.current.identity.role == Role::Primary {
-            cx.marks.hit(Mark::CleanPrimaryStart);
+            cx.coverage.hit(CoveragePoint::CleanPrimaryStart);
         }
         if self.sb.current.compare {
             for volume in self.volumes.iter_mut() {
-                volume.doubt_all();
+                volume.set_all_unverified();
             }
         }
-        self.sb.current.compare = self.volumes.iter().any(Volume::has_doubt);
+        self.sb.current.compare = self.volumes.iter().any(Volume::has_unverified);
         self.lifecycle.enter_stage(StartStage::StoringBits);
         if self.bitmap.is_outgrown() && self.sb.current.identity.role == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
@@ -359,12 +361,12 @@ impl Start<'_> {
         Ok(())
     }
 
-    fn look_beside(&mut self, cx: &mut Cx, beside: Beside, (entropy, boot): (u64, u128)) {
+    fn look_beside(&mut self, cx: &mut Cx, beside: OtherFiles, (entropy, boot): (u64, u128)) {
         self.lifecycle.enter_stage(StartStage::Blank { entropy, boot, beside });
         let (store, length) = match beside {
-            Beside::Log => (Store::Activity(self.config.id), activity::file_bytes(self.config.activity) as u32),
-            Beside::Bits => (Store::Bitmap(self.config.id), CELL_BYTES as u32),
-            Beside::Journal => (Store::Journal(self.config.id), journal::INDEX_BYTES as u32),
+            OtherFiles::Log => (Store::Activity(self.config.id), activity::file_bytes(self.config.activity) as u32),
+            OtherFiles::Bits => (Store::Bitmap(self.config.id), CELL_BYTES as u32),
+            OtherFiles::Journal => (Store::Journal(self.config.id), journal::INDEX_BYTES as u32),
         };
         read_meta(self.slots, cx, store, 0, length);
     }
@@ -398,7 +400,7 @@ impl Start<'_> {
             (Store::Undo(self.config.id), undo::INDEX_BYTES as u64),
         ];
         for (store, length) in files {
-            let token = self.slots.start(Op::StartRead);
+            let token = self.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Zero { token, store, offset: 0, length, no_hole: true, durable: true });
         }
     }
@@ -422,15 +424,15 @@ impl Start<'_> {
     }
 
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
-    fn put_run_in_doubt(&mut self, found: &Superblock, boot: u128) {
+    fn set_unverified_run(&mut self, found: &Superblock, boot: u128) {
         let sb = &mut self.sb.current;
         // One that has not met its peer has never served.
         let lost_caches = !found.clean && (found.boot != boot || boot == 0) && !found.is_unmet();
-        if sb.in_doubt == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
+        if sb.unverified_run == Incarnation(0) && lost_caches && found.identity.role == Role::Primary {
             let identity = &found.identity;
-            sb.in_doubt = identity.incarnation;
-            sb.doubt_generations = [identity.generation, identity.parent.generation];
-            sb.served_in_doubt = false;
+            sb.unverified_run = identity.incarnation;
+            sb.unverified_generations = [identity.generation, identity.parent.generation];
+            sb.served_unverified = false;
         }
     }
 
@@ -466,16 +468,16 @@ impl Start<'_> {
 
     /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.
     fn take_up_moved_cell(&mut self, at: usize, found: &BitmapCell) {
-        if let Some(place) = self.bitmap.belongs_behind(at, found) {
-            self.bitmap.found_elsewhere(place, at);
+        if let Some(cell_index) = self.bitmap.belongs_behind(at, found) {
+            self.bitmap.found_elsewhere(cell_index, at);
             self.take_up_cell(found);
         }
     }
 
-    /// Whatever this place holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
+    /// Whatever this cell holds, no bits are lost with it: they are known from where they stood before, which is overwritten later than
     /// this; or the group did not reach so far.
     fn nothing_stood_there(&self, index: usize) -> bool {
-        let (id, cell) = self.bitmap.place(index);
+        let (id, cell) = self.bitmap.position(index);
         let begins_at = cell * REGIONS_PER_CELL * REGION_BYTES;
         let recorded = self.sb.current.sizes.get(usize::from(id.0));
         self.bitmap.was_found_elsewhere(index) || recorded.is_some_and(|size| *size <= begins_at)
@@ -484,8 +486,8 @@ impl Start<'_> {
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
     fn take_up_confirmed(&mut self, found: Confirmed) {
         let sb = &mut self.sb.current;
-        let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.place.generation);
-        if ours && !planted(Fault::ConfirmedForgotten) {
+        let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.position.generation);
+        if ours && !injected(Fault::ConfirmedForgotten) {
             sb.confirmed = sb.confirmed.max(found);
         }
     }
@@ -503,7 +505,7 @@ impl Start<'_> {
         }
         let volume = self.volumes.of(was.volume);
         if before_bytes < volume.size_bytes() {
-            volume.put_in_doubt(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
+            volume.set_unverified(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
         }
     }
 
@@ -520,7 +522,7 @@ impl Start<'_> {
 
     /// What a cell held is not known: all of it may differ.
     fn cell_lost(&mut self, cx: &mut Cx, id: VolumeId, cell: u64) {
-        cx.marks.hit(Mark::BitmapCellLost);
+        cx.coverage.hit(CoveragePoint::BitmapCellLost);
         let size = self.volumes.of(id).size_bytes();
         let first = cell * REGIONS_PER_CELL;
         let last = (first + REGIONS_PER_CELL).min(bitmap::regions(size)).saturating_sub(1);
@@ -531,7 +533,7 @@ impl Start<'_> {
         );
         cx.event(self.config.id, Event::Note(note));
         if size > 0 {
-            self.volumes.of(id).put_in_doubt(first, last);
+            self.volumes.of(id).set_unverified(first, last);
         }
     }
 
@@ -545,7 +547,7 @@ impl Start<'_> {
     /// What was being written when this primary stopped may differ; nothing else can.
     fn hot_extents(&mut self, cx: &mut Cx, extents: &[activity::Extent], whole: bool) {
         if !whole {
-            cx.marks.hit(Mark::ActivityLogLost);
+            cx.coverage.hit(CoveragePoint::ActivityLogLost);
             let note = "the activity log is damaged: every region will be compared";
             cx.event(self.config.id, Event::Note(note.into()));
             self.sb.current.compare = true;
@@ -555,9 +557,9 @@ impl Start<'_> {
         for extent in extents {
             let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
             let size = volume.size_bytes();
-            volume.begin_doubt();
+            volume.begin_verification();
             if let Some((first, last)) = regions_of(*extent, extent_bytes, size) {
-                volume.put_in_doubt(first, last);
+                volume.set_unverified(first, last);
             }
         }
         cx.event(self.config.id, Event::HotExtents { extents: extents.len() as u64, extent_bytes });
@@ -577,7 +579,7 @@ impl Start<'_> {
     pub fn flush_then_record(&mut self, cx: &mut Cx) {
         self.lifecycle.enter_stage(StartStage::Flush { left: self.volumes.len() });
         for index in 0..self.volumes.len() {
-            let token = self.slots.start(Op::StartRead);
+            let token = self.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.config.id, VolumeId(index as u16)) });
         }
     }
@@ -586,7 +588,7 @@ impl Start<'_> {
 
     pub fn record(&mut self, cx: &mut Cx) {
         self.lifecycle.enter_stage(StartStage::Recording);
-        self.sb.current.identity.incarnation.0 += u64::from(!planted(Fault::NumberReused));
+        self.sb.current.identity.incarnation.0 += u64::from(!injected(Fault::NumberReused));
         self.sb.current.clean = false;
         self.sb.current.sizes = self.volumes.sizes();
         self.sb.begin_flush_points(self.volumes.len());
@@ -630,7 +632,7 @@ pub(crate) fn superblock_is_older(than: &str, run: Incarnation, superblock: &Sup
 }
 
 /// A read of the start.
-pub(crate) fn read_meta(slots: &mut Slots, cx: &mut Cx, store: Store, offset: u64, length: u32) {
-    let token = slots.start(Op::StartRead);
+pub(crate) fn read_meta(slots: &mut OperationSlots, cx: &mut Cx, store: Store, offset: u64, length: u32) {
+    let token = slots.start(SlotOperation::StartRead);
     cx.out.push_back(Output::ReadMeta { token, store, offset, length });
 }

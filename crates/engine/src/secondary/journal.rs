@@ -2,22 +2,22 @@
 
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::durability::kept::{KeptWrites, merged};
-use crate::formats::journal::{LiveBatch, Ring};
+use crate::formats::journal::{JournalRing, LiveBatch};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
-use crate::planted::{Fault, planted};
-use crate::secondary::way::Record;
-use crate::shared::marks::Mark;
+use crate::secondary::record_pipeline::JournalRecord;
+use crate::shared::coverage::CoveragePoint;
 
 /// What a secondary has made durable and still needs.
 #[derive(Debug)]
 pub(crate) struct ReplicaJournal {
-    ring: Ring,
+    ring: JournalRing,
     kept: KeptWrites,
     /// No record up to here comes back from the journal at a start.
     noted: Seq,
@@ -25,7 +25,7 @@ pub(crate) struct ReplicaJournal {
 
 impl ReplicaJournal {
     pub fn new(bytes: u64, head: JournalHead) -> ReplicaJournal {
-        ReplicaJournal { ring: Ring::new(bytes, head), kept: KeptWrites::default(), noted: Seq::NONE }
+        ReplicaJournal { ring: JournalRing::new(bytes, head), kept: KeptWrites::default(), noted: Seq::NONE }
     }
 
     /// Behind all that it holds.
@@ -37,7 +37,7 @@ impl ReplicaJournal {
     pub fn begin_stream(&mut self, begin: &SyncBegin) {
         self.forget_batches();
         self.noted = begin.from.seq;
-        self.kept = if begin.cut > 0 { KeptWrites::of_cut() } else { KeptWrites::of_stream(begin.from.seq) };
+        self.kept = if begin.snapshot > 0 { KeptWrites::of_snapshot() } else { KeptWrites::of_stream(begin.from.seq) };
     }
 
     // ---- batches -----------------------------------------------------------------------------------------------------
@@ -47,21 +47,21 @@ impl ReplicaJournal {
         limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4)
     }
 
-    /// A place for a batch of so many records: its offset and ordinal; `None`: there is none before something was trimmed.
-    pub fn place(&mut self, cx: &mut Cx, count: usize, bytes: u64, last: Seq) -> Option<(u64, u64)> {
+    /// Space for a batch of so many records: its offset and ordinal; `None`: there is none before something was trimmed.
+    pub fn allocate(&mut self, cx: &mut Cx, count: usize, bytes: u64, last: Seq) -> Option<(u64, u64)> {
         let tail_before = self.end().offset;
         let remembers = self.kept.len() + count <= limits::KEPT_MAX;
-        let place = remembers.then(|| self.ring.place(bytes, last)).flatten();
-        cx.marks.hit(match place {
-            None => Mark::JournalFullWaited,
-            Some((offset, _)) if offset < tail_before => Mark::JournalWrapped,
-            Some(_) => return place,
+        let allocated = remembers.then(|| self.ring.allocate(bytes, last)).flatten();
+        cx.coverage.hit(match allocated {
+            None => CoveragePoint::JournalFullWaited,
+            Some((offset, _)) if offset < tail_before => CoveragePoint::JournalWrapped,
+            Some(_) => return allocated,
         });
-        place
+        allocated
     }
 
     /// These are durable: their ranges are kept for a primary that loses its power.
-    pub fn remember(&mut self, records: &[Record]) {
+    pub fn remember(&mut self, records: &[JournalRecord]) {
         for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
             let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
             self.kept.landed(record.seq, range);
@@ -71,7 +71,7 @@ impl ReplicaJournal {
     /// Where replay may begin once all that is written up to here is flushed. The index of what the primary has not flushed stays (P1).
     pub fn head_behind(&self, written: Seq) -> JournalHead {
         let done = written.min(self.kept.floor());
-        self.ring.head_after(if planted(Fault::HeadTooFar) { done.next() } else { done })
+        self.ring.head_after(if injected(Fault::HeadTooFar) { done.next() } else { done })
     }
 
     /// It is on record that replay begins there.
@@ -86,7 +86,7 @@ impl ReplicaJournal {
 
     /// A start has read back the batches `live`, the first of them at `head`; the next one comes at `next`. Where replay begins.
     pub fn read_back(&mut self, bytes: u64, head: JournalHead, next: JournalHead, live: Vec<LiveBatch>) -> JournalHead {
-        self.ring = Ring::with(bytes, next, live);
+        self.ring = JournalRing::with(bytes, next, live);
         if !self.kept.is_empty() {
             return head;
         }
@@ -97,19 +97,19 @@ impl ReplicaJournal {
     // ---- what is kept ------------------------------------------------------------------------------------------------
 
     /// A start has read back all that it holds, up to here.
-    pub fn keep_from_start(&mut self, common: &mut Common, last: Seq, is_damaged: bool) {
+    pub fn keep_from_start(&mut self, common: &mut GroupCommon, last: Seq, is_damaged: bool) {
         self.kept.read_back(last, common.sb.given_up);
-        if planted(Fault::KeptLostAtStart) {
+        if injected(Fault::KeptLostAtStart) {
             _ = self.kept.give_up(last);
         }
         self.noted = self.kept.floor();
         // What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write
-        // to the same place may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody
+        // to the same position may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody
         // knows.
         if is_damaged {
             _ = self.kept.give_up(last);
             common.sb.give_up(Seq(u64::MAX));
-        } else if common.sb.identity.generation.is_blank() && !planted(Fault::ForeignGiven) {
+        } else if common.sb.identity.generation.is_blank() && !injected(Fault::ForeignGiven) {
             self.give_up_kept(common, last, last);
         }
     }
@@ -125,8 +125,8 @@ impl ReplicaJournal {
 
     /// Nothing that landed, up to `durable`, is kept for the primary any more, though it may have lost it: that goes on record with the
     /// next update, which is also the first to use the journal's space.
-    pub fn give_up_kept(&mut self, common: &mut Common, durable: Seq, given_up: Seq) {
-        if self.kept.give_up(durable) && !planted(Fault::GivenUpForgotten) {
+    pub fn give_up_kept(&mut self, common: &mut GroupCommon, durable: Seq, given_up: Seq) {
+        if self.kept.give_up(durable) && !injected(Fault::GivenUpForgotten) {
             common.sb.give_up(given_up);
         }
     }

@@ -2,32 +2,32 @@
 
 use crate::formats::wire::SyncBegin;
 use crate::ids::{Generation, Incarnation, Position, Seq};
-use crate::secondary::CutPlace;
+use crate::secondary::SnapshotPosition;
 use crate::time::Wall;
 
 /// Received, durable in the journal, written to the volumes, applied: each is at most the one before it.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct CopyProgress {
     generation: Generation,
     incarnation: Incarnation,
-    /// The numbers below are a cut's, not the stream's.
-    cut: Option<CutPlace>,
+    /// The numbers below are a snapshot's, not the stream's.
+    snapshot: Option<SnapshotPosition>,
     received: Seq,
     /// The primary's time of that record.
     received_wall: Wall,
-    durable: Seq,
+    durable_on_disk: Seq,
     /// Written to the volumes up to here, not yet flushed.
     written: Seq,
     written_wall: Wall,
-    applied: Seq,
+    applied_on_disk: Seq,
     applied_wall: Wall,
 }
 
-impl Progress {
-    /// In a cut: the place it leads to. Its numbers are nobody's place in the write order.
+impl CopyProgress {
+    /// In a snapshot: the position it leads to. Its numbers are nobody's position in the write order.
     pub fn position(&self) -> Position {
-        if let Some(cut) = self.cut {
-            return cut.from;
+        if let Some(snapshot) = self.snapshot {
+            return snapshot.from;
         }
         Position { generation: self.generation, incarnation: self.incarnation, seq: self.received }
     }
@@ -41,16 +41,16 @@ impl Progress {
         self.incarnation
     }
 
-    pub fn cut(&self) -> Option<CutPlace> {
-        self.cut
+    pub fn snapshot(&self) -> Option<SnapshotPosition> {
+        self.snapshot
     }
 
     pub fn received(&self) -> Seq {
         self.received
     }
 
-    pub fn durable(&self) -> Seq {
-        self.durable
+    pub fn durable_on_disk(&self) -> Seq {
+        self.durable_on_disk
     }
 
     pub fn written(&self) -> Seq {
@@ -61,8 +61,8 @@ impl Progress {
         self.written_wall
     }
 
-    pub fn applied(&self) -> Seq {
-        self.applied
+    pub fn applied_on_disk(&self) -> Seq {
+        self.applied_on_disk
     }
 
     pub fn applied_wall(&self) -> Wall {
@@ -76,22 +76,22 @@ impl Progress {
 
     /// The last number of the write order whose image is on the volumes, once no sync is in the middle.
     pub fn recovered(&self) -> Seq {
-        self.cut.map_or(self.applied, |cut| cut.from.seq)
+        self.snapshot.map_or(self.applied_on_disk, |snapshot| snapshot.from.seq)
     }
 
     /// All that was received is applied and recorded.
     pub fn is_in_step(&self) -> bool {
-        self.applied == self.received
+        self.applied_on_disk == self.received
     }
 
     /// All that is written is flushed and recorded.
     pub fn is_flushed(&self) -> bool {
-        self.applied == self.written
+        self.applied_on_disk == self.written
     }
 
     /// A flush has something to cover.
     pub fn is_unflushed(&self) -> bool {
-        self.applied < self.written
+        self.applied_on_disk < self.written
     }
 
     // ---- it goes on --------------------------------------------------------------------------------------------------
@@ -99,24 +99,24 @@ impl Progress {
     /// Everything up to `position` is applied and recorded.
     pub fn stand_at(&mut self, position: Position, wall: Wall) {
         let Position { generation, incarnation, seq } = position;
-        *self = Progress {
+        *self = CopyProgress {
             generation,
             incarnation,
-            cut: None,
+            snapshot: None,
             received: seq,
             received_wall: wall,
-            durable: seq,
+            durable_on_disk: seq,
             written: seq,
             written_wall: wall,
-            applied: seq,
+            applied_on_disk: seq,
             applied_wall: wall,
         };
     }
 
-    /// A cut is to be received; its numbers begin at 1.
-    pub fn expect_cut(&mut self, begin: &SyncBegin) {
+    /// A snapshot is to be received; its numbers begin at 1.
+    pub fn expect_snapshot(&mut self, begin: &SyncBegin) {
         self.stand_at(Position { seq: Seq::NONE, ..begin.from }, self.applied_wall);
-        self.cut = Some(CutPlace { name: begin.cut, from: begin.from });
+        self.snapshot = Some(SnapshotPosition { name: begin.snapshot, from: begin.from });
     }
 
     pub fn receive(&mut self, seq: Seq, wall: Wall) {
@@ -125,7 +125,7 @@ impl Progress {
 
     /// The journal holds all up to here.
     pub fn land(&mut self, last: Seq) {
-        self.durable = self.durable.max(last);
+        self.durable_on_disk = self.durable_on_disk.max(last);
     }
 
     /// The volumes hold all up to here, perhaps in their caches.
@@ -135,7 +135,7 @@ impl Progress {
 
     /// All up to here is flushed and recorded.
     pub fn apply(&mut self, seq: Seq, wall: Wall) {
-        (self.applied, self.applied_wall) = (seq, wall);
+        (self.applied_on_disk, self.applied_wall) = (seq, wall);
     }
 
     /// The primary has numbered nothing more until then.
@@ -145,12 +145,12 @@ impl Progress {
 
     /// What was received and has not landed does not count. What has landed is applied.
     pub fn forget_unlanded(&mut self) {
-        (self.received, self.received_wall) = (self.durable, self.written_wall);
+        (self.received, self.received_wall) = (self.durable_on_disk, self.written_wall);
     }
 
     /// Read back from the journal up to here.
     pub fn read_back(&mut self, last: Option<(Seq, Wall)>) {
-        let (last, wall) = last.unwrap_or((self.durable, self.received_wall));
-        (self.received, self.durable, self.received_wall) = (last, last, wall);
+        let (last, wall) = last.unwrap_or((self.durable_on_disk, self.received_wall));
+        (self.received, self.durable_on_disk, self.received_wall) = (last, last, wall);
     }
 }

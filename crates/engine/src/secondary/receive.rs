@@ -2,17 +2,17 @@
 
 use alloc::format;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{Header, Kind, SyncBegin, Tick};
+use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::{FramePayload, SendPayload};
 
 /// A stream that waits to begin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct StreamBeginning {
     begin: SyncBegin,
     /// Names this attempt: a newer one overtakes it.
     number: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Beginning {
 }
 
 impl Secondary {
-    pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
+    pub fn receive(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader, payload: FramePayload) {
         let receives = common.role() == Role::Secondary && common.lifecycle.is_running();
         if common.has_failed() || !receives {
             // Failed, stopping, or promoted: the peer will learn it, the session is about to end.
@@ -37,38 +37,41 @@ impl Secondary {
     // ---- a stream begins ---------------------------------------------------------------------------------------------
 
     /// A primary begins another stream.
-    pub fn sync_begin(&mut self, common: &mut Common, cx: &mut Cx, begin: SyncBegin) {
+    pub fn sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: SyncBegin) {
         if !common.greeting.is_in_run(begin.from, begin.parent) {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.replica.end_stream();
         self.begins += 1;
-        self.beginning = Some(Beginning { begin, number: self.begins, recording: false });
+        self.beginning = Some(StreamBeginning { begin, number: self.begins, recording: false });
         self.proceed_sync_begin(common, cx);
     }
 
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
     /// before anything of it is accepted.
-    pub fn proceed_sync_begin(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(Beginning { begin, number, recording: false }) = self.beginning else { return };
+    pub fn proceed_sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(StreamBeginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way. So is the end of the
         // rollback point before: the undo store holds one.
         let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));
         if records || common.sb.drops_point() || !self.replica.replica_at_rest(common, cx) {
             return;
         }
-        self.beginning = Some(Beginning { begin, number, recording: true });
+        self.beginning = Some(StreamBeginning { begin, number, recording: true });
         self.replica.begin_stream(common, cx, &begin);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 
-    pub fn sync_ready(&mut self, common: &mut Common, cx: &mut Cx, number: u64) {
-        let Some(Beginning { begin, .. }) = self.beginning.take_if(|beginning| beginning.number == number) else {
+    pub fn sync_ready(&mut self, common: &mut GroupCommon, cx: &mut Cx, number: u64) {
+        let Some(StreamBeginning { begin, .. }) = self.beginning.take_if(|beginning| beginning.number == number) else {
             return;
         };
         self.replica.await_stream();
         if let Some(link) = cx.peer.link {
-            let header = Header { offset: begin.attempt, ..Header::new(Kind::SyncReady, cx.peer.session, common.id()) };
+            let header = FrameHeader {
+                offset: begin.attempt,
+                ..FrameHeader::new(FrameKind::SyncReady, cx.peer.session, common.id())
+            };
             cx.send(link, header, SendPayload::None);
         }
     }
@@ -76,7 +79,13 @@ impl Secondary {
     // ---- what both sides know ----------------------------------------------------------------------------------------
 
     /// The primary's clock, and what it says of the group.
-    pub fn primary_tick(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: &[u8]) -> Option<()> {
+    pub fn primary_tick(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        header: &FrameHeader,
+        payload: &[u8],
+    ) -> Option<()> {
         let tick = Tick::decode(payload)?;
         if common.role() != Role::Secondary || !common.lifecycle.is_running() {
             // Promoted meanwhile, or about to be: no confirmations are owed.
@@ -84,7 +93,7 @@ impl Secondary {
         }
         let (state, mode) = (tick.state, tick.mode);
         let in_step = Some(header.seq).filter(|_| self.replica.has_all(header));
-        self.told.hear(common, cx, tick, header.wall, in_step);
+        self.primary_report.hear(common, cx, tick, header.wall, in_step);
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !common.has_failed();
         if may_record && common.sb.primary_mode != Some(mode) {
@@ -97,7 +106,7 @@ impl Secondary {
     }
 
     /// One acknowledgement per turn, if anything moved.
-    pub fn send_due_ack(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn send_due_ack(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if cx.peer.is_clogged {
             // The newest will say all of it.
             return;
@@ -105,7 +114,8 @@ impl Secondary {
         if let (Some((ack, recalls)), Some(link)) =
             (self.replica.due_ack(common, cx, self.begins_stream()), cx.peer.link)
         {
-            let header = Header { offset: recalls, ..Header::new(Kind::Ack, cx.peer.session, common.id()) };
+            let header =
+                FrameHeader { offset: recalls, ..FrameHeader::new(FrameKind::Ack, cx.peer.session, common.id()) };
             cx.send(link, header, SendPayload::Control(ack.encode()));
         }
     }

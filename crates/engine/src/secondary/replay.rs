@@ -4,26 +4,26 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::journal::{self, Entry, INDEX_BYTES, Index, LiveBatch, RecordKind};
+use crate::formats::journal::{self, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::records::record::AfterSuper;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::secondary::Secondary;
-use crate::secondary::way::{Content, Record};
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::StartStage;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{Event, IoDone, IoError, IoResult, Output, Store};
 
 /// How far it has come: read, check whole, apply.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
+pub(crate) struct JournalReplay {
     /// Where the next batch is expected.
     next: JournalHead,
     /// Not found there: it may have wrapped.
@@ -35,7 +35,7 @@ pub(crate) struct Replay {
     /// Where it began, and the whole batches since.
     head: JournalHead,
     live: Vec<LiveBatch>,
-    batch: Option<Index>,
+    batch: Option<JournalIndex>,
     payloads: Vec<crate::Buf>,
     damaged: bool,
     applying: bool,
@@ -47,7 +47,7 @@ enum ReadBack {
     /// More is being read.
     GoesOn,
     /// The next batch is whole.
-    Batch(Vec<Record>),
+    Batch(Vec<JournalRecord>),
     /// There is no further batch.
     Ended,
 }
@@ -63,17 +63,17 @@ pub(crate) struct ReplayEnd {
     records: u64,
 }
 
-impl Replay {
-    fn of(position: Position, head: JournalHead) -> Replay {
-        Replay { next: head, last: position.seq, applied: position.seq, head, ..Replay::default() }
+impl JournalReplay {
+    fn of(position: Position, head: JournalHead) -> JournalReplay {
+        JournalReplay { next: head, last: position.seq, applied: position.seq, head, ..JournalReplay::default() }
     }
 
-    fn end(self, common: &Common) -> ReplayEnd {
+    fn end(self, common: &GroupCommon) -> ReplayEnd {
         let position = Position { seq: self.last.max(self.applied), ..common.sb.identity.position };
         ReplayEnd { position, head: self.head, next: self.next, live: self.live, records: self.records }
     }
 
-    fn read_done(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<ReadBack, CannotStart> {
+    fn read_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<ReadBack, CannotStart> {
         match (self.batch.is_some(), result) {
             (false, Ok(IoDone::Meta(block))) => return self.index_read(common, cx, &block),
             (true, Ok(IoDone::Payload { buf, .. })) => self.payloads.push(buf),
@@ -83,9 +83,9 @@ impl Replay {
         Ok(self.read_next_payload(common, cx))
     }
 
-    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: &[u8]) -> Result<ReadBack, CannotStart> {
+    fn index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: &[u8]) -> Result<ReadBack, CannotStart> {
         let offset = if self.tried_start { 0 } else { self.next.offset };
-        match Index::decode(block) {
+        match JournalIndex::decode(block) {
             Some(index) if self.follows(&index, offset, common) => {
                 if !index.entries.iter().all(|e| entry_fits(&common.volumes, e)) {
                     return Err(CannotStart::new(
@@ -102,7 +102,7 @@ impl Replay {
                 Err(superblock_is_older("journal", index.boot, &common.sb))
             }
             // The journal ends here, unless the block says that it must not be read by these rules.
-            _ => match Index::other_version(block) {
+            _ => match JournalIndex::other_version(block) {
                 Some(version) => {
                     let why = other_version("journal", version, journal::VERSION);
                     Err(CannotStart::new(Broken::Journal, why))
@@ -113,7 +113,7 @@ impl Replay {
     }
 
     /// Whether the block is the batch that follows.
-    fn follows(&self, index: &Index, offset: u64, common: &Common) -> bool {
+    fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon) -> bool {
         let identity = common.sb.identity;
         let (tag, ring_bytes, own_from) = (common.config.tag, common.config.journal_bytes, common.sb.own_from_ordinal);
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
@@ -130,14 +130,14 @@ impl Replay {
                 || (index.boot < identity.incarnation && index.ordinal < own_from))
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
-            // A cut is one step, or none: what of it had landed is not replayed.
-            && index.cut == 0
+            // A snapshot is one step, or none: what of it had landed is not replayed.
+            && index.snapshot == 0
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
     }
 
-    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
+    fn read_next_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> ReadBack {
         let offset = self.next.offset;
         if offset + INDEX_BYTES as u64 > common.config.journal_bytes {
             return self.no_batch_here(common, cx);
@@ -146,8 +146,8 @@ impl Replay {
         ReadBack::GoesOn
     }
 
-    fn no_batch_here(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
-        if self.tried_start || self.next.offset == 0 || planted(Fault::ReplayStopsAtWrap) {
+    fn no_batch_here(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> ReadBack {
+        if self.tried_start || self.next.offset == 0 || injected(Fault::ReplayStopsAtWrap) {
             return ReadBack::Ended;
         }
         // It may stand at the ring's start: the writer wraps when a batch does not fit at the end.
@@ -156,23 +156,23 @@ impl Replay {
         ReadBack::GoesOn
     }
 
-    fn read_next_payload(&mut self, common: &mut Common, cx: &mut Cx) -> ReadBack {
+    fn read_next_payload(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> ReadBack {
         let Some(index) = &self.batch else { return ReadBack::GoesOn };
         if self.damaged {
             // Torn: the crash came while it was written, it was never confirmed.
-            cx.marks.hit(Mark::JournalTornTail);
+            cx.coverage.hit(CoveragePoint::JournalTornTail);
             return ReadBack::Ended;
         }
         // What is on the volumes already is not read: if it is rotten, nothing is missing.
         let mut due = index.entries.iter().filter(|e| e.payload_bytes > 0 && e.seq > self.applied);
         let Some(entry) = due.nth(self.payloads.len()) else { return self.batch_read() };
-        let token = common.slots.start(Op::StartRead);
+        let token = common.slots.start(SlotOperation::StartRead);
         cx.out.push_back(Output::Read {
             token,
             store: Store::Journal(common.id()),
             offset: index.ring_offset + u64::from(entry.payload_at),
             length: entry.payload_bytes,
-            crc: (!planted(Fault::ReplayTorn)).then_some(entry.payload_crc),
+            crc: (!injected(Fault::ReplayTorn)).then_some(entry.payload_crc),
         });
         ReadBack::GoesOn
     }
@@ -181,10 +181,10 @@ impl Replay {
         let Some(index) = self.batch.take() else { return ReadBack::GoesOn };
         let applied = self.applied;
         let mut payloads = core::mem::take(&mut self.payloads).into_iter();
-        let records: Vec<Record> = index
+        let records: Vec<JournalRecord> = index
             .entries
             .iter()
-            .map(|e| Record {
+            .map(|e| JournalRecord {
                 seq: e.seq,
                 volume: e.volume,
                 offset: e.offset,
@@ -193,11 +193,11 @@ impl Replay {
                 crc: e.payload_crc,
                 content: match e.kind {
                     // Only where it stands is remembered.
-                    RecordKind::Data if e.seq <= applied => Content::Zero { no_hole: false },
-                    RecordKind::Data => payloads.next().map_or(Content::Void, Content::Data),
-                    RecordKind::Zero => Content::Zero { no_hole: e.no_hole },
-                    RecordKind::Void => Content::Void,
-                    RecordKind::SyncEnd => Content::SyncEnd,
+                    RecordKind::Data if e.seq <= applied => RecordContent::Zero { no_hole: false },
+                    RecordKind::Data => payloads.next().map_or(RecordContent::Void, RecordContent::Data),
+                    RecordKind::Zero => RecordContent::Zero { no_hole: e.no_hole },
+                    RecordKind::Void => RecordContent::Void,
+                    RecordKind::SyncEnd => RecordContent::SyncEnd,
                 },
                 cost: 0,
                 resync: e.resync,
@@ -214,27 +214,27 @@ impl Replay {
 }
 
 impl Secondary {
-    pub fn begin_replay(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn begin_replay(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let position = common.sb.identity.position;
         self.replica.stand_at(position, common.sb.applied_wall);
         self.may_count = true;
         common.lifecycle.enter_stage(StartStage::Replay);
-        self.replay = Replay::of(position, common.sb.journal);
+        self.replay = JournalReplay::of(position, common.sb.journal);
         self.read_next_batch(common, cx);
     }
 
-    fn read_next_batch(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn read_next_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let read = self.replay.read_next_batch(common, cx);
         self.go_on_replaying(common, cx, read);
     }
 
-    pub fn replay_read(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
+    pub fn replay_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         let read = self.replay.read_done(common, cx, result)?;
         self.go_on_replaying(common, cx, read);
         Ok(())
     }
 
-    fn go_on_replaying(&mut self, common: &mut Common, cx: &mut Cx, read: ReadBack) {
+    fn go_on_replaying(&mut self, common: &mut GroupCommon, cx: &mut Cx, read: ReadBack) {
         match read {
             ReadBack::GoesOn => {}
             ReadBack::Batch(records) => {
@@ -249,12 +249,12 @@ impl Secondary {
     }
 
     /// Records may be written to the volumes; a replay goes on with its next batch once this one is there.
-    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.replica.apply(common, cx);
         self.replay_goes_on(common, cx);
     }
 
-    fn replay_goes_on(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn replay_goes_on(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let applying = common.lifecycle.is_at(StartStage::Replay) && self.replay.applying;
         // Of one that has failed nothing is left to apply either.
         if !applying || !self.replica.has_applied() || common.has_failed() {
@@ -264,7 +264,7 @@ impl Secondary {
         self.read_next_batch(common, cx);
     }
 
-    pub fn replay_counted(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn replay_counted(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.has_failed() || !common.lifecycle.is_at(StartStage::Replay) {
             // Stopped while starting, or failed.
             return;
@@ -273,7 +273,7 @@ impl Secondary {
         let end = core::mem::take(&mut self.replay).end(common);
         let (position, records) = (end.position, end.records);
         if records > 0 {
-            cx.marks.hit(Mark::JournalReplayedRecords);
+            cx.coverage.hit(CoveragePoint::JournalReplayedRecords);
         }
         let damaged = end.next.ordinal < common.sb.confirmed_ordinal;
         if damaged {
@@ -288,8 +288,8 @@ impl Secondary {
 
 /// A batch that was durable is not whole any more. What came after it may be on the volumes already, in part: this is no
 /// prefix (P2) before a sync has ended, and what is missing stands dirty at the primary.
-fn journal_damaged(common: &mut Common, cx: &mut Cx, end: &ReplayEnd) {
-    cx.marks.hit(Mark::JournalDamaged);
+fn journal_damaged(common: &mut GroupCommon, cx: &mut Cx, end: &ReplayEnd) {
+    cx.coverage.hit(CoveragePoint::JournalDamaged);
     common.sb.image_lost();
     let note = format!(
         "the journal is damaged at byte {}: batch {} was durable and is not whole any more. This copy is whole \
@@ -299,7 +299,7 @@ fn journal_damaged(common: &mut Common, cx: &mut Cx, end: &ReplayEnd) {
     cx.event(common.id(), Event::Note(note));
 }
 
-fn entry_fits(volumes: &Volumes, entry: &Entry) -> bool {
+fn entry_fits(volumes: &Volumes, entry: &JournalEntry) -> bool {
     matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
         || volumes.contain(entry.volume, entry.offset, entry.length)
 }

@@ -14,22 +14,22 @@ mod land;
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::durability::saving::Saver;
+use crate::durability::saving::UndoSaver;
 use crate::formats::superblock::JournalHead;
-use crate::formats::wire::{Ack, Header, SyncBegin};
+use crate::formats::wire::{Ack, FrameHeader, SyncBegin};
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::secondary::journal::ReplicaJournal;
-use crate::secondary::progress::Progress;
+use crate::secondary::progress::CopyProgress;
+use crate::secondary::record_pipeline::{JournalRecord, RecordPipeline};
 use crate::secondary::replay::ReplayEnd;
 use crate::secondary::replica::flush::FlushCycle;
 use crate::secondary::rollback::{name, reserve_for_sync};
 use crate::secondary::sizes::PrimarySizes;
-use crate::secondary::way::{Record, Way};
-use crate::secondary::window::Window;
-use crate::shared::marks::Mark;
+use crate::secondary::window::ReceiveWindow;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::memory::reserve;
 use crate::shared::wakes::Wake;
 use crate::state::{Pause, State};
@@ -39,14 +39,14 @@ use crate::{Event, GroupConfig};
 /// What a secondary received, and how far that has come.
 #[derive(Debug)]
 pub(crate) struct OrderedReplica {
-    progress: Progress,
-    way: Way,
-    saver: Saver,
+    progress: CopyProgress,
+    way: RecordPipeline,
+    saver: UndoSaver,
     journal: ReplicaJournal,
     sizes: PrimarySizes,
     cycle: FlushCycle,
     paused: Option<Pause>,
-    /// It is tried whether there is space again; until something gets on, the pause goes on being told.
+    /// It is tried whether there is space again; until something gets on, the pause goes on being reported.
     retrying: bool,
     ack_due: bool,
     /// A primary sends on this session.
@@ -56,9 +56,9 @@ pub(crate) struct OrderedReplica {
 impl OrderedReplica {
     pub fn new(config: &GroupConfig) -> OrderedReplica {
         OrderedReplica {
-            progress: Progress::default(),
-            way: Way::new(Window::new(config.window_bytes, reserve(config.window_bytes))),
-            saver: Saver::new(config),
+            progress: CopyProgress::default(),
+            way: RecordPipeline::new(ReceiveWindow::new(config.window_bytes, reserve(config.window_bytes))),
+            saver: UndoSaver::new(config),
             journal: ReplicaJournal::new(config.journal_bytes, JournalHead::default()),
             sizes: PrimarySizes::default(),
             cycle: FlushCycle::default(),
@@ -79,7 +79,7 @@ impl OrderedReplica {
         }
     }
 
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &CopyProgress {
         &self.progress
     }
 
@@ -88,7 +88,7 @@ impl OrderedReplica {
     }
 
     /// What the primary may send, and what is held of that.
-    pub fn window(&self) -> &Window {
+    pub fn window(&self) -> &ReceiveWindow {
         &self.way.window
     }
 
@@ -130,35 +130,35 @@ impl OrderedReplica {
     }
 
     /// What came before the stream is applied and recorded; the caller saves.
-    pub fn begin_stream(&mut self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+    pub fn begin_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) {
         self.take_rollback_point(common, cx, begin);
         self.sizes.sync_begins(common, cx);
         reserve_for_sync(&mut common.undo, &common.volumes, begin);
         common.sb.sync_begins(begin, self.journal.end());
         self.stand_at(begin.from, self.progress.applied_wall());
         self.journal.begin_stream(begin);
-        if begin.cut > 0 {
-            self.progress.expect_cut(begin);
+        if begin.snapshot > 0 {
+            self.progress.expect_snapshot(begin);
         }
     }
 
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
-    fn take_rollback_point(&self, common: &mut Common, cx: &mut Cx, begin: &SyncBegin) {
+    fn take_rollback_point(&self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) {
         let (identity, position) = (common.sb.identity, self.progress.position());
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
             let point = common.sb.take_point(position, self.progress.applied_wall());
-            cx.marks.hit(Mark::RollbackPointTaken);
+            cx.coverage.hit(CoveragePoint::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
             cx.event(common.config.id, Event::RollbackPoint { name: name(point.id), at: point.position });
         } else if has_point {
-            cx.marks.hit(Mark::RollbackPointKept);
-            #[cfg(feature = "planted")]
-            if planted(Fault::PointMoves) {
+            cx.coverage.hit(CoveragePoint::RollbackPointKept);
+            #[cfg(feature = "injected-faults")]
+            if injected(Fault::PointMoves) {
                 common.sb.move_point(position);
             }
         }
@@ -171,19 +171,19 @@ impl OrderedReplica {
         self.way.window.restart();
     }
 
-    /// The primary's clock tells that it has numbered nothing that is not applied here. The session may outlive the run whose stream
+    /// The primary's clock shows that it has numbered nothing that is not applied here. The session may outlive the run whose stream
     /// this was: numbers of another one say nothing of what is here.
-    pub fn has_all(&self, tick: &Header) -> bool {
+    pub fn has_all(&self, tick: &FrameHeader) -> bool {
         let in_order =
-            self.streaming && self.progress.cut().is_none() && tick.incarnation == self.progress.incarnation();
-        in_order && tick.seq == self.progress.applied() && self.progress.is_in_step()
+            self.streaming && self.progress.snapshot().is_none() && tick.incarnation == self.progress.incarnation();
+        in_order && tick.seq == self.progress.applied_on_disk() && self.progress.is_in_step()
     }
 
-    /// The primary tells how far it has flushed, what it knows of grants, and its time. `begins`: a stream waits to begin.
-    pub fn take_tick(&mut self, common: &mut Common, cx: &mut Cx, tick: &Header, state: State, begins: bool) {
+    /// The primary reports how far it has flushed, what it knows of grants, and its time. `begins`: a stream waits to begin.
+    pub fn take_tick(&mut self, common: &mut GroupCommon, cx: &mut Cx, tick: &FrameHeader, state: State, begins: bool) {
         let has_all = self.has_all(tick);
         if tick.incarnation == self.progress.incarnation() {
-            self.journal.flushed_by_primary(tick.flushed.min(self.progress.durable()));
+            self.journal.flushed_by_primary(tick.flushed.min(self.progress.durable_on_disk()));
         }
         match state {
             // Nothing comes before a new stream begins.
@@ -194,7 +194,7 @@ impl OrderedReplica {
             let recalls = self.way.window.recalls();
             self.way.window.recall();
             if self.way.window.recalls() > recalls {
-                cx.marks.hit(Mark::WindowTakenBack);
+                cx.coverage.hit(CoveragePoint::WindowTakenBack);
             }
             self.progress.stands_still_until(tick.wall);
             self.ack_due = true;
@@ -207,7 +207,7 @@ impl OrderedReplica {
     }
 
     /// What is to be confirmed, if anything is, and how often the window was taken back. `begins`: a stream waits to begin.
-    pub fn due_ack(&mut self, common: &mut Common, cx: &mut Cx, begins: bool) -> Option<(Ack, u64)> {
+    pub fn due_ack(&mut self, common: &mut GroupCommon, cx: &mut Cx, begins: bool) -> Option<(Ack, u64)> {
         let says = self.streaming || begins && self.paused.is_some();
         if !core::mem::take(&mut self.ack_due) || !says || cx.peer.link.is_none() {
             return None;
@@ -216,13 +216,13 @@ impl OrderedReplica {
         let window_bytes = window.size_bytes();
         let granted_bytes = window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
         if window.size_bytes() > window_bytes {
-            cx.marks.hit(Mark::WindowGrew);
+            cx.coverage.hit(CoveragePoint::WindowGrew);
         }
         common.memory.note(window.is_short(cx.allowance));
         let ack = Ack {
             received: self.progress.received(),
-            durable: self.progress.durable(),
-            applied: self.progress.applied(),
+            durable: self.progress.durable_on_disk(),
+            applied: self.progress.applied_on_disk(),
             granted_bytes,
             applied_wall: self.progress.applied_wall(),
             paused: self.paused,
@@ -240,7 +240,7 @@ impl OrderedReplica {
     // ---- at rest -----------------------------------------------------------------------------------------------------
 
     /// Everything received is applied, flushed and recorded.
-    pub fn replica_at_rest(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn replica_at_rest(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.land(common, cx);
         if self.progress.is_unflushed() {
             self.flush_replica(common, cx);
@@ -262,12 +262,12 @@ impl OrderedReplica {
 
     /// Batches are applied and flushed on both sides, and still take up the journal.
     fn can_trim(&self) -> bool {
-        self.journal.can_trim(self.progress.applied())
+        self.journal.can_trim(self.progress.applied_on_disk())
     }
 
     /// Nobody will make room in a journal full of what a primary has not flushed: what has not landed is given up. It was
     /// never confirmed as durable, and a primary that is still there sends it again.
-    pub fn give_up_unlanded(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn give_up_unlanded(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.land(common, cx);
         if !self.waits_for_primary() {
             return;
@@ -284,9 +284,9 @@ impl OrderedReplica {
     }
 
     /// Should nothing come of a promotion, the primary learns that it cannot know what it lost.
-    pub fn waits_for_primary_no_more(&mut self, common: &mut Common) {
+    pub fn waits_for_primary_no_more(&mut self, common: &mut GroupCommon) {
         if self.waits_for_primary() {
-            let durable = self.progress.durable();
+            let durable = self.progress.durable_on_disk();
             self.journal.give_up_kept(common, durable, durable);
         }
     }
@@ -307,16 +307,16 @@ impl OrderedReplica {
 
     /// The way back is about to be recorded. The copy stands nowhere any more: what a primary lost cannot be had from here, also if the
     /// image cannot be had back, or nothing comes of the promotion.
-    pub fn drop_journal(&mut self, common: &mut Common) {
+    pub fn drop_journal(&mut self, common: &mut GroupCommon) {
         self.empty_journal(common);
         self.journal.forget_batches();
-        let durable = self.progress.durable();
-        let given_up = if planted(Fault::WayBackForgotten) { Seq::NONE } else { Seq(u64::MAX) };
+        let durable = self.progress.durable_on_disk();
+        let given_up = if injected(Fault::WayBackForgotten) { Seq::NONE } else { Seq(u64::MAX) };
         self.journal.give_up_kept(common, durable, given_up);
     }
 
     /// Nothing in the journal is needed any more: what follows begins behind it.
-    pub fn empty_journal(&self, common: &mut Common) {
+    pub fn empty_journal(&self, common: &mut GroupCommon) {
         common.sb.journal_emptied(self.journal.end());
     }
 
@@ -329,15 +329,15 @@ impl OrderedReplica {
     // ---- at a start --------------------------------------------------------------------------------------------------
 
     /// The superblock is read: the journal goes on where it says.
-    pub fn take_up_journal(&mut self, common: &Common) {
+    pub fn take_up_journal(&mut self, common: &GroupCommon) {
         self.journal = ReplicaJournal::new(common.config.journal_bytes, common.sb.journal);
     }
 
     /// Records read back from the journal. What was on the volumes before is only remembered, for a primary that may have lost it; the
     /// rest is applied as it was going to be.
-    pub fn replay(&mut self, common: &mut Common, records: Vec<Record>, applied: Seq) {
+    pub fn replay(&mut self, common: &mut GroupCommon, records: Vec<JournalRecord>, applied: Seq) {
         self.journal.remember(&records);
-        let records: Vec<Record> = records.into_iter().filter(|record| record.seq > applied).collect();
+        let records: Vec<JournalRecord> = records.into_iter().filter(|record| record.seq > applied).collect();
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.way.landed(records);
         common.wake(Wake::Apply);
@@ -349,7 +349,7 @@ impl OrderedReplica {
     }
 
     /// The journal is read back to its end.
-    pub fn replayed(&mut self, common: &mut Common, end: ReplayEnd, is_damaged: bool) {
+    pub fn replayed(&mut self, common: &mut GroupCommon, end: ReplayEnd, is_damaged: bool) {
         let ReplayEnd { position, head, next, live, .. } = end;
         let wall = self.progress.written_wall();
         if self.cycle.take_sync_end() && !is_damaged {

@@ -3,17 +3,17 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Identity, Role};
 use crate::ids::Position;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
-use crate::shared::size::Size;
+use crate::shared::size::ShownSize;
 
 impl Secondary {
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    pub fn promote_needs_force(&self, common: &Common, cx: &Cx) -> Option<String> {
+    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx) -> Option<String> {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
         let hello = match common.greeting.said() {
@@ -37,15 +37,15 @@ impl Secondary {
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }
-        if common.sb.is_in_doubt() {
+        if common.sb.needs_verification() {
             return Some(format!(
-                "this node lost power while it was primary, and was demoted before it was settled what the peer had confirmed \
+                "this node lost power while it was primary, and was demoted before it was known what the peer had confirmed \
                  until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
             ));
         }
-        let equal = hello.identity.position == position || planted(Fault::HandoverWithoutDrain);
-        let same_place = hello.identity.handed_over && equal;
-        if same_place {
+        let equal = hello.identity.position == position || injected(Fault::HandoverWithoutDrain);
+        let same_position = hello.identity.handed_over && equal;
+        if same_position {
             return None;
         }
         if common.sb.takes_demotion_back() && equal {
@@ -64,11 +64,11 @@ impl Secondary {
         Some(format!(
             "the peer was demoted with {} that this node does not have; \
              --force promotes this node at sequence {at} and gives that up",
-            Size(hello.dirty_bytes)
+            ShownSize(hello.dirty_bytes)
         ))
     }
 
-    pub fn peer_may_be_ahead(&self, common: &Common) -> bool {
+    pub fn peer_may_be_ahead(&self, common: &GroupCommon) -> bool {
         let handed_over =
             |identity: &Identity| identity.handed_over && identity.position == self.replica.progress().position();
         let never_left =

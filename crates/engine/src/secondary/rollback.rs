@@ -16,26 +16,26 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::undo::{Saved, Undo, space_for_regions};
+use crate::formats::undo::{SavedRange, UndoStore, space_for_regions};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, SECTOR_BYTES};
-use crate::planted::{Fault, planted};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::records::start::CannotStart;
 use crate::secondary::Secondary;
-use crate::shared::lifecycle::{Phase, Promotion, StartStage, Then};
-use crate::shared::marks::Mark;
-use crate::shared::slots::{Op, Slots};
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::lifecycle::{AfterRollback, Phase, Promotion, StartStage};
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::time::Wall;
-use crate::{Bytes, CommandResult, Event, IoDone, IoError, IoResult, Output, Slice, Store};
+use crate::{CommandResult, Event, IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes};
 
 /// What an operator reads of a rollback that waits.
 pub(crate) const NO_SPACE: &str =
@@ -44,13 +44,13 @@ pub(crate) const NO_SPACE: &str =
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
-    stage: Stage,
+    stage: RollbackStage,
     /// It began before the start was through.
     mid_start: bool,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum RollbackStage {
     /// What is in flight ends, nothing new begins.
     Quiesce,
     Bits,
@@ -70,7 +70,7 @@ struct WriteBack {
     cursor: Option<(VolumeId, u64)>,
     in_flight: usize,
     /// There was no space for these; tried again later, all at once: nothing new begins before.
-    again: Vec<Saved>,
+    again: Vec<SavedRange>,
     /// Since something found no space, nothing has.
     waits: bool,
     damaged: Option<String>,
@@ -78,26 +78,26 @@ struct WriteBack {
 
 impl Rollback {
     /// Nothing of the copy's journal is needed for it: a promotion goes back to the image before the sync.
-    fn of_promotion(common: &mut Common, promotion: Promotion) -> Rollback {
+    fn of_promotion(common: &mut GroupCommon, promotion: Promotion) -> Rollback {
         let mid_start = !common.lifecycle.is_running();
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
             common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
         }
-        common.lifecycle.enter(Phase::RollingBack(Then::Promote(promotion)));
-        Rollback { stage: Stage::Quiesce, mid_start }
+        common.lifecycle.enter(Phase::RollingBack(AfterRollback::Promote(promotion)));
+        Rollback { stage: RollbackStage::Quiesce, mid_start }
     }
 
     /// One that was cut short goes on from where it is on record.
-    fn of_start(common: &mut Common, cx: &mut Cx) -> Rollback {
-        cx.marks.hit(Mark::RollbackResumed);
-        common.lifecycle.enter(Phase::RollingBack(Then::Start));
-        Rollback { stage: Stage::Recording, mid_start: false }
+    fn of_start(common: &mut GroupCommon, cx: &mut Cx) -> Rollback {
+        cx.coverage.hit(CoveragePoint::RollbackResumed);
+        common.lifecycle.enter(Phase::RollingBack(AfterRollback::Start));
+        Rollback { stage: RollbackStage::Recording, mid_start: false }
     }
 
     /// The only way from one stage to the next.
-    fn enter(&mut self, to: Stage) {
-        use Stage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
+    fn enter(&mut self, to: RollbackStage) {
+        use RollbackStage::{Bits, Flush, GivenUp, Quiesce, Recording, WriteBack};
         let edge = (&self.stage, &to);
         let legal = matches!(
             edge,
@@ -106,47 +106,47 @@ impl Rollback {
                 | (Recording, WriteBack(_) | GivenUp(_))
                 | (WriteBack(_), Flush { .. } | GivenUp(_))
         );
-        assert!(cfg!(feature = "planted") || legal, "{edge:?}");
+        assert!(cfg!(feature = "injected-faults") || legal, "{edge:?}");
         self.stage = to;
     }
 
     fn quiesces(&self) -> bool {
-        matches!(self.stage, Stage::Quiesce)
+        matches!(self.stage, RollbackStage::Quiesce)
     }
 
-    /// Nothing is in flight. What is undone, and `dropped` unapplied, is marked: the peer has it.
-    fn store_bits(&mut self, common: &mut Common, cx: &mut Cx, dropped: Vec<(VolumeId, u64, u64)>) {
+    /// Nothing is in flight. What is undone, and `dropped` unapplied, is set dirty: the peer has it.
+    fn store_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx, dropped: Vec<(VolumeId, u64, u64)>) {
         let mut undone: Vec<(VolumeId, u64, u64)> =
             common.undo.all_saved().map(|s| (s.volume, s.offset, u64::from(s.length))).collect();
         undone.extend(dropped);
         if undone.is_empty() {
-            // It is by what it marks that the peer tells a copy that went back by itself from an old one.
+            // It is by what it has dirty that the peer tells a copy that went back by itself from an old one.
             undone.push((VolumeId(0), 0, SECTOR_BYTES));
         }
         for (volume, offset, length) in undone {
-            if !planted(Fault::RollbackWithoutBits) {
-                common.volumes.of(volume).mark_undone(offset, length);
+            if !injected(Fault::RollbackWithoutBits) {
+                common.volumes.of(volume).set_undone(offset, length);
             }
         }
-        self.enter(Stage::Bits);
+        self.enter(RollbackStage::Bits);
         common.bits().save(cx, AfterBits::Rollback);
     }
 
     /// The bits are durable. True: it began before the start was through.
     fn begin_recording(&mut self) -> bool {
-        self.enter(Stage::Recording);
+        self.enter(RollbackStage::Recording);
         self.mid_start
     }
 
     // ---- writing back. What is saved may be damaged: then these are true, and the rollback ends -----------------------
 
     /// The superblock says so: from here on a crash is followed by the rest of the rollback.
-    fn write_back(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        self.enter(Stage::WriteBack(WriteBack::default()));
+    fn write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        self.enter(RollbackStage::WriteBack(WriteBack::default()));
         self.pump_write_back(common, cx)
     }
 
-    fn pump_write_back(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    fn pump_write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some(back) = self.writing_back(common) else { return false };
         while let Some(saved) = back.next(&common.undo) {
             write_back_one(&mut common.slots, cx, saved);
@@ -164,25 +164,31 @@ impl Rollback {
         }
     }
 
-    fn restored(&mut self, common: &mut Common, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) -> bool {
+    fn restored(&mut self, common: &mut GroupCommon, cx: &mut Cx, note: impl FnOnce(&mut WriteBack)) -> bool {
         let Some(back) = self.writing_back(common) else { return false };
         back.in_flight -= 1;
         note(back);
         self.pump_write_back(common, cx)
     }
 
-    fn read_done(&mut self, common: &mut Common, cx: &mut Cx, saved: Saved, result: IoResult) -> Result<bool, Broken> {
+    fn read_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        saved: SavedRange,
+        result: IoResult,
+    ) -> Result<bool, Broken> {
         match result {
             Ok(IoDone::Payload { buf, .. }) => {
-                let token = common.slots.start(Op::RestoreWrite(saved));
-                let parts = alloc::vec![Bytes::Payload(Slice { buf, start: 0, length: saved.length })];
+                let token = common.slots.start(SlotOperation::RestoreWrite(saved));
+                let parts = alloc::vec![WriteBytes::Payload(Slice { buf, start: 0, length: saved.length })];
                 cx.write(token, Store::Volume(common.id(), saved.volume), saved.offset, parts, false);
                 Ok(false)
             }
             Err(IoError::Damaged) => {
                 let what = format!(
                     "the undo store is damaged at byte {}: what stood on volume {} at byte {} is lost",
-                    saved.place.unwrap_or_default(),
+                    saved.undo_offset.unwrap_or_default(),
                     saved.volume.0 + 1,
                     saved.offset
                 );
@@ -192,7 +198,13 @@ impl Rollback {
         }
     }
 
-    fn write_done(&mut self, common: &mut Common, cx: &mut Cx, saved: Saved, result: IoResult) -> Result<bool, Broken> {
+    fn write_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        saved: SavedRange,
+        result: IoResult,
+    ) -> Result<bool, Broken> {
         match result {
             Ok(_) => Ok(self.restored(common, cx, |back| back.waits = !back.again.is_empty())),
             Err(IoError::NoSpace) => {
@@ -207,58 +219,58 @@ impl Rollback {
     }
 
     /// There may be space by now.
-    fn retry(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn retry(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(back) = self.writing_back(common) else { return };
         let again = core::mem::take(&mut back.again);
         back.in_flight += again.len();
         again.into_iter().for_each(|saved| write_back_one(&mut common.slots, cx, saved));
     }
 
-    fn flush(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn flush(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let left = common.volumes.len();
-        self.enter(Stage::Flush { left });
+        self.enter(RollbackStage::Flush { left });
         for index in 0..left {
-            let token = common.slots.start(Op::RestoreFlush);
+            let token = common.slots.start(SlotOperation::RestoreFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
     }
 
     /// A volume's flush behind what was written back has ended; true: all have.
     fn one_flushed(&mut self) -> bool {
-        let Stage::Flush { left } = &mut self.stage else { return false };
+        let RollbackStage::Flush { left } = &mut self.stage else { return false };
         *left -= 1;
         *left == 0
     }
 
-    fn writing_back(&mut self, common: &Common) -> Option<&mut WriteBack> {
+    fn writing_back(&mut self, common: &GroupCommon) -> Option<&mut WriteBack> {
         match &mut self.stage {
-            Stage::WriteBack(back) if common.lifecycle.is_rolling_back() => Some(back),
+            RollbackStage::WriteBack(back) if common.lifecycle.is_rolling_back() => Some(back),
             _ => None,
         }
     }
 
     /// Volumes have no space for what is written back.
-    fn waits_for_space(&self, common: &Common) -> bool {
-        common.lifecycle.is_rolling_back() && matches!(&self.stage, Stage::WriteBack(back) if back.waits)
+    fn waits_for_space(&self, common: &GroupCommon) -> bool {
+        common.lifecycle.is_rolling_back() && matches!(&self.stage, RollbackStage::WriteBack(back) if back.waits)
     }
 
     /// What was saved is damaged: the volumes are a mixture, and only a sync makes them whole.
-    fn give_up(&mut self, common: &mut Common, cx: &mut Cx, what: String) -> bool {
+    fn give_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, what: String) -> bool {
         let Phase::RollingBack(then) = common.lifecycle.phase() else { return false };
-        self.enter(Stage::GivenUp(what.clone()));
+        self.enter(RollbackStage::GivenUp(what.clone()));
         cx.event(common.id(), Event::Note(what));
         common.sb.rollback_given_up();
         match then {
-            Then::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
-            Then::Start => common.start().record(cx),
+            AfterRollback::Promote { .. } => common.save(cx, Some(AfterSuper::RollbackGivenUp)),
+            AfterRollback::Start => common.start().record(cx),
         }
         true
     }
 }
 
 impl WriteBack {
-    fn next(&mut self, store: &Undo) -> Option<Saved> {
-        if planted(Fault::RollbackHalf) && self.cursor.is_some() {
+    fn next(&mut self, store: &UndoStore) -> Option<SavedRange> {
+        if injected(Fault::RollbackHalf) && self.cursor.is_some() {
             return None;
         }
         if self.damaged.is_some() || !self.again.is_empty() || self.in_flight >= limits::WRITE_BACKS_MAX {
@@ -284,21 +296,21 @@ pub(crate) fn name(point: u64) -> String {
 impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
-    pub fn begin_rollback(&mut self, common: &mut Common, cx: &mut Cx, promotion: Promotion) {
+    pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
         self.lost_session();
         self.rollback = Some(Rollback::of_promotion(common, promotion));
         self.proceed_rollback(common, cx);
     }
 
     /// Called after every input: moves on what waits for others. Bits may be stored then.
-    pub fn proceed_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn proceed_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Phase::RollingBack(then) = common.lifecycle.phase() else { return };
         if common.slots.replica_busy() {
             return;
         }
         if common.has_failed() {
             common.lifecycle.enter(Phase::Running);
-            if let Then::Promote(Promotion { id, .. }) = then {
+            if let AfterRollback::Promote(Promotion { id, .. }) = then {
                 cx.refuse(
                     id,
                     "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been recorded",
@@ -308,7 +320,7 @@ impl Secondary {
         }
         let Some(rollback) = self.rollback.as_mut().filter(|rollback| rollback.quiesces()) else { return };
         match then {
-            Then::Promote(promotion) if !common.sb.identity.inconsistent => {
+            AfterRollback::Promote(promotion) if !common.sb.identity.inconsistent => {
                 // The sync ended meanwhile: its image is the newer one.
                 common.lifecycle.enter(Phase::Promoting(promotion));
                 // The time to look for space again may have come and gone on the way back.
@@ -320,7 +332,7 @@ impl Secondary {
     }
 
     /// The bits of all that is undone and dropped are durable.
-    pub fn record_rollback(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn record_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(rollback) = self.rollback_under_way(common) else { return };
         // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
@@ -335,7 +347,7 @@ impl Secondary {
     }
 
     /// The way back is on record.
-    pub fn write_back(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let given_up = self.rollback_under_way(common).is_some_and(|rollback| rollback.write_back(common, cx));
         self.goes_back(common, given_up);
     }
@@ -343,9 +355,9 @@ impl Secondary {
     /// Something that is written back was read from the undo store, or has been written.
     pub fn restored(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        saved: Saved,
+        saved: SavedRange,
         is_read: bool,
         result: IoResult,
     ) -> Result<(), Broken> {
@@ -359,16 +371,21 @@ impl Secondary {
     }
 
     /// The way back goes on, or was given up: then the copy stands where its record does.
-    fn goes_back(&mut self, common: &Common, given_up: bool) {
+    fn goes_back(&mut self, common: &GroupCommon, given_up: bool) {
         if given_up {
             self.replica.stand_at(common.sb.identity.position, common.sb.applied_wall);
         }
     }
 
     /// A volume's flush behind what was written back has ended; once all have, what the rollback was for.
-    pub fn restore_flushed(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<Option<Then>, Broken> {
+    pub fn restore_flushed(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        ok: bool,
+    ) -> Result<Option<AfterRollback>, Broken> {
         if !ok {
-            cx.marks.hit(Mark::FlushFailedLatched);
+            cx.coverage.hit(CoveragePoint::FlushFailedLatched);
             return Err(Broken::VolumeFlush);
         }
         let Phase::RollingBack(then) = common.lifecycle.phase() else { return Ok(None) };
@@ -377,7 +394,7 @@ impl Secondary {
         }
         // The volumes hold the image of the point; one superblock update says so, together with what the rollback was for.
         let point = common.sb.rollback_point;
-        cx.marks.hit(Mark::RolledBack);
+        cx.coverage.hit(CoveragePoint::RolledBack);
         cx.event(common.id(), Event::RolledBack { to: point.position });
         self.replica.stand_at(point.position, point.wall);
         common.sb.rolled_back();
@@ -385,8 +402,8 @@ impl Secondary {
     }
 
     /// The operator is told why a rollback ends; false if that is not on its way any more.
-    pub fn rollback_given_up(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
-        let (Phase::RollingBack(Then::Promote(Promotion { id, .. })), Some(Stage::GivenUp(what))) =
+    pub fn rollback_given_up(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        let (Phase::RollingBack(AfterRollback::Promote(Promotion { id, .. })), Some(RollbackStage::GivenUp(what))) =
             (common.lifecycle.phase(), self.rollback.take().map(|rollback| rollback.stage))
         else {
             return false;
@@ -402,17 +419,17 @@ impl Secondary {
         true
     }
 
-    fn rollback_under_way(&mut self, common: &Common) -> Option<&mut Rollback> {
+    fn rollback_under_way(&mut self, common: &GroupCommon) -> Option<&mut Rollback> {
         self.rollback.as_mut().filter(|_| common.lifecycle.is_rolling_back())
     }
 
     /// Volumes have no space for what is written back.
-    pub fn restore_waits_for_space(&self, common: &Common) -> bool {
+    pub fn restore_waits_for_space(&self, common: &GroupCommon) -> bool {
         self.rollback.as_ref().is_some_and(|rollback| rollback.waits_for_space(common))
     }
 
     /// There may be space by now.
-    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn retry_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if !common.lifecycle.is_rolling_back() {
             self.replica.retry_apply(common, cx);
         } else if let Some(rollback) = &mut self.rollback {
@@ -423,10 +440,10 @@ impl Secondary {
     // ---- the point -------------------------------------------------------------------------------------------------
 
     /// Both slots of the superblock are without the point, and no sync has begun since.
-    pub fn point_gone(&mut self, common: &mut Common, cx: &mut Cx, answer: Option<(CommandId, String)>) {
+    pub fn point_gone(&mut self, common: &mut GroupCommon, cx: &mut Cx, answer: Option<(CommandId, String)>) {
         self.empty_undo(common);
         if let Some((id, text)) = answer {
-            cx.marks.hit(Mark::RollbackPointDropped);
+            cx.coverage.hit(CoveragePoint::RollbackPointDropped);
             cx.answer(id, CommandResult::Done(text));
         }
         if self.replica.paused() == Some(Pause::HistoryFull) {
@@ -436,14 +453,14 @@ impl Secondary {
     }
 
     /// What was saved is not needed any more.
-    pub fn empty_undo(&mut self, common: &mut Common) {
+    pub fn empty_undo(&mut self, common: &mut GroupCommon) {
         self.replica.forget_saves();
         self.undo_damaged = None;
         common.undo.empty();
     }
 
-    /// The image that a promotion would give: its place and the primary's time; `None`: none.
-    pub fn promotable(&self, common: &Common) -> Option<(Position, Wall)> {
+    /// The image that a promotion would give: its position and the primary's time; `None`: none.
+    pub fn promotable(&self, common: &GroupCommon) -> Option<(Position, Wall)> {
         let identity = common.sb.identity;
         if identity.role == Role::Primary || identity.generation.is_blank() {
             return None;
@@ -471,7 +488,7 @@ impl Secondary {
     // ---- at a start ---------------------------------------------------------------------------------------------------
 
     /// A secondary in the middle of a sync: its undo store is read back before anything is applied.
-    pub fn begin_scan(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn begin_scan(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let point = common.sb.rollback_point;
         if point.was_damaged() {
             self.undo_damaged = Some("an earlier start found the undo store damaged".into());
@@ -484,14 +501,14 @@ impl Secondary {
         }
     }
 
-    pub fn undo_read(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
+    pub fn undo_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         if self.scan.read_done(common, cx, result)? {
             self.scan_ended(common, cx);
         }
         Ok(())
     }
 
-    fn scan_ended(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn scan_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let damage = self.scan.damage(common);
         if let Some(what) = &damage {
             cx.event(common.id(), Event::Note(what.clone()));
@@ -515,7 +532,7 @@ impl Secondary {
     }
 
     /// It is on record that the point is no image, whatever a later start reads.
-    pub fn damage_recorded(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn damage_recorded(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         // Unless the node was stopped while it started.
         if common.lifecycle.is_at(StartStage::Undo) {
             self.begin_replay(common, cx);
@@ -524,7 +541,7 @@ impl Secondary {
 }
 
 /// An operator gives the rollback point up by its name.
-pub(crate) fn command_drop_point(common: &mut Common, cx: &mut Cx, id: CommandId, wanted: &str) {
+pub(crate) fn command_drop_point(common: &mut GroupCommon, cx: &mut Cx, id: CommandId, wanted: &str) {
     let point = common.sb.rollback_point;
     if common.role() != Role::Secondary || point.id == 0 {
         return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
@@ -539,7 +556,7 @@ pub(crate) fn command_drop_point(common: &mut Common, cx: &mut Cx, id: CommandId
 }
 
 /// The volumes have the sizes that the sync needs.
-pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncBegin) {
+pub(crate) fn reserve_for_sync(undo: &mut UndoStore, volumes: &Volumes, begin: &SyncBegin) {
     if undo.mark().is_some() {
         // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
         // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
@@ -551,16 +568,16 @@ pub(crate) fn reserve_for_sync(undo: &mut Undo, volumes: &Volumes, begin: &SyncB
     }
 }
 
-fn write_back_one(slots: &mut Slots, cx: &mut Cx, saved: Saved) {
+fn write_back_one(slots: &mut OperationSlots, cx: &mut Cx, saved: SavedRange) {
     let id = slots.group();
-    match saved.place {
+    match saved.undo_offset {
         Some(offset) => {
-            let token = slots.start(Op::RestoreRead(saved));
+            let token = slots.start(SlotOperation::RestoreRead(saved));
             let crc = Some(saved.crc);
             cx.out.push_back(Output::Read { token, store: Store::Undo(id), offset, length: saved.length, crc });
         }
         None => {
-            let token = slots.start(Op::RestoreWrite(saved));
+            let token = slots.start(SlotOperation::RestoreWrite(saved));
             let (offset, length) = (saved.offset, u64::from(saved.length));
             let store = Store::Volume(id, saved.volume);
             cx.out.push_back(Output::Zero { token, store, offset, length, no_hole: false, durable: false });

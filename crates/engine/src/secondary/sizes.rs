@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::Event;
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 
@@ -15,7 +15,7 @@ pub(crate) struct PrimarySizes {
 
 impl PrimarySizes {
     /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
-    pub fn sync_begins(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn sync_begins(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if let Some(hello) = common.greeting.hello().filter(|hello| hello.identity.role == Role::Primary) {
             self.bytes.clone_from(&hello.volume_bytes);
         }
@@ -24,10 +24,10 @@ impl PrimarySizes {
 
     /// A sync begins, or made this copy whole: it has the sizes of its primary. Until it is whole it has what the image before it
     /// had too.
-    pub fn follow(&self, common: &mut Common, cx: &mut Cx, is_whole: bool) {
+    pub fn follow(&self, common: &mut GroupCommon, cx: &mut Cx, is_whole: bool) {
         let before = common.volumes.sizes();
-        for (volume, told) in common.volumes.iter_mut().zip(&self.bytes) {
-            let size = if is_whole { *told } else { volume.size_bytes().max(*told) };
+        for (volume, reported) in common.volumes.iter_mut().zip(&self.bytes) {
+            let size = if is_whole { *reported } else { volume.size_bytes().max(*reported) };
             if size != volume.size_bytes() {
                 volume.resize(size);
             }
@@ -42,8 +42,8 @@ impl PrimarySizes {
     }
 
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
-    pub fn shrinks_when_whole(&self, common: &Common) -> bool {
-        let told = self.bytes.iter();
-        common.volumes.iter().zip(told).any(|(volume, told)| volume.size_bytes() > *told)
+    pub fn shrinks_when_whole(&self, common: &GroupCommon) -> bool {
+        let reported = self.bytes.iter();
+        common.volumes.iter().zip(reported).any(|(volume, reported)| volume.size_bytes() > *reported)
     }
 }

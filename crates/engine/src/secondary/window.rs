@@ -8,11 +8,11 @@
 
 use core::time::Duration;
 
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::time::Mono;
 
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct ReceiveWindow {
     /// As configured.
     limit_bytes: u64,
     /// Where it begins, and goes back to.
@@ -21,10 +21,10 @@ pub(crate) struct Window {
     /// Of this stream.
     received_bytes: u64,
     held_bytes: u64,
-    /// What the primary was told last: it may have sent this much on this stream.
+    /// What was granted to the primary last: it may have sent this much on this stream.
     granted_bytes: u64,
     /// The most it may still go by.
-    promised_bytes: u64,
+    reserved_bytes: u64,
     /// How often a grant of this stream was smaller than the one before.
     recalls: u64,
     /// When the present round trip began, and what had been received by then.
@@ -32,16 +32,16 @@ pub(crate) struct Window {
     round_received_bytes: u64,
 }
 
-impl Window {
-    pub fn new(limit_bytes: u64, least_bytes: u64) -> Window {
-        Window {
+impl ReceiveWindow {
+    pub fn new(limit_bytes: u64, least_bytes: u64) -> ReceiveWindow {
+        ReceiveWindow {
             limit_bytes,
             least_bytes,
             size_bytes: least_bytes,
             received_bytes: 0,
             held_bytes: 0,
             granted_bytes: least_bytes,
-            promised_bytes: least_bytes,
+            reserved_bytes: least_bytes,
             recalls: 0,
             round_since: Mono(0),
             round_received_bytes: 0,
@@ -53,13 +53,13 @@ impl Window {
         (self.received_bytes, self.recalls, self.round_received_bytes) = (0, 0, 0);
         self.size_bytes = self.least_bytes;
         self.granted_bytes = self.least_bytes.saturating_sub(self.held_bytes);
-        self.promised_bytes = self.granted_bytes;
+        self.reserved_bytes = self.granted_bytes;
     }
 
     /// A record arrived. `false`: it was not granted, and is not taken.
     #[must_use]
     pub fn receive(&mut self, cost_bytes: u64) -> bool {
-        if self.received_bytes + cost_bytes > self.promised_bytes && !planted(Fault::WindowIgnored) {
+        if self.received_bytes + cost_bytes > self.reserved_bytes && !injected(Fault::WindowIgnored) {
             return false;
         }
         self.received_bytes += cost_bytes;
@@ -84,7 +84,7 @@ impl Window {
 
     /// What is held and what may come: what counts against the pool.
     pub fn lease_bytes(&self) -> u64 {
-        self.promised_bytes - self.received_bytes.min(self.promised_bytes) + self.held_bytes
+        self.reserved_bytes - self.received_bytes.min(self.reserved_bytes) + self.held_bytes
     }
 
     /// The grant as it stands.
@@ -122,12 +122,12 @@ impl Window {
             self.size_bytes = (2 * self.size_bytes).min(self.limit_bytes);
         }
         self.granted_bytes = self.granted_bytes.max(self.possible(allowance));
-        self.promised_bytes = self.promised_bytes.max(self.granted_bytes);
+        self.reserved_bytes = self.reserved_bytes.max(self.granted_bytes);
         self.granted_bytes
     }
 
     /// The primary used more than half of it at once, or in the course of a round trip. What a primary without more to send
-    /// leaves unused is not told from what is on its way: only a whole round trip shows how much it wants, and it is
+    /// leaves unused is not distinguished from what is on its way: only a whole round trip shows how much it wants, and it is
     /// granted anew, in small pieces, all the while.
     fn is_used_up(&mut self, now: Mono, round_trip: Duration) -> bool {
         let half = self.size_bytes / 2;
@@ -153,7 +153,7 @@ impl Window {
     /// The primary has seen so many recalls, and with them the grants since: nothing older is under way.
     pub fn seen(&mut self, recalls: u64) {
         if recalls == self.recalls {
-            self.promised_bytes = self.granted_bytes;
+            self.reserved_bytes = self.granted_bytes;
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_millis(100);
 
     /// The primary sends all it may, and all of it is applied.
-    fn round(window: &mut Window, allowance: u64) -> u64 {
+    fn round(window: &mut ReceiveWindow, allowance: u64) -> u64 {
         let bytes = window.granted_bytes() - window.received_bytes;
         assert!(window.receive(bytes));
         window.grant(allowance, Mono(0), ROUND_TRIP);
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn it_doubles_while_it_is_used_up_and_stops_at_its_limit() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         let sizes: alloc::vec::Vec<u64> = (0..6).map(|_| round(&mut window, PLENTY)).collect();
         assert_eq!(sizes, [100, 200, 400, 800, 1000, 1000]);
         assert_eq!(window.lease_bytes(), 1000);
     }
 
     /// In each of these round trips so much comes, in ten pieces, each applied and answered at once.
-    fn in_pieces(window: &mut Window, rounds: core::ops::Range<u64>, bytes: u64) {
+    fn in_pieces(window: &mut ReceiveWindow, rounds: core::ops::Range<u64>, bytes: u64) {
         for n in 10 * rounds.start + 1..=10 * rounds.end {
             assert!(window.receive(bytes / 10));
             window.release(bytes / 10);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_quick_secondary_sees_by_the_round_trip_that_it_is_used_up() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         in_pieces(&mut window, 0..5, 100);
         assert_eq!(window.size_bytes, 200, "what comes in a round trip is half of it");
         in_pieces(&mut window, 5..10, 500);
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn a_primary_that_wants_less_than_half_of_it_leaves_it_as_it_is() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         in_pieces(&mut window, 0..5, 50);
         assert_eq!(window.size_bytes, 100);
     }
 
     #[test]
     fn a_short_pool_shrinks_it_and_a_full_one_lets_it_grow_again() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         (0..6).for_each(|_| _ = round(&mut window, PLENTY));
         assert_eq!(round(&mut window, 300), 1000, "granted is granted");
         assert_eq!((round(&mut window, 300), round(&mut window, 0)), (300, 300));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_is_promised_until_the_primary_has_seen_it() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         (0..6).for_each(|_| _ = round(&mut window, PLENTY));
         window.recall();
         window.recall();
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn beyond_the_grant_is_beyond_the_grant() {
-        let mut window = Window::new(1000, 100);
+        let mut window = ReceiveWindow::new(1000, 100);
         assert!(window.receive(100));
         assert!(!window.receive(1));
     }

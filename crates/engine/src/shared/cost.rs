@@ -2,13 +2,13 @@
 
 use crate::SendPayload;
 use crate::formats::wire::HEADER_BYTES;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{ITEM_OVERHEAD_BYTES, META_BLOCK_BYTES};
-use crate::planted::{Fault, planted};
 
 /// What a write of this payload counts against the limit: the memory it really holds (rule 22), which comes in whole
 /// blocks.
 pub(crate) fn cost(payload_bytes: u64) -> u64 {
-    let payload_bytes = if planted(Fault::PayloadNotCounted) { 0 } else { payload_bytes };
+    let payload_bytes = if injected(Fault::PayloadNotCounted) { 0 } else { payload_bytes };
     payload_bytes.next_multiple_of(META_BLOCK_BYTES) + ITEM_OVERHEAD_BYTES
 }
 

@@ -3,18 +3,18 @@
 use alloc::vec::Vec;
 
 use crate::ids::{RequestId, Seq};
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 
 /// Someone waits for a flush.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlushWaiter {
-    pub who: Who,
+    pub who: FlushRequester,
     /// A flush through here must be on record before the answer.
     pub record: Seq,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Who {
+pub(crate) enum FlushRequester {
     Request(RequestId),
     /// A write with FUA, by its slot.
     Write(u32),
@@ -69,7 +69,7 @@ impl Flushes {
     }
 
     /// Nothing that was written may be lost with the caches.
-    pub fn are_settled(&self) -> bool {
+    pub fn are_drained(&self) -> bool {
         self.unflushed_bytes == 0 && self.may_begin()
     }
 
@@ -85,7 +85,7 @@ impl Flushes {
             return true;
         }
         // The one under way may have begun before the waiter's writes were complete.
-        let line = if planted(Fault::FlushJoined) { &mut self.now } else { &mut self.next };
+        let line = if injected(Fault::FlushJoined) { &mut self.now } else { &mut self.next };
         line.push(waiter);
         false
     }
@@ -146,7 +146,7 @@ impl Flushes {
     /// The write in this slot waits for a flush: one through here must be on record before its answer.
     pub fn record_for(&mut self, slot: u32, record: Seq) {
         let mut waiters = self.now.iter_mut().chain(&mut self.next).chain(&mut self.later);
-        if let Some(waiter) = waiters.find(|waiter| matches!(waiter.who, Who::Write(of) if of == slot)) {
+        if let Some(waiter) = waiters.find(|waiter| matches!(waiter.who, FlushRequester::Write(of) if of == slot)) {
             waiter.record = record;
         }
     }

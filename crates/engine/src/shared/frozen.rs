@@ -1,8 +1,8 @@
-//! A volume's part in a cut: which regions were dirty at its mark, and which were touched since.
+//! A volume's part in a snapshot: which regions were dirty at its mark, and which were touched since.
 
 use crate::formats::bitmap::Bitmap;
 
-/// A volume's part in a cut: two bits per region, only while a cut is under way.
+/// A volume's part in a snapshot: two bits per region, only while a snapshot is under way.
 #[derive(Debug)]
 pub(crate) struct FrozenBits {
     unshipped: Bitmap,
@@ -10,17 +10,17 @@ pub(crate) struct FrozenBits {
 }
 
 impl FrozenBits {
-    /// A cut begins: what is dirty now belongs to it.
+    /// A snapshot begins: what is dirty now belongs to it.
     pub fn new(dirty: &Bitmap, size_bytes: u64) -> FrozenBits {
         FrozenBits { unshipped: dirty.clone(), written: Bitmap::new(size_bytes) }
     }
 
-    /// Of the cut, and not read yet.
+    /// Of the snapshot, and not read yet.
     pub fn unshipped(&self) -> &Bitmap {
         &self.unshipped
     }
 
-    /// Touched since the freeze: what stays dirty when the cut is done.
+    /// Touched since the freeze: what stays dirty when the snapshot is done.
     pub fn written(&self) -> &Bitmap {
         &self.written
     }

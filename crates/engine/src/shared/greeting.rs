@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use crate::Settings;
 use crate::formats::identity::{Confirmed, Identity, Role};
-use crate::formats::wire::{GroupHello, Header, Kind};
+use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::ids::{Generation, Incarnation, NodeId, Position};
 
 /// Why a peer that is connected is of no use.
@@ -106,9 +106,9 @@ impl Greeting {
     ///
     /// A session delivers in order, and a node says who it has become before it acts so. So what it said last holds for whatever
     /// comes behind it, until it says something else.
-    pub fn contradiction(&self, header: &Header, named: NodeId, heard: bool) -> Option<String> {
+    pub fn contradiction(&self, header: &FrameHeader, named: NodeId, heard: bool) -> Option<String> {
         let (kind, said) = (header.kind, self.said());
-        if kind == Kind::GroupHello && said.is_some() {
+        if kind == FrameKind::GroupHello && said.is_some() {
             return Some("a second GroupHello in one session".into());
         }
         let sender = kind.sender()?;
@@ -171,12 +171,12 @@ impl Greeting {
         }
     }
 
-    /// The peer's bits stand here too. If it went back to its image, what it undid is marked here now: less has to stand there from here
+    /// The peer's bits stand here too. If it went back to its image, what it undid is dirty here now: less has to stand there from here
     /// on.
     pub fn bits_joined(&mut self, known: &mut Confirmed) {
         if let Some(hello) = &mut self.hello {
             let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
-            known.place = known.place.min(hello.identity.position).max(earliest);
+            known.position = known.position.min(hello.identity.position).max(earliest);
             hello.dirty_bytes = 0;
         }
     }

@@ -13,7 +13,7 @@ pub(crate) struct Promotion {
 
 /// What a rollback is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum AfterRollback {
     Promote(Promotion),
     /// It was interrupted: finish it and start as a secondary.
     Start,
@@ -30,10 +30,10 @@ pub(crate) enum Phase {
     },
     Promoting(Promotion),
     /// Back to the rollback point.
-    RollingBack(Then),
+    RollingBack(AfterRollback),
     /// A new role is being recorded; nothing is accepted meanwhile.
     Recording,
-    /// The peer gets until the deadline to have everything; what it lacks then stays marked.
+    /// The peer gets until the deadline to have everything; what it lacks then stays dirty.
     Stopping {
         deadline: Mono,
     },
@@ -47,7 +47,7 @@ pub(crate) enum Phase {
 pub(crate) enum StartStage {
     Idle,
     /// What a killed run had not made durable still reads as if it were; a power loss would take it back.
-    Settling {
+    FlushFiles {
         left: usize,
         entropy: u64,
         boot: u128,
@@ -60,7 +60,7 @@ pub(crate) enum StartStage {
     Blank {
         entropy: u64,
         boot: u128,
-        beside: Beside,
+        beside: OtherFiles,
     },
     /// A new group: what an older one may have left in these files is wiped.
     Wipe {
@@ -84,7 +84,7 @@ pub(crate) enum StartStage {
 
 /// What stands beside a blank superblock, in the order in which it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum OtherFiles {
     Log,
     Bits,
     Journal,
@@ -122,8 +122,8 @@ fn legal(from: Phase, to: Phase) -> bool {
 fn follows(from: StartStage, to: StartStage) -> bool {
     use StartStage::*;
     match from {
-        Idle => matches!(to, Settling { .. }),
-        Settling { .. } => matches!(to, Superblocks { .. }),
+        Idle => matches!(to, FlushFiles { .. }),
+        FlushFiles { .. } => matches!(to, Superblocks { .. }),
         Superblocks { .. } => matches!(to, Blank { .. } | Bitmap { .. }),
         Blank { .. } => matches!(to, Blank { .. } | Wipe { .. }),
         Wipe { .. } => to == StoringBits,
@@ -150,7 +150,7 @@ impl Lifecycle {
 
     /// The only way from one phase to another.
     pub fn enter(&mut self, to: Phase) {
-        assert!(cfg!(feature = "planted") || legal(self.phase, to), "{:?} -> {to:?}", self.phase);
+        assert!(cfg!(feature = "injected-faults") || legal(self.phase, to), "{:?} -> {to:?}", self.phase);
         self.phase = to;
     }
 
@@ -190,7 +190,7 @@ impl Lifecycle {
     pub fn one_done(&mut self) -> bool {
         match &mut self.phase {
             Phase::Starting(
-                StartStage::Settling { left, .. } | StartStage::Wipe { left } | StartStage::Flush { left },
+                StartStage::FlushFiles { left, .. } | StartStage::Wipe { left } | StartStage::Flush { left },
             ) => {
                 *left -= 1;
                 *left == 0
@@ -202,7 +202,7 @@ impl Lifecycle {
     /// The command that waits for a promotion, on its way back or after it.
     pub fn promotion_under_way(&self) -> Option<CommandId> {
         match self.phase {
-            Phase::Promoting(promotion) | Phase::RollingBack(Then::Promote(promotion)) => Some(promotion.id),
+            Phase::Promoting(promotion) | Phase::RollingBack(AfterRollback::Promote(promotion)) => Some(promotion.id),
             _ => None,
         }
     }

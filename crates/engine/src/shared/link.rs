@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::ids::*;
 use crate::limits;
-use crate::shared::share::Shares;
+use crate::shared::link_scheduler::LinkScheduler;
 use crate::time::Mono;
 
 /// What a group sees of the link to its peer.
@@ -67,20 +67,20 @@ impl LinkStatus {
 /// it errs to the low side, and a slow link that only carried heartbeats must not get the credit of one that was never measured,
 /// behind which those would come too late (rule 25).
 #[derive(Clone, Copy, Debug, Default)]
-struct Rate {
+struct LinkRate {
     since: Mono,
     bytes: u64,
     per_second: Option<u64>,
 }
 
-impl Rate {
+impl LinkRate {
     /// Shortest stretch that gives a figure.
     const WINDOW: Duration = Duration::from_millis(250);
 
     fn count(&mut self, now: Mono, bytes: u64, busy: bool) {
         self.bytes += bytes;
         let elapsed = now.since(self.since);
-        if elapsed < Rate::WINDOW {
+        if elapsed < LinkRate::WINDOW {
             return;
         }
         if busy {
@@ -94,7 +94,7 @@ impl Rate {
 /// What a group is to its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkUse {
-    /// It has a stream or a cut to send.
+    /// It has a stream or a snapshot to send.
     pub sends: bool,
     /// Its writers wait for the peer.
     pub awaited: bool,
@@ -102,7 +102,7 @@ pub(crate) struct LinkUse {
 
 /// A link to one peer, through all its sessions.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerLink {
     pub peer: NodeId,
     pub session: Option<(LinkId, SessionId)>,
     last_heard: Mono,
@@ -110,12 +110,12 @@ pub(crate) struct Link {
     /// Handed to the host, not yet taken by its socket.
     unsent_bytes: u64,
     round_trip: Duration,
-    rate: Rate,
+    rate: LinkRate,
     pub status: LinkStatus,
     pub since: Mono,
     pub reason: alloc::string::String,
     /// Groups that may have something to send.
-    shares: Shares,
+    shares: LinkScheduler,
     /// Groups that send to this peer, and those of them whose writers wait for it.
     senders: u32,
     awaited: u32,
@@ -126,20 +126,20 @@ pub(crate) struct Link {
     up_at: Mono,
 }
 
-impl Link {
-    pub fn new(peer: NodeId) -> Link {
-        Link {
+impl PeerLink {
+    pub fn new(peer: NodeId) -> PeerLink {
+        PeerLink {
             peer,
             session: None,
             last_heard: Mono(0),
             last_progress: Mono(0),
             unsent_bytes: 0,
             round_trip: Duration::ZERO,
-            rate: Rate::default(),
+            rate: LinkRate::default(),
             status: LinkStatus::Connecting,
             since: Mono(0),
             reason: alloc::string::String::new(),
-            shares: Shares::default(),
+            shares: LinkScheduler::default(),
             senders: 0,
             awaited: 0,
             refused: false,
@@ -191,7 +191,7 @@ impl Link {
     }
 
     /// Whose turn it is, while the link has credit.
-    pub fn next_turn(&mut self) -> Option<GroupId> {
+    pub fn next_group(&mut self) -> Option<GroupId> {
         if self.session.is_none() || !self.has_credit() {
             return None;
         }
@@ -199,7 +199,7 @@ impl Link {
     }
 
     /// The group whose turn it is sent a frame.
-    pub fn took_turn(&mut self, now: Mono, group: GroupId, bytes: u64) {
+    pub fn group_sent(&mut self, now: Mono, group: GroupId, bytes: u64) {
         self.handed(now, bytes);
         self.shares.took(group, bytes);
     }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn part_size_and_resync_backlog_follow_the_rate_within_their_bounds() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         link.up(Mono(0), LinkId(1), SessionId(1));
         assert_eq!(link.part_bytes(), limits::PART_BYTES_UNMEASURED);
         assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_takes_nothing_is_congested_until_it_does() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         link.up(Mono(0), LinkId(1), SessionId(1));
         link.handed(Mono(0), 100);
         link.look_for_congestion(Mono(2_000_000_000));
@@ -348,7 +348,7 @@ mod tests {
     /// What docs/protocol.md grants a peer that reads nothing: the largest credit, the frame behind it, and greetings for each group.
     #[test]
     fn a_peer_owes_too_much_by_what_its_groups_may_be_owed() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         link.up(Mono(0), LinkId(1), SessionId(1));
         let most = (8 << 20) + (1 << 20) + (1 << 20) + 100 * (8 << 10);
         link.unsent_bytes = most;
@@ -360,10 +360,10 @@ mod tests {
 
     #[test]
     fn little_is_handed_over_while_another_groups_writers_wait() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         let (idle, sends) = (LinkUse::default(), LinkUse { sends: true, awaited: false });
         let awaited = LinkUse { sends: true, awaited: true };
-        let most = |link: &mut Link, rate| {
+        let most = |link: &mut PeerLink, rate| {
             link.rate.per_second = rate;
             let fits = |bytes: &u64| {
                 link.unsent_bytes = *bytes - 1;
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn credit_is_a_quarter_of_a_second_of_the_rate() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         let mut credit = |rate| {
             link.rate.per_second = rate;
             link.credit_bytes()
@@ -400,7 +400,7 @@ mod tests {
     /// A link on which nobody has anything to say was shown as congested, and so was one that had just been given something.
     #[test]
     fn a_socket_that_is_idle_or_was_just_asked_is_not_congested() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         link.up(Mono(0), LinkId(1), SessionId(1));
         link.look_for_congestion(Mono(100_000_000_000));
         assert_eq!(link.status, LinkStatus::Connected, "idle");
@@ -412,7 +412,7 @@ mod tests {
     /// The round trip was not known, and windows stayed as small as they begin.
     #[test]
     fn a_round_trip_is_an_eighth_of_what_comes_and_the_rest_of_what_was() {
-        let mut link = Link::new(NodeId(1));
+        let mut link = PeerLink::new(NodeId(1));
         link.up(Mono(1_000), LinkId(1), SessionId(1));
         link.echo(Mono(9_000), Mono(500));
         assert_eq!(link.round_trip(), Duration::from_nanos(8_000), "no longer than the session lasts");

@@ -16,7 +16,7 @@ use crate::limits::MEMORY_GROUP_BYTES;
 const SHARE: (u64, u64) = (4, 5);
 
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct NodeMemory {
     limit_bytes: u64,
     /// Sum of the groups' own shelves.
     reserved_bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Memory {
     held_bytes: u64,
 }
 
-/// A group's place in the line for memory.
+/// A group's position in the line for memory.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryWish {
     /// The pool kept it from something just now.
@@ -40,7 +40,7 @@ impl MemoryWish {
         self.wants |= short;
     }
 
-    /// It takes its place in the line; false: it wants nothing, or has one.
+    /// It takes its position in the line; false: it wants nothing, or has one.
     pub fn joins_line(&mut self) -> bool {
         core::mem::take(&mut self.wants) && !core::mem::replace(&mut self.waits, true)
     }
@@ -60,10 +60,10 @@ pub(crate) fn reserve(window_bytes: u64) -> u64 {
     window_bytes.min(MEMORY_GROUP_BYTES)
 }
 
-impl Memory {
+impl NodeMemory {
     /// `reserves`: of all groups, each from [`reserve`].
-    pub fn new(limit_bytes: u64, reserves: impl Iterator<Item = u64>) -> Memory {
-        Memory { limit_bytes, reserved_bytes: reserves.sum(), borrowed_bytes: 0, held_bytes: 0 }
+    pub fn new(limit_bytes: u64, reserves: impl Iterator<Item = u64>) -> NodeMemory {
+        NodeMemory { limit_bytes, reserved_bytes: reserves.sum(), borrowed_bytes: 0, held_bytes: 0 }
     }
 
     /// What a group with this reserve, which holds `held` now, may hold in all.
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_shelf_is_always_there_and_the_sum_stays_within_the_limit() {
         let (reserve, groups) = (100, 8);
-        let mut memory = Memory::new(8 * 100 + 5000, (0..groups).map(|_| reserve));
+        let mut memory = NodeMemory::new(8 * 100 + 5000, (0..groups).map(|_| reserve));
         let mut held = alloc::vec![0u64; 8];
         // Every group takes all it may, over and over, and nobody gives anything back.
         for _ in 0..50 {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_one_gives_back_another_gets() {
-        let mut memory = Memory::new(200 + 1000, [100, 100].into_iter());
+        let mut memory = NodeMemory::new(200 + 1000, [100, 100].into_iter());
         memory.account(100, 0, 900);
         assert_eq!(memory.allowance(100, 0), 100 + 160);
         memory.account(100, 900, 100);

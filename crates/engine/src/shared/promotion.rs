@@ -12,7 +12,7 @@ pub(crate) struct PromotionAnswer {
     /// The image that was promoted.
     pub at: String,
     /// The export stays closed.
-    pub in_doubt: bool,
+    pub needs_verification: bool,
     /// What the image lacks, and what follows for the peer.
     pub missing: Option<&'static str>,
     pub other_mode: String,
@@ -21,9 +21,9 @@ pub(crate) struct PromotionAnswer {
 
 impl PromotionAnswer {
     /// A peer that is primary, before or since, goes on with what is not here; what one did that is `silent` is not known.
-    pub fn told(self, both_are_primary: bool, silent: Option<Duration>) -> CommandResult {
-        let PromotionAnswer { at, in_doubt, missing, other_mode, warn } = self;
-        let closed = match in_doubt {
+    pub fn into_result(self, both_are_primary: bool, silent: Option<Duration>) -> CommandResult {
+        let PromotionAnswer { at, needs_verification, missing, other_mode, warn } = self;
+        let closed = match needs_verification {
             true => {
                 "; this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
                  'start_alone'"

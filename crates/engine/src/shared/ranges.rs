@@ -2,10 +2,10 @@
 //! a thousand writers of one block are not looked at for each of them.
 //!
 //! ```text
-//! held:   [ a ]      [   b   ]          of each place one holder at most
-//! line:     [ d ][ c    ]               of each place who waits for it last
+//! held:   [ a ]      [   b   ]          of each byte one holder at most
+//! line:     [ d ][ c    ]               of each byte who waits for it last
 //! ```
-//! Who comes to wait stands behind whoever waits last at each place of its range, and where nobody waits behind the holder: those
+//! Who comes to wait stands behind whoever waits last at each byte of its range, and where nobody waits behind the holder: those
 //! stand behind everybody before them. It is free when all it stands behind have given their ranges back. A range may also be taken past
 //! those who wait (a read that saves what they would overwrite): who is free then waits for that as well.
 
@@ -15,16 +15,16 @@ use alloc::vec::Vec;
 use crate::ids::Seq;
 
 /// Ranges without overlap: end by start and slot.
-type Places = BTreeMap<(u64, u32), u64>;
+type RangeMap = BTreeMap<(u64, u32), u64>;
 
 /// A range being written or read; widened to the device's block.
 #[derive(Debug)]
-struct Range {
+struct HeldRange {
     start: u64,
     end: u64,
     seq: Seq,
     is_write: bool,
-    /// Its place in the order of arrival.
+    /// Its position in the order of arrival.
     came: u64,
     /// So many must give their ranges back first; `None`: it is held.
     waits_for: Option<usize>,
@@ -35,10 +35,10 @@ struct Range {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
-    by_slot: BTreeMap<u32, Range>,
-    held: Places,
-    line: Places,
+pub(crate) struct RangeLocks {
+    by_slot: BTreeMap<u32, HeldRange>,
+    held: RangeMap,
+    line: RangeMap,
     /// Who waits for nobody any more.
     free: BTreeSet<(u64, u32)>,
     came: u64,
@@ -50,13 +50,13 @@ pub(crate) struct Ranges {
 }
 
 /// Those that share a byte with `start..end`: start, end, slot.
-fn overlapping(places: &Places, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u32)> {
-    let before = places.range(..(start, 0)).next_back().filter(move |(_, its_end)| **its_end > start);
-    let within = places.range((start, 0)..(end, 0));
+fn overlapping(ranges: &RangeMap, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u32)> {
+    let before = ranges.range(..(start, 0)).next_back().filter(move |(_, its_end)| **its_end > start);
+    let within = ranges.range((start, 0)..(end, 0));
     before.into_iter().chain(within).map(|(&(its_start, slot), &its_end)| (its_start, its_end, slot))
 }
 
-impl Ranges {
+impl RangeLocks {
     /// Whether who would stand in the way of the range is a write.
     pub fn conflict(&self, start: u64, end: u64) -> Option<bool> {
         let found = overlapping(&self.held, start, end).next().or_else(|| overlapping(&self.line, start, end).next());
@@ -67,7 +67,7 @@ impl Ranges {
         overlapping(&self.held, start, end).next().is_some()
     }
 
-    /// Takes a range that nobody holds, or of one that [`Ranges::next_free`] let in so much as is needed.
+    /// Takes a range that nobody holds, or of one that [`RangeLocks::next_free`] let in so much as is needed.
     pub fn hold(&mut self, slot: u32, (start, end): (u64, u64), seq: Seq, is_write: bool) {
         if let Some(range) = self.by_slot.get_mut(&slot) {
             assert!(core::mem::replace(&mut range.called, false), "slot {slot} holds a range already");
@@ -150,7 +150,7 @@ impl Ranges {
         self.came += 1;
         self.writes += usize::from(is_write);
         let (seq, came) = (Seq(u64::MAX), self.came);
-        let range = Range { start, end, seq, is_write, came, waits_for, called: false, behind: Vec::new() };
+        let range = HeldRange { start, end, seq, is_write, came, waits_for, called: false, behind: Vec::new() };
         assert!(self.by_slot.insert(slot, range).is_none(), "slot {slot} has a range already");
     }
 
@@ -158,7 +158,7 @@ impl Ranges {
     pub fn next_free(&mut self) -> Option<u32> {
         while let Some((_, slot)) = self.free.pop_first() {
             self.looked_at += 1;
-            let Range { start, end, .. } = self.by_slot[&slot];
+            let HeldRange { start, end, .. } = self.by_slot[&slot];
             // Someone took it past the line.
             let holder = overlapping(&self.held, start, end).next().map(|(_, _, holder)| holder);
             if let Some(holder) = holder {
@@ -246,18 +246,18 @@ mod tests {
 
     const NONE: Seq = Seq(u64::MAX);
 
-    fn hold(ranges: &mut Ranges, slot: u32, range: (u64, u64)) {
+    fn hold(ranges: &mut RangeLocks, slot: u32, range: (u64, u64)) {
         ranges.hold(slot, range, NONE, true);
     }
 
     /// Everybody who is free now, as they are let in.
-    fn free(ranges: &mut Ranges) -> Vec<u32> {
+    fn free(ranges: &mut RangeLocks) -> Vec<u32> {
         core::iter::from_fn(|| ranges.next_free()).collect()
     }
 
     #[test]
     fn a_hot_block_costs_each_of_its_writers_a_look_or_two() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         hold(&mut ranges, 0, (0, 4096));
         for slot in 1..=10_000 {
             ranges.wait(slot, (0, 4096), true);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn who_waits_elsewhere_is_not_looked_at() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         for n in 0..1000 {
             hold(&mut ranges, n, (u64::from(n) * 10, u64::from(n) * 10 + 5));
             ranges.wait(n + 1000, (u64::from(n) * 10, u64::from(n) * 10 + 5), true);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_wide_range_waits_for_all_in_it_and_all_in_it_for_the_wide_one() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         hold(&mut ranges, 1, (10, 20));
         hold(&mut ranges, 2, (30, 40));
         ranges.wait(3, (15, 35), true);
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_range_taken_past_the_line_is_waited_for_and_leaves_the_line_as_it_was() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         hold(&mut ranges, 1, (0, 10));
         ranges.wait(2, (5, 25), true);
         ranges.hold(3, (15, 30), Seq::NONE, false);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn who_takes_less_than_it_waited_for_leaves_the_rest_to_others() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         hold(&mut ranges, 1, (0, 10));
         ranges.wait(2, (0, 100), true);
         ranges.wait(3, (5, 15), true);
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_writes_under_way() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         ranges.hold(1, (0, 1), Seq(7), true);
         ranges.hold(2, (1, 2), Seq(5), false);
         hold(&mut ranges, 3, (2, 3));
@@ -357,7 +357,7 @@ mod tests {
             state ^= state << 17;
             state % below
         };
-        let (mut ranges, mut model, mut next) = (Ranges::default(), Vec::<(u32, u64, u64, bool)>::new(), 0);
+        let (mut ranges, mut model, mut next) = (RangeLocks::default(), Vec::<(u32, u64, u64, bool)>::new(), 0);
         for _ in 0..30_000 {
             let (start, length) = (draw(60), 1 + draw(12));
             let clash = |s: u64, e: u64| move |r: &&(u32, u64, u64, bool)| s < r.2 && r.1 < e;
@@ -395,7 +395,7 @@ mod tests {
     /// A new run began with the line of the last one: its writers were let in once more.
     #[test]
     fn who_waited_is_forgotten_and_who_holds_a_range_is_not() {
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         hold(&mut ranges, 1, (0, 10));
         ranges.wait(2, (5, 25), true);
         ranges.wait(3, (8, 9), true);

@@ -30,11 +30,11 @@ pub(crate) struct ResyncRead {
     pub pass: u64,
 }
 
-/// A range being read for a cut.
+/// A range being read for a snapshot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CutRead {
-    /// The cut it belongs to; a read of an older one is forgotten.
-    pub cut: u64,
+pub(crate) struct SnapshotRead {
+    /// The snapshot it belongs to; a read of an older one is forgotten.
+    pub snapshot: u64,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
@@ -42,14 +42,14 @@ pub(crate) struct CutRead {
     pub save: bool,
 }
 
-/// A range of a cut that lies in the undo store.
+/// A range of a snapshot that lies in the undo store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spilled {
-    pub cut: u64,
+pub(crate) struct SpilledRange {
+    pub snapshot: u64,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
     /// In the store's file.
-    pub place: u64,
+    pub undo_offset: u64,
     pub crc: u32,
 }

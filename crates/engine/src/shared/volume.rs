@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use crate::VolumeConfig;
 use crate::formats::bitmap::{Bitmap, region_span};
 use crate::ids::Seq;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
-use crate::planted::{Fault, planted};
 use crate::shared::flushes::Flushes;
 use crate::shared::frozen::FrozenBits;
-use crate::shared::newest::Newest;
-use crate::shared::ranges::Ranges;
+use crate::shared::newest_writes::NewestWrites;
+use crate::shared::ranges::RangeLocks;
 
 /// What is kept is known by blocks of this size, rounded outwards.
 const KEPT_BLOCK_BYTES: u64 = 4096;
@@ -23,19 +23,19 @@ pub(crate) struct Volume {
     /// What the bitmap file is known to hold: a crash finds at least this.
     pub stored: Bitmap,
     /// Regions that are dirty only because it is not known whether they differ: compared before they are sent.
-    doubt: Option<Bitmap>,
+    unverified: Option<Bitmap>,
     /// Long writes that wait for their regions to be stored.
-    announced: Vec<Announced>,
-    /// While a cut is under way.
-    cut: Option<FrozenBits>,
-    ranges: Ranges,
+    announced: Vec<AnnouncedWrite>,
+    /// While a snapshot is under way.
+    snapshot: Option<FrozenBits>,
+    ranges: RangeLocks,
     /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
-    touched: Newest,
+    touched: NewestWrites,
     /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
     /// the confirmations of single writes must not clear the bits.
     covered: Bitmap,
     /// Blocks that the peer keeps the ranges of, since it was not told that this volume's flush covers them.
-    kept: Newest,
+    kept: NewestWrites,
     /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
     /// record, else a pull after a power loss would undo it (P1, P4).
     overwrote: Seq,
@@ -51,7 +51,7 @@ pub(crate) enum Conflict {
 
 /// A write whose regions are to be stored before it is issued.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncedWrite {
     slot: u32,
     first: u64,
     last: u64,
@@ -62,14 +62,14 @@ impl Volume {
         Volume {
             dirty: Bitmap::new(config.size_bytes),
             stored: Bitmap::new(config.size_bytes),
-            doubt: None,
+            unverified: None,
             announced: Vec::new(),
             config,
-            cut: None,
-            ranges: Ranges::default(),
-            touched: Newest::default(),
+            snapshot: None,
+            ranges: RangeLocks::default(),
+            touched: NewestWrites::default(),
             covered: Bitmap::new(config.size_bytes),
-            kept: Newest::default(),
+            kept: NewestWrites::default(),
             overwrote: Seq::NONE,
             flushes: Flushes::default(),
         }
@@ -82,7 +82,8 @@ impl Volume {
         // Reads of the run before that are still under way hold their ranges.
         let (mut ranges, flushes) = (core::mem::take(&mut self.ranges), self.flushes.of_new_run());
         ranges.forget_line();
-        *self = Volume { dirty, stored, ranges, flushes, doubt: self.doubt.take(), ..Volume::new(self.config) };
+        *self =
+            Volume { dirty, stored, ranges, flushes, unverified: self.unverified.take(), ..Volume::new(self.config) };
     }
 
     /// The group's size changed; nothing is under way.
@@ -91,16 +92,16 @@ impl Volume {
         self.dirty = self.dirty.resized(size_bytes);
         self.stored = self.stored.resized(size_bytes);
         self.covered = self.covered.resized(size_bytes);
-        self.doubt = self.doubt.take().map(|doubt| doubt.resized(size_bytes));
+        self.unverified = self.unverified.take().map(|unverified| unverified.resized(size_bytes));
     }
 
     /// Nothing is known of the range: it is compared before it is sent.
-    pub fn put_in_doubt(&mut self, first: u64, last: u64) {
+    pub fn set_unverified(&mut self, first: u64, last: u64) {
         let size = self.config.size_bytes;
-        let doubt = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+        let unverified = self.unverified.get_or_insert_with(|| Bitmap::new(size));
         for region in first..=last {
             self.dirty.set(region);
-            doubt.set(region);
+            unverified.set(region);
         }
     }
 
@@ -118,35 +119,35 @@ impl Volume {
         self.config.changed_outside
     }
 
-    /// All that is dirty is in doubt.
-    pub fn doubt_all(&mut self) {
-        self.doubt = Some(self.dirty.clone());
+    /// All that is dirty needs verification.
+    pub fn set_all_unverified(&mut self) {
+        self.unverified = Some(self.dirty.clone());
     }
 
-    /// Something may be put in doubt, or nothing: all that is dirty is compared in the sync that comes.
-    pub fn begin_doubt(&mut self) {
+    /// Something may need verification, or nothing: all that is dirty is compared in the sync that comes.
+    pub fn begin_verification(&mut self) {
         let size = self.config.size_bytes;
-        _ = self.doubt.get_or_insert_with(|| Bitmap::new(size));
+        _ = self.unverified.get_or_insert_with(|| Bitmap::new(size));
     }
 
-    pub fn has_doubt(&self) -> bool {
-        self.doubt.is_some()
+    pub fn has_unverified(&self) -> bool {
+        self.unverified.is_some()
     }
 
-    pub fn forget_doubt(&mut self) {
-        self.doubt = None;
+    pub fn clear_unverified(&mut self) {
+        self.unverified = None;
     }
 
     /// All of it is to be sent, and nothing of it compared.
     pub fn send_all(&mut self) {
         self.dirty.set_all();
-        self.doubt = None;
+        self.unverified = None;
     }
 
     /// This copy is equal to its primary's.
     pub fn is_equal(&mut self) {
         if !self.dirty.is_clean() {
-            (self.dirty, self.doubt) = (Bitmap::new(self.config.size_bytes), None);
+            (self.dirty, self.unverified) = (Bitmap::new(self.config.size_bytes), None);
         }
     }
 
@@ -156,7 +157,7 @@ impl Volume {
     pub fn announce(&mut self, slot: u32, first: u64, last: u64) -> bool {
         let is_new = !self.is_announced(slot);
         if is_new {
-            self.announced.push(Announced { slot, first, last });
+            self.announced.push(AnnouncedWrite { slot, first, last });
         }
         is_new
     }
@@ -176,19 +177,19 @@ impl Volume {
 
     // ---- ranges ------------------------------------------------------------------------------------------------------
 
-    /// Dirty regions that are not merely in doubt.
+    /// Dirty regions that are not merely unverified.
     pub fn surely_dirty_bytes(&self) -> u64 {
-        self.dirty.dirty_bytes() - self.doubt.as_ref().map_or(0, |doubt| doubt.common_bytes(&self.dirty))
+        self.dirty.dirty_bytes() - self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty))
     }
 
     /// What was written to the range is being undone or dropped: the peer may have it.
-    pub fn mark_undone(&mut self, offset: u64, length: u64) {
+    pub fn set_undone(&mut self, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
         (first..=last).for_each(|region| _ = self.dirty.set(region));
     }
 
-    pub fn in_doubt(&self, region: u64) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| doubt.get(region))
+    pub fn needs_verification(&self, region: u64) -> bool {
+        self.unverified.as_ref().is_some_and(|unverified| unverified.get(region))
     }
 
     fn widened(&self, offset: u64, length: u64) -> (u64, u64) {
@@ -199,7 +200,7 @@ impl Volume {
     /// What the range would have to wait for: a busy range or one that already waits.
     pub fn conflict(&self, offset: u64, length: u64) -> Option<Conflict> {
         let (start, end) = self.widened(offset, length);
-        if planted(Fault::WriteIgnoresOverlap) {
+        if injected(Fault::WriteIgnoresOverlap) {
             return None;
         }
         let is_write = self.ranges.conflict(start, end)?;
@@ -255,22 +256,22 @@ impl Volume {
 
     /// All numbers up to here that belong to this volume are complete on its disk. `last`: the last number given.
     pub fn complete_through(&self, last: Seq) -> Seq {
-        let under_way = self.ranges.first_number().filter(|_| !planted(Fault::FlushTooFar));
+        let under_way = self.ranges.first_number().filter(|_| !injected(Fault::FlushTooFar));
         under_way.map_or(last, |first| last.min(Seq(first.0 - 1)))
     }
 
-    /// Marks a live write. `streamed`: it travels under number `seq`.
-    pub fn mark_write(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
+    /// Sets the bits of a live write. `streamed`: it travels under number `seq`.
+    pub fn set_written(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             let partial = (region + 1) * REGION_BYTES > self.config.size_bytes;
-            let forgotten = planted(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
-                || partial && planted(Fault::TailRegionUnmarked);
+            let forgotten = injected(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
+                || partial && injected(Fault::TailRegionNotDirty);
             let was_clean = forgotten || self.dirty.set(region);
-            if let Some(cut) = &mut self.cut {
-                cut.touch(region);
+            if let Some(snapshot) = &mut self.snapshot {
+                snapshot.touch(region);
             }
-            if streamed && (was_clean || planted(Fault::ClearUncovered)) {
+            if streamed && (was_clean || injected(Fault::ClearUncovered)) {
                 self.covered.set(region);
             }
         }
@@ -292,7 +293,7 @@ impl Volume {
 
     /// The peer, or this node's own record, knows that everything up to here is flushed.
     pub fn forget_kept(&mut self, through: Seq) {
-        self.kept.settle(through, |_, _| {});
+        self.kept.clear_through(through, |_, _| {});
     }
 
     /// What must be on record before a flush is acknowledged: nothing, unless it covers an overwrite of what the peer keeps.
@@ -303,23 +304,23 @@ impl Volume {
     /// Numbers up to here that belong to this volume are flushed on it. `last`: the last number given.
     pub fn flush_point(&self, last: Seq) -> Seq {
         let through = self.flushes.through();
-        if self.flushes.are_settled() { through.max(self.complete_through(last)) } else { through }
+        if self.flushes.are_drained() { through.max(self.complete_through(last)) } else { through }
     }
 
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
-    pub fn mark_shipped(&mut self, offset: u64, length: u64, seq: Seq) {
+    pub fn set_covered(&mut self, offset: u64, length: u64, seq: Seq) {
         let (first, last) = region_span(offset, length);
         (first..=last).for_each(|region| _ = self.covered.set(region));
         self.touched.note(first, last, seq);
     }
 
     /// The stream cannot be trusted for these regions: a local write failed, or a read for resync did.
-    pub fn mark_uncovered(&mut self, offset: u64, length: u64) {
+    pub fn set_uncovered(&mut self, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             self.dirty.set(region);
-            if let Some(cut) = &mut self.cut {
-                cut.touch(region);
+            if let Some(snapshot) = &mut self.snapshot {
+                snapshot.touch(region);
             }
             self.covered.clear(region);
         }
@@ -328,7 +329,7 @@ impl Volume {
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
     /// True: some bits cleared.
     pub fn clear_confirmed(&mut self, applied: Seq) -> bool {
-        let through = if planted(Fault::ClearUnflushed) { applied } else { applied.min(self.flushes.through()) };
+        let through = if injected(Fault::ClearUnflushed) { applied } else { applied.min(self.flushes.through()) };
         let (dirty, covered) = (&mut self.dirty, &mut self.covered);
         let mut cleared = false;
         let mut clear = |first: u64, last: u64| {
@@ -340,10 +341,10 @@ impl Volume {
                 }
             }
         };
-        if planted(Fault::ClearForOlder) {
+        if injected(Fault::ClearForOlder) {
             self.touched.noted_through(through).for_each(|(first, last)| clear(first, last));
         }
-        self.touched.settle(through, clear);
+        self.touched.clear_through(through, clear);
         cleared
     }
 
@@ -373,43 +374,43 @@ impl Volume {
         Some(region)
     }
 
-    // ---- a cut -----------------------------------------------------------------------------------------------------
+    // ---- a snapshot -----------------------------------------------------------------------------------------------------
 
-    /// A cut begins: what is dirty now belongs to it.
+    /// A snapshot begins: what is dirty now belongs to it.
     pub fn freeze(&mut self) {
-        self.cut = Some(FrozenBits::new(&self.dirty, self.config.size_bytes));
+        self.snapshot = Some(FrozenBits::new(&self.dirty, self.config.size_bytes));
     }
 
-    /// The cut is applied at the peer: only what was touched since the freeze may differ.
-    pub fn end_cut(&mut self) {
-        let Some(bits) = self.cut.take() else { return };
-        self.doubt = None;
+    /// The snapshot is applied at the peer: only what was touched since the freeze may differ.
+    pub fn end_snapshot(&mut self) {
+        let Some(bits) = self.snapshot.take() else { return };
+        self.unverified = None;
         let mut from = 0;
         while let Some(region) = self.dirty.next_set(from) {
-            if !bits.written().get(region) || planted(Fault::CutClearsAll) {
+            if !bits.written().get(region) || injected(Fault::SnapshotClearsAll) {
                 self.dirty.clear(region);
             }
             from = region + 1;
         }
     }
 
-    /// The cut comes to nothing.
-    pub fn drop_cut(&mut self) {
-        self.cut = None;
+    /// The snapshot comes to nothing.
+    pub fn drop_snapshot(&mut self) {
+        self.snapshot = None;
     }
 
     pub fn written_bytes(&self) -> u64 {
-        self.cut.as_ref().map_or(0, |bits| bits.written().dirty_bytes())
+        self.snapshot.as_ref().map_or(0, |bits| bits.written().dirty_bytes())
     }
 
     pub fn all_shipped(&self) -> bool {
-        self.cut.as_ref().is_none_or(|bits| bits.unshipped().is_clean())
+        self.snapshot.as_ref().is_none_or(|bits| bits.unshipped().is_clean())
     }
 
     /// The first run of regions at or after `from` that can be read now, at most `longest` bytes; `to`: not beyond this
     /// region. A region that is being written is passed over.
-    pub fn next_of_cut(&self, from: u64, to: u64, longest: u64) -> Option<(u64, u64)> {
-        let bits = self.cut.as_ref()?;
+    pub fn next_of_snapshot(&self, from: u64, to: u64, longest: u64) -> Option<(u64, u64)> {
+        let bits = self.snapshot.as_ref()?;
         let size = self.config.size_bytes;
         let ready = |region: u64| {
             let start = region * REGION_BYTES;
@@ -429,13 +430,13 @@ impl Volume {
         Some((first, next))
     }
 
-    pub fn take_for_cut(&mut self, first: u64, next: u64) {
-        let Some(bits) = self.cut.as_mut() else { return };
+    pub fn take_for_snapshot(&mut self, first: u64, next: u64) {
+        let Some(bits) = self.snapshot.as_mut() else { return };
         bits.take(first, next);
     }
 
     pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
-        self.cut.as_ref().map_or(0, |bits| bits.unshipped().count_in(first, last))
+        self.snapshot.as_ref().map_or(0, |bits| bits.unshipped().count_in(first, last))
     }
 }
 
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_judged_on_whole_blocks_and_in_order_of_arrival() {
+    fn overlap_is_decided_on_whole_blocks_and_in_order_of_arrival() {
         let mut v = volume();
         v.occupy(1, 0, 512, Seq(1), true);
         assert_eq!(v.conflict(3584, 512), Some(Conflict::Write), "same 4 KiB block");
@@ -476,8 +477,8 @@ mod tests {
     #[test]
     fn a_bit_clears_for_the_highest_number_only_and_after_both_sides() {
         let mut v = volume();
-        v.mark_write(0, 4096, Seq(1), true);
-        v.mark_write(0, 4096, Seq(2), true);
+        v.set_written(0, 4096, Seq(1), true);
+        v.set_written(0, 4096, Seq(2), true);
         v.flushes = flushed(Seq(2));
         v.clear_confirmed(Seq(1));
         assert!(v.dirty.get(0), "number 2 is not applied");
@@ -493,13 +494,13 @@ mod tests {
     #[test]
     fn a_live_write_on_an_old_dirty_region_never_clears_it() {
         let mut v = volume();
-        v.mark_write(0, 4096, Seq(1), false);
-        v.mark_write(0, 4096, Seq(2), true);
+        v.set_written(0, 4096, Seq(1), false);
+        v.set_written(0, 4096, Seq(2), true);
         v.flushes = flushed(Seq(9));
         v.clear_confirmed(Seq(9));
         assert!(v.dirty.get(0), "its older difference was never shipped");
         assert!(v.must_ship(0));
-        v.mark_shipped(0, R, Seq(3));
+        v.set_covered(0, R, Seq(3));
         assert!(!v.must_ship(0));
         v.clear_confirmed(Seq(9));
         assert!(!v.dirty.get(0));
@@ -508,9 +509,9 @@ mod tests {
     #[test]
     fn the_walk_skips_what_the_stream_covers() {
         let mut v = volume();
-        v.mark_write(R, 1, Seq(1), false);
-        v.mark_write(2 * R, 1, Seq(2), true);
-        v.mark_write(3 * R, 1, Seq(3), false);
+        v.set_written(R, 1, Seq(1), false);
+        v.set_written(2 * R, 1, Seq(2), true);
+        v.set_written(3 * R, 1, Seq(3), false);
         let mut skipped = 0;
         assert_eq!(v.next_to_ship(0, &mut skipped), Some(1));
         assert_eq!(v.next_to_ship(2, &mut skipped), Some(3));
@@ -549,7 +550,7 @@ mod tests {
         let mut v = Volume::new(VolumeConfig { size_bytes, block_bytes: 4096, changed_outside: false });
         let trims = size_bytes / TRIM;
         for n in 0..trims {
-            v.mark_write(n * TRIM, TRIM, Seq(n + 1), true);
+            v.set_written(n * TRIM, TRIM, Seq(n + 1), true);
             v.keep(n * TRIM, TRIM, Seq(n + 1), true);
         }
         assert_eq!((v.touched.held() as u64, v.kept.held() as u64), (2 * trims, 2 * trims));
@@ -580,15 +581,15 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_a_cut_clear_at_its_end_but_for_what_was_written_since() {
+    fn bits_of_a_snapshot_clear_at_its_end_but_for_what_was_written_since() {
         let mut v = volume_of_eight();
-        v.mark_write(0, 2 * R, Seq(1), false);
+        v.set_written(0, 2 * R, Seq(1), false);
         v.freeze();
-        v.mark_write(R, 512, Seq(2), false);
-        v.mark_write(5 * R, 512, Seq(3), false);
-        v.mark_uncovered(7 * R, 512);
+        v.set_written(R, 512, Seq(2), false);
+        v.set_written(5 * R, 512, Seq(3), false);
+        v.set_uncovered(7 * R, 512);
         assert_eq!(v.written_bytes(), 3 * R);
-        v.end_cut();
+        v.end_snapshot();
         let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
         assert_eq!(dirty, [1, 5, 7]);
     }
@@ -596,17 +597,17 @@ mod tests {
     #[test]
     fn the_walk_takes_runs_and_passes_over_what_is_being_written() {
         let mut v = volume_of_eight();
-        v.mark_write(0, 6 * R, Seq(1), false);
+        v.set_written(0, 6 * R, Seq(1), false);
         v.freeze();
         v.occupy(9, 2 * R, 512, Seq(1), true);
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((0, 2)));
-        assert_eq!(v.next_of_cut(0, u64::MAX, R), Some((0, 1)));
-        v.take_for_cut(0, 2);
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((3, 6)));
-        assert_eq!(v.next_of_cut(0, 2, 8 * R), None, "nothing up to there can be read now");
-        v.take_for_cut(3, 6);
+        assert_eq!(v.next_of_snapshot(0, u64::MAX, 8 * R), Some((0, 2)));
+        assert_eq!(v.next_of_snapshot(0, u64::MAX, R), Some((0, 1)));
+        v.take_for_snapshot(0, 2);
+        assert_eq!(v.next_of_snapshot(0, u64::MAX, 8 * R), Some((3, 6)));
+        assert_eq!(v.next_of_snapshot(0, 2, 8 * R), None, "nothing up to there can be read now");
+        v.take_for_snapshot(3, 6);
         v.release(9);
         assert_eq!((v.unshipped_in(0, 7), v.all_shipped()), (1, false));
-        assert_eq!(v.next_of_cut(0, u64::MAX, 8 * R), Some((2, 3)));
+        assert_eq!(v.next_of_snapshot(0, u64::MAX, 8 * R), Some((2, 3)));
     }
 }

@@ -15,7 +15,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, VolumeRange};
 use crate::ids::VolumeId;
 use crate::limits::{REGION_BYTES, SECTOR_BYTES};
-use crate::shared::size::Exactly;
+use crate::shared::size::ExactSize;
 use crate::shared::volume::Volume;
 
 /// The volumes of a group, and what their devices hold.
@@ -49,7 +49,7 @@ impl Volumes {
     }
 
     /// What the peer is told of: the sizes of the group by its primary, by a secondary what it could take.
-    pub fn told_sizes(&self, role: Role) -> Vec<u64> {
+    pub fn announced_sizes(&self, role: Role) -> Vec<u64> {
         match role {
             Role::Primary => self.sizes(),
             Role::Secondary => self.device_sizes(),
@@ -113,8 +113,8 @@ impl Volumes {
                     "volume {} of the group (in the order of names) has {}, as on the primary; of the {} that its device holds here the \
                      rest is not used, also after a promotion",
                     at + 1,
-                    Exactly(used),
-                    Exactly(holds)
+                    ExactSize(used),
+                    ExactSize(holds)
                 )
             })
         };
@@ -131,7 +131,7 @@ impl Volumes {
                 self.len()
             ));
         }
-        let ours = self.told_sizes(role);
+        let ours = self.announced_sizes(role);
         for (index, (theirs, ours)) in hello.volume_bytes.iter().copied().zip(ours).enumerate() {
             let (primary, secondary) = if role == Role::Primary { (ours, theirs) } else { (theirs, ours) };
             if secondary < primary && hello.identity.role != role {
@@ -139,8 +139,8 @@ impl Volumes {
                     "volume {} of the group (in the order of names) is smaller on the secondary than on the primary: {} and {}; \
                      enlarge the device there and restart farshore there",
                     index + 1,
-                    Exactly(secondary),
-                    Exactly(primary)
+                    ExactSize(secondary),
+                    ExactSize(primary)
                 ));
             }
         }
@@ -155,7 +155,7 @@ impl Volumes {
             let before_bytes = volume.size_bytes();
             if before_bytes < both {
                 volume.resize(both);
-                volume.put_in_doubt(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
+                volume.set_unverified(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
             }
         }
     }

@@ -4,7 +4,7 @@
 use alloc::collections::VecDeque;
 
 use crate::ids::VolumeId;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 
 /// What may have come true for those who wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct Wakes(VecDeque<Wake>);
 
 impl Wakes {
     pub fn push(&mut self, wake: Wake) {
-        if planted(Fault::WakeForgotten) && !self.0.is_empty() {
+        if injected(Fault::WakeForgotten) && !self.0.is_empty() {
             return;
         }
         // A write stands in one line at most: it is said once anyway.

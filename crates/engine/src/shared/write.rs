@@ -9,14 +9,14 @@ use crate::{Buf, IoError, limits};
 
 /// What the writer waits for at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum AckLevel {
     Local,
     Received,
     Durable,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum WriteKind {
     Data(Buf),
     Zero { no_hole: bool },
 }
@@ -31,7 +31,7 @@ pub(crate) enum WriteStage {
     ForRange,
     /// For a record that lets a crash find it; its range is its own.
     ForRecord,
-    /// For memory to save what it would overwrite of a cut.
+    /// For memory to save what it would overwrite of a snapshot.
     ForMemory,
     /// It has its numbers, and is being written here.
     Writing,
@@ -70,27 +70,27 @@ pub(crate) struct WriteOp {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
-    pub what: What,
+    pub what: WriteKind,
     pub fua: bool,
     pub since: Mono,
-    /// Its place in the order of arrival.
+    /// Its position in the order of arrival.
     came: u64,
     pub first: Seq,
     pub last: Seq,
-    pub level: Level,
+    pub level: AckLevel,
     stage: WriteStage,
     pub failed: Option<IoError>,
     /// Nothing more is expected of the peer.
     pub remote_done: bool,
     /// The writer has its answer (early, under policy `strict`).
     pub answered: bool,
-    /// Its places in the activity log.
-    pub pins: Pins,
+    /// Its slots in the activity log.
+    pub pins: ExtentPins,
 }
 
 impl WriteOp {
     pub fn data(id: RequestId, volume: VolumeId, offset: u64, length: u64, buf: Buf, fua: bool, now: Mono) -> WriteOp {
-        WriteOp::new(id, volume, offset, length, What::Data(buf), fua, now)
+        WriteOp::new(id, volume, offset, length, WriteKind::Data(buf), fua, now)
     }
 
     pub fn zero(
@@ -102,10 +102,18 @@ impl WriteOp {
         fua: bool,
         now: Mono,
     ) -> WriteOp {
-        WriteOp::new(id, volume, offset, length, What::Zero { no_hole }, fua, now)
+        WriteOp::new(id, volume, offset, length, WriteKind::Zero { no_hole }, fua, now)
     }
 
-    fn new(id: RequestId, volume: VolumeId, offset: u64, length: u64, what: What, fua: bool, since: Mono) -> WriteOp {
+    fn new(
+        id: RequestId,
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        what: WriteKind,
+        fua: bool,
+        since: Mono,
+    ) -> WriteOp {
         assert!(
             length > 0 && length.is_multiple_of(limits::SECTOR_BYTES) && offset.is_multiple_of(limits::SECTOR_BYTES)
         );
@@ -120,12 +128,12 @@ impl WriteOp {
             came: 0,
             first: Seq::NONE,
             last: Seq::NONE,
-            level: Level::Local,
+            level: AckLevel::Local,
             stage: WriteStage::Arrived,
             failed: None,
             remote_done: true,
             answered: false,
-            pins: Pins::default(),
+            pins: ExtentPins::default(),
         }
     }
 
@@ -151,8 +159,8 @@ impl WriteOp {
     /// Parts of at most this size get numbers of their own.
     pub fn part_bytes(&self, part_bytes: u64) -> u64 {
         match self.what {
-            What::Data(_) => part_bytes,
-            What::Zero { .. } => limits::ZERO_PART_BYTES_MAX,
+            WriteKind::Data(_) => part_bytes,
+            WriteKind::Zero { .. } => limits::ZERO_PART_BYTES_MAX,
         }
     }
 
@@ -162,7 +170,7 @@ impl WriteOp {
 
     pub fn cost_bytes(&self, part_bytes: u64) -> (u64, u64) {
         let parts = self.length.div_ceil(self.part_bytes(part_bytes));
-        let payload = if matches!(self.what, What::Data(_)) { self.length } else { 0 };
+        let payload = if matches!(self.what, WriteKind::Data(_)) { self.length } else { 0 };
         (cost(payload) + (parts - 1) * limits::ITEM_OVERHEAD_BYTES, parts)
     }
 }
@@ -183,14 +191,14 @@ mod tests {
     }
 }
 
-/// What pins an extent's place in the log; given back to it.
+/// What pins an extent's slot in the log; given back to it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pins {
+pub(crate) struct ExtentPins {
     first: Option<u32>,
     more: Vec<u32>,
 }
 
-impl Pins {
+impl ExtentPins {
     pub fn add(&mut self, at: u32) {
         match self.first {
             None => self.first = Some(at),

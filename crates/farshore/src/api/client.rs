@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use settings::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 
-use super::{Recorded, Reply, Request};
+use super::{ApiRequest, RecordedBatch, Reply};
 
 /// A daemon may take its time over a promote or demote; after this it counts as stuck.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -34,12 +34,12 @@ pub enum Unanswered {
 }
 
 /// A connection to a running daemon.
-pub struct Client {
+pub struct ControlClient {
     socket: PathBuf,
     stream: BufReader<UnixStream>,
 }
 
-impl Client {
+impl ControlClient {
     /// # Errors
     /// [`Unanswered::NotRunning`] when nobody listens, else what the system said.
     pub fn connect(socket: &Path) -> Result<Self, Unanswered> {
@@ -53,16 +53,16 @@ impl Client {
     ///
     /// # Errors
     /// When no readable answer came; a refusal is a [`Reply::Error`], not an error here.
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, Unanswered> {
+    pub fn ask(&mut self, request: &ApiRequest) -> Result<Reply, Unanswered> {
         self.ask_within(REPLY_TIMEOUT, request)
     }
 
-    /// Asks as [`Client::ask`] does, with no more than this patience.
+    /// Asks as [`ControlClient::ask`] does, with no more than this patience.
     ///
     /// # Errors
     /// As there.
-    pub fn ask_within(&mut self, patience: Duration, request: &Request) -> Result<Reply, Unanswered> {
-        let is_look = matches!(request, Request::Status { .. });
+    pub fn ask_within(&mut self, patience: Duration, request: &ApiRequest) -> Result<Reply, Unanswered> {
+        let is_look = matches!(request, ApiRequest::Status { .. });
         let patience = patience.min(if is_look { STATUS_TIMEOUT } else { REPLY_TIMEOUT }).max(TIMEOUT_MIN);
         let timed = self.stream.get_ref().set_read_timeout(Some(patience));
         timed.map_err(|source| unusable(&self.socket, source))?;
@@ -87,7 +87,7 @@ impl Client {
         }
         let mut reply = serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))?;
         if let Reply::Recorded(recorded) = &mut reply {
-            if recorded.bytes > Recorded::BYTES_MAX {
+            if recorded.bytes > RecordedBatch::BYTES_MAX {
                 return Err(self.garbled(format!("{} bytes are to follow", recorded.bytes)));
             }
             recorded.trace = vec![0; recorded.bytes];

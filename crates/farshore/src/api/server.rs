@@ -18,7 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{ErrorCode, Reply, Request};
+use super::{ApiRequest, ErrorCode, Reply};
 
 /// Pause after a failed accept (no descriptor left), so that the loop does not spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -39,11 +39,11 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
     let unfinished = path.with_file_name(format!(".c{}", std::process::id()));
     let cannot = |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
     let _ = std::fs::remove_file(&unfinished);
-    let placed = bind_private(&unfinished).and_then(|listener| {
+    let bound = bind_private(&unfinished).and_then(|listener| {
         std::fs::rename(&unfinished, path)?;
         UnixListener::from_std(listener.into())
     });
-    placed.map_err(|error| {
+    bound.map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);
         cannot(error)
     })
@@ -61,28 +61,29 @@ fn bind_private(path: &Path) -> std::io::Result<OwnedFd> {
 }
 
 /// How long a request may take.
-type Patience = fn(&Request) -> Duration;
+type RequestPatience = fn(&ApiRequest) -> Duration;
 
 /// Answers clients until the future is dropped. `handler` may keep state of its thread: it is called on this one, one
 /// call per request, several at once. Must run inside a `tokio::task::LocalSet`. What takes longer than it may goes on, as half of a
 /// change is none; its client is told so.
 pub async fn serve<H, F>(listener: UnixListener, handler: H)
 where
-    H: Fn(Request) -> F + 'static,
+    H: Fn(ApiRequest) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
-    let patience = |request: &Request| match request {
-        Request::Status { .. } | Request::Counters | Request::Record { .. } | Request::LinkHistory { .. } => {
-            API_LOOK_TIMEOUT
-        }
+    let patience = |request: &ApiRequest| match request {
+        ApiRequest::Status { .. }
+        | ApiRequest::Counters
+        | ApiRequest::Record { .. }
+        | ApiRequest::LinkHistory { .. } => API_LOOK_TIMEOUT,
         _ => API_ANSWER_TIMEOUT,
     };
     serve_within(listener, handler, patience).await;
 }
 
-async fn serve_within<H, F>(listener: UnixListener, handler: H, patience: Patience)
+async fn serve_within<H, F>(listener: UnixListener, handler: H, patience: RequestPatience)
 where
-    H: Fn(Request) -> F + 'static,
+    H: Fn(ApiRequest) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
     let handler = Rc::new(Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) });
@@ -112,16 +113,16 @@ where
 
 struct Handler<H> {
     handler: H,
-    patience: Patience,
+    patience: RequestPatience,
     room: Arc<Semaphore>,
 }
 
 impl<H, F> Handler<H>
 where
-    H: Fn(Request) -> F,
+    H: Fn(ApiRequest) -> F,
     F: Future<Output = Reply> + 'static,
 {
-    async fn answer(&self, request: Request) -> Reply {
+    async fn answer(&self, request: ApiRequest) -> Reply {
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message =
                 format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
@@ -151,19 +152,19 @@ where
 /// One client, from its first line to its last.
 async fn converse<H, F>(mut stream: UnixStream, handler: &Handler<H>)
 where
-    H: Fn(Request) -> F,
+    H: Fn(ApiRequest) -> F,
     F: Future<Output = Reply> + 'static,
 {
     let mut pending = Vec::new();
     loop {
         let reply = match timeout(API_IO_TIMEOUT, read_line(&mut stream, &mut pending)).await {
-            Err(_) | Ok(Line::Gone) => return,
-            Ok(Line::TooLong) => {
+            Err(_) | Ok(RequestLine::Gone) => return,
+            Ok(RequestLine::TooLong) => {
                 let message = format!("the request is longer than {API_REQUEST_BYTES_MAX} bytes");
                 let _ = answer(&mut stream, &Reply::error(ErrorCode::BadRequest, message)).await;
                 return;
             }
-            Ok(Line::Whole(line)) => match serde_json::from_slice(&line) {
+            Ok(RequestLine::Whole(line)) => match serde_json::from_slice(&line) {
                 Ok(request) => handler.answer(request).await,
                 Err(error) => Reply::error(ErrorCode::BadRequest, not_understood(&error)),
             },
@@ -181,7 +182,7 @@ fn not_understood(error: &serde_json::Error) -> String {
     )
 }
 
-enum Line {
+enum RequestLine {
     Whole(Vec<u8>),
     TooLong,
     /// The client closed or broke the connection; a line without an end is no request.
@@ -189,20 +190,20 @@ enum Line {
 }
 
 /// The next line; `pending` keeps what arrived behind it.
-async fn read_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> Line {
+async fn read_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> RequestLine {
     let mut searched = 0;
     loop {
         if let Some(end) = pending[searched..].iter().position(|byte| *byte == b'\n') {
             let rest = pending.split_off(searched + end + 1);
-            return Line::Whole(std::mem::replace(pending, rest));
+            return RequestLine::Whole(std::mem::replace(pending, rest));
         }
         searched = pending.len();
         if searched > API_REQUEST_BYTES_MAX {
-            return Line::TooLong;
+            return RequestLine::TooLong;
         }
         let mut chunk = [0u8; 4096];
         match stream.read(&mut chunk).await {
-            Ok(0) | Err(_) => return Line::Gone,
+            Ok(0) | Err(_) => return RequestLine::Gone,
             Ok(length) => pending.extend_from_slice(&chunk[..length]),
         }
     }
@@ -242,8 +243,8 @@ mod tests {
                 ready.send(()).expect("the test waits");
                 serve(listener, |request| async move {
                     match request {
-                        Request::Logging { group } if group == "db" => Reply::ok("db: logging"),
-                        Request::Logging { group } => {
+                        ApiRequest::Logging { group } if group == "db" => Reply::ok("db: logging"),
+                        ApiRequest::Logging { group } => {
                             Reply::error(ErrorCode::UnknownGroup, format!("no group {group:?}"))
                         }
                         _ => Reply::error(ErrorCode::Refused, "not now"),
@@ -271,15 +272,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let socket = start(dir.path());
         assert_eq!(std::fs::metadata(&socket).expect("there").mode() & 0o777, 0o600);
-        let mut client = client::Client::connect(&socket).expect("connect");
-        let logging = |group: &str| Request::Logging { group: group.to_owned() };
+        let mut client = client::ControlClient::connect(&socket).expect("connect");
+        let logging = |group: &str| ApiRequest::Logging { group: group.to_owned() };
         assert_eq!(client.ask(&logging("db")).expect("answer"), Reply::ok("db: logging"));
         assert!(matches!(
             client.ask(&logging("x")).expect("answer"),
             Reply::Error { code: ErrorCode::UnknownGroup, .. }
         ));
         assert!(matches!(
-            client.ask(&Request::Counters).expect("answer"),
+            client.ask(&ApiRequest::Counters).expect("answer"),
             Reply::Error { code: ErrorCode::Refused, .. }
         ));
     }
@@ -302,7 +303,7 @@ mod tests {
                 let handler = move |request| {
                     let (gate, ended) = (gate.clone(), ended.clone());
                     async move {
-                        if matches!(request, Request::Logging { .. }) {
+                        if matches!(request, ApiRequest::Logging { .. }) {
                             gate.notified().await;
                             ended.store(true, std::sync::atomic::Ordering::SeqCst);
                         }
@@ -313,14 +314,14 @@ mod tests {
             });
         });
         wait.recv().expect("started");
-        let mut client = client::Client::connect(&socket).expect("connect");
-        match client.ask(&Request::Logging { group: "db".to_owned() }).expect("an answer") {
+        let mut client = client::ControlClient::connect(&socket).expect("connect");
+        match client.ask(&ApiRequest::Logging { group: "db".to_owned() }).expect("an answer") {
             Reply::Error { message, .. } => {
                 assert!(message.contains("is not done after 50ms, and goes on"), "{message}")
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(client.ask(&Request::Counters).expect("served meanwhile"), Reply::ok("done"));
+        assert_eq!(client.ask(&ApiRequest::Counters).expect("served meanwhile"), Reply::ok("done"));
         let_go.notify_one();
         while !done.load(std::sync::atomic::Ordering::SeqCst) {
             std::thread::yield_now();
@@ -343,8 +344,8 @@ mod tests {
         // Either the refusal arrives or the connection breaks under the flood; the daemon stands.
         let answer = ask_raw(&socket, &flood);
         assert!(answer.is_empty() || answer.contains("longer than"), "{answer}");
-        let mut client = client::Client::connect(&socket).expect("still there");
-        assert!(client.ask(&Request::Logging { group: "db".to_owned() }).is_ok());
+        let mut client = client::ControlClient::connect(&socket).expect("still there");
+        assert!(client.ask(&ApiRequest::Logging { group: "db".to_owned() }).is_ok());
     }
 
     #[test]
@@ -378,10 +379,10 @@ mod tests {
     fn an_absent_daemon_is_explained() {
         let dir = tempfile::tempdir().expect("dir");
         let missing = dir.path().join("control.sock");
-        let error = client::Client::connect(&missing).err().expect("nobody").to_string();
+        let error = client::ControlClient::connect(&missing).err().expect("nobody").to_string();
         assert!(error.contains("control.sock") && error.contains("farshore serve"), "{error}");
         drop(std::os::unix::net::UnixListener::bind(&missing).expect("bind"));
-        let error = client::Client::connect(&missing).err().expect("nobody").to_string();
+        let error = client::ControlClient::connect(&missing).err().expect("nobody").to_string();
         assert!(error.contains("nobody listens"), "{error}");
     }
 
@@ -404,8 +405,8 @@ mod tests {
                 let _ = stream.read(&mut request);
                 stream.write_all(says).expect("write");
             });
-            let mut client = client::Client::connect(&socket).expect("connect");
-            let error = client.ask(&Request::Counters).expect_err("no answer").to_string();
+            let mut client = client::ControlClient::connect(&socket).expect("connect");
+            let error = client.ask(&ApiRequest::Counters).expect_err("no answer").to_string();
             assert!(error.contains(hint), "{error}");
             fake.join().expect("fake");
         }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use toolkit::line_test::sweep::ROUNDS;
-use toolkit::line_test::terms::Mode;
+use toolkit::line_test::terms::TestMode;
 use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
 
 use super::planner::parse_pair;
 
 /// Whose credentials are shown: the nodes' own.
 #[derive(Clone, Debug, Args)]
-pub struct Credentials {
+pub struct CredentialArgs {
     /// Configuration file, if not the one that FARSHORE_CONFIG names: its certificates or secret are what both ends prove themselves with
     #[arg(long, value_name = "FILE", default_value_os_t = super::reach::default_config())]
     pub config: PathBuf,
@@ -26,7 +26,7 @@ pub struct Credentials {
 }
 
 #[derive(Debug, Args)]
-pub struct ServeArgs {
+pub struct LinkServeArgs {
     /// Where to listen [default: the node's address in the configuration, port 7338]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -41,7 +41,7 @@ pub struct ServeArgs {
     #[arg(long)]
     pub once: bool,
     #[command(flatten)]
-    pub credentials: Credentials,
+    pub credentials: CredentialArgs,
 }
 
 /// What is asked of the sockets of both ends.
@@ -78,11 +78,11 @@ pub struct LoadArgs {
     /// What a flush waits for: sync, nearsync, async, superasync, or catchup (no writer, all the line carries); all: one after
     /// the other, side by side. superasync, and so all, needs to know how fast writers are: --disk, --disk-file, --target-rate
     /// or --gap
-    #[arg(long, value_name = "MODE", value_parser = Modes::parse, default_value = "nearsync")]
-    pub mode: Modes,
+    #[arg(long, value_name = "MODE", value_parser = LineModesArgs::parse, default_value = "nearsync")]
+    pub mode: LineModesArgs,
     /// The waits of Db2's HADR instead of Farshore's
     #[arg(long, value_name = "WHOSE")]
-    pub legacy: Option<Legacy>,
+    pub legacy: Option<LegacySocketArgs>,
     /// Bytes of each flush
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", conflicts_with = "flush_dist")]
     pub flush_size: Bytes,
@@ -131,7 +131,7 @@ pub struct LoadArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct TestArgs {
+pub struct LinkTestArgs {
     /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
     #[arg(value_name = "HOST")]
     pub host: String,
@@ -163,7 +163,7 @@ pub struct TestArgs {
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
-    pub credentials: Credentials,
+    pub credentials: CredentialArgs,
 }
 
 #[derive(Debug, Args)]
@@ -203,7 +203,7 @@ pub struct SweepArgs {
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
-    pub credentials: Credentials,
+    pub credentials: CredentialArgs,
 }
 
 #[derive(Debug, Args)]
@@ -221,11 +221,11 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
-    pub credentials: Credentials,
+    pub credentials: CredentialArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct SoakArgs {
+pub struct LinkSoakArgs {
     /// A node of the configuration, or HOST[:PORT] where 'farshore link serve' runs
     #[arg(value_name = "HOST")]
     pub host: String,
@@ -239,8 +239,8 @@ pub struct SoakArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1m")]
     pub every: Seconds,
     /// What a flush waits for
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value = "nearsync")]
-    pub mode: Mode,
+    #[arg(long, value_name = "MODE", value_parser = TestMode::parse, default_value = "nearsync")]
+    pub mode: TestMode,
     /// Bytes of each flush
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
     pub flush_size: Bytes,
@@ -254,26 +254,26 @@ pub struct SoakArgs {
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
-    pub credentials: Credentials,
+    pub credentials: CredentialArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Modes {
-    One(Mode),
+pub enum LineModesArgs {
+    One(TestMode),
     All,
 }
 
-impl Modes {
+impl LineModesArgs {
     fn parse(text: &str) -> Result<Self, String> {
         if text == "all" {
             return Ok(Self::All);
         }
-        Mode::parse(text).map(Self::One).map_err(|why| format!("{why}; or \"all\""))
+        TestMode::parse(text).map(Self::One).map_err(|why| format!("{why}; or \"all\""))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Legacy {
+pub enum LegacySocketArgs {
     /// Db2 HADR: sync sends after the local write, async waits until the socket took it all
     Hadr,
 }

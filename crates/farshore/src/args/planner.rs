@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use plan::formulas::Congestion;
-use plan::model::{Disk, Link, Mode};
+use plan::formulas::CongestionModel;
+use plan::model::{LinkModel, ModelMode, PlannedDisk};
 use plan::plan::WhatIf;
 use plan::trace::csv::Columns;
 use units::quantities::{Bytes, Rate, Seconds, Share, parse_rate, parse_share, parse_size, parse_time};
@@ -89,7 +89,7 @@ pub struct PlanArgs {
     pub remote_disk: Option<DiskSource>,
     /// Modes to plan: all, or some of sync,nearsync,async,superasync,periodic,logging
     #[arg(long, value_name = "MODES", value_parser = parse_modes, default_value = "all")]
-    pub mode: Modes,
+    pub mode: ModeList,
     /// Memory queue
     #[arg(long, value_name = "SIZE", value_parser = positive_size, default_value = "64MiB")]
     pub queue: Bytes,
@@ -133,13 +133,13 @@ pub struct PlanArgs {
 }
 
 /// Modes in the order of their strength.
-pub type Modes = Vec<Mode>;
+pub type ModeList = Vec<ModelMode>;
 
-fn parse_modes(text: &str) -> Result<Modes, String> {
+fn parse_modes(text: &str) -> Result<ModeList, String> {
     if text == "all" {
-        return Ok(Mode::ALL.to_vec());
+        return Ok(ModelMode::ALL.to_vec());
     }
-    let mut modes = text.split(',').map(|word| Mode::parse(word.trim())).collect::<Result<Modes, _>>()?;
+    let mut modes = text.split(',').map(|word| ModelMode::parse(word.trim())).collect::<Result<ModeList, _>>()?;
     modes.sort_unstable();
     modes.dedup();
     Ok(modes)
@@ -156,7 +156,7 @@ pub enum CongestionName {
 /// Numbers by hand, or what the toolkit measured.
 #[derive(Clone, Debug)]
 pub enum LinkSource {
-    Given(Link),
+    Given(LinkModel),
     Measured(PathBuf),
 }
 
@@ -167,7 +167,7 @@ impl LinkSource {
         }
         let end = text.match_indices(',').nth(1).map_or(text.len(), |(at, _)| at);
         let (rate, rtt) = parse_pair(&text[..end])?;
-        let mut link = Link { congestion: Congestion::auto(rtt), ..Link::of_line(rate, rtt) };
+        let mut link = LinkModel { congestion: CongestionModel::auto(rtt), ..LinkModel::of_line(rate, rtt) };
         for part in text[end..].split(',').skip(1) {
             match part.trim().split_once('=') {
                 Some(("loss", share)) => link.loss = parse_share(share)?,
@@ -181,7 +181,7 @@ impl LinkSource {
 
 #[derive(Clone, Debug)]
 pub enum DiskSource {
-    Given(Disk),
+    Given(PlannedDisk),
     Measured(PathBuf),
 }
 
@@ -190,7 +190,7 @@ impl DiskSource {
         if text.ends_with(".json") {
             return Ok(Self::Measured(text.into()));
         }
-        parse_pair(text).map(|(rate, overhead)| Self::Given(Disk { rate: Some(rate), overhead }))
+        parse_pair(text).map(|(rate, overhead)| Self::Given(PlannedDisk { rate: Some(rate), overhead }))
     }
 }
 
@@ -349,7 +349,7 @@ pub struct ActivityLogArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Legacy {
+pub enum LegacyCalcArgs {
     /// The HADR calculator: one flush at a time, sync sends after the local write, MB of 2^20
     Hadr,
 }
@@ -367,7 +367,7 @@ pub struct ModesArgs {
     pub write_size: Bytes,
     /// An old calculator's answers instead
     #[arg(long, value_name = "NAME", requires_all = ["actual", "flush_pages", "transaction_pages", "open"])]
-    pub legacy: Option<Legacy>,
+    pub legacy: Option<LegacyCalcArgs>,
     /// With --legacy: the rate the workload has
     #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "legacy")]
     pub actual: Option<Rate>,

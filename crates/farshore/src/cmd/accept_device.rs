@@ -3,15 +3,15 @@
 use settings::Config;
 
 use crate::args::AcceptDeviceArgs;
-use crate::daemon::devices::{Content, accept};
-use crate::outcome::{Exit, Failure, Outcome, print};
+use crate::daemon::devices::{DeviceContent, accept};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
 
-pub fn run(args: &AcceptDeviceArgs) -> Outcome {
+pub fn run(args: &AcceptDeviceArgs) -> CommandOutcome {
     let content = match (args.content_is_good, args.rebuild) {
-        (true, false) => Content::Good,
-        (false, true) => Content::Rebuild,
+        (true, false) => DeviceContent::Good,
+        (false, true) => DeviceContent::Rebuild,
         _ => {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "say what becomes of the group: --rebuild (this node is rebuilt from its peer) or --content-is-good (what is on the \
                  new device counts)",
             ));

@@ -1,20 +1,20 @@
 //! `calc`: the papers' formulas on their own.
 
-use plan::answer::{Answer, Value};
+use plan::answer::{FormulaAnswer, Value};
 use plan::formulas as f;
 use plan::hadr::{HadrMode, HadrSite, HadrWorkload};
 use plan::table2::ROWS;
 use units::quantities::{Bytes, Rate, Seconds, show_bit_rate, show_time};
 
 use crate::args::planner::{
-    ActivityLogArgs, BdpArgs, BuffersArgs, CalcArgs, CalcCommand, Legacy, LossArgs, ModesArgs, QueueArgs,
+    ActivityLogArgs, BdpArgs, BuffersArgs, CalcArgs, CalcCommand, LegacyCalcArgs, LossArgs, ModesArgs, QueueArgs,
     RoundTripArgs, RtoArgs, Table4Args,
 };
-use crate::outcome::{Exit, Outcome, print};
+use crate::outcome::{CommandOutcome, Exit, print};
 
 /// # Errors
 /// When the answer cannot be written.
-pub fn run(args: &CalcArgs) -> Outcome {
+pub fn run(args: &CalcArgs) -> CommandOutcome {
     let answer = match &args.formula {
         CalcCommand::Bdp(args) => bdp(args),
         CalcCommand::Buffers(args) => buffers(args),
@@ -24,7 +24,7 @@ pub fn run(args: &CalcArgs) -> Outcome {
         CalcCommand::Loss(args) => loss(args),
         CalcCommand::ActivityLog(args) => activity_log(args),
         CalcCommand::Modes(args) => match args.legacy {
-            Some(Legacy::Hadr) => legacy_hadr(args),
+            Some(LegacyCalcArgs::Hadr) => legacy_hadr(args),
             None => modes(args),
         },
         CalcCommand::Table2 => table2(),
@@ -38,9 +38,9 @@ fn named(name: impl Into<String>, value: Value) -> (String, Value) {
     (name.into(), value)
 }
 
-fn bdp(args: &BdpArgs) -> Answer {
+fn bdp(args: &BdpArgs) -> FormulaAnswer {
     let one_way = Seconds(args.rtt.0 / 2.0);
-    let answer = Answer::new(
+    let answer = FormulaAnswer::new(
         "bdp",
         "rate x rtt = 2 x bandwidth x one-way delay; buffer = max(rate x rtt, largest write, 64 KiB), alike on both ends",
         "HADR, TCP tuning; AVS, socket buffers",
@@ -56,9 +56,12 @@ fn bdp(args: &BdpArgs) -> Answer {
     }
 }
 
-fn buffers(args: &BuffersArgs) -> Answer {
-    let mut answer =
-        Answer::new("buffers", "rate = min(link, buffer / rtt)", "AVS, table B-1 (KB is 1024, Mbit is 2^20 there)");
+fn buffers(args: &BuffersArgs) -> FormulaAnswer {
+    let mut answer = FormulaAnswer::new(
+        "buffers",
+        "rate = min(link, buffer / rtt)",
+        "AVS, table B-1 (KB is 1024, Mbit is 2^20 there)",
+    );
     let cells = f::table_b1(&args.buffers, &args.rtts, args.link);
     for (&buffer, rates) in args.buffers.iter().zip(cells) {
         let cells = args.rtts.iter().zip(rates).map(|(&rtt, rate)| {
@@ -72,9 +75,9 @@ fn buffers(args: &BuffersArgs) -> Answer {
     answer
 }
 
-fn round_trip(args: &RoundTripArgs) -> Answer {
+fn round_trip(args: &RoundTripArgs) -> FormulaAnswer {
     let (calls, rate) = f::request_per_round_trip(args.write_size, args.rtt, args.depth, args.call);
-    Answer::new(
+    FormulaAnswer::new(
         "round-trip",
         "requests/s = depth / rtt; a write takes ceil(size / call) requests",
         "AVS: one call per round trip, calls of 32 KB",
@@ -83,18 +86,18 @@ fn round_trip(args: &RoundTripArgs) -> Answer {
     .with("rate", Value::Rate(rate))
 }
 
-fn queue(args: &QueueArgs) -> Answer {
+fn queue(args: &QueueArgs) -> FormulaAnswer {
     let fill = Rate::from_bytes_per_s(args.write_size.as_f64() * args.writes);
-    Answer::new("queue", "time to full = queue / (fill - drain)", "AVS, examples 1 and 2")
+    FormulaAnswer::new("queue", "time to full = queue / (fill - drain)", "AVS, examples 1 and 2")
         .with("fill", Value::Rate(fill))
         .with("drain", Value::Rate(args.drain))
         .with("full_after", Value::Seconds(f::queue_fill_time(args.queue, fill, args.drain)))
         .with("empty_after_writes_stop", Value::Seconds(args.queue.at(args.drain)))
 }
 
-fn rto(args: &RtoArgs) -> Answer {
+fn rto(args: &RtoArgs) -> FormulaAnswer {
     let advised = f::rto_min_advice(args.rtt);
-    Answer::new(
+    FormulaAnswer::new(
         "rto",
         "timeout = rtt + max(4 x deviation, minimum); minimum worth setting = 3 x rtt within 20 ms to 200 ms",
         "RFC 6298 with Linux's floor; IBM i: lowering the minimum from 250 ms to 100 ms at 2-3 ms brought 81 %",
@@ -105,22 +108,22 @@ fn rto(args: &RtoArgs) -> Answer {
     .note("lower it on both ends or on none: the peer's delayed acknowledgement takes up to 40 ms, 200 ms at worst")
 }
 
-fn loss(args: &LossArgs) -> Answer {
+fn loss(args: &LossArgs) -> FormulaAnswer {
     let limit = |control| Value::Rate(f::loss_limit(args.link, args.rtt, args.loss, control));
-    Answer::new(
+    FormulaAnswer::new(
         "loss",
         "reno: segment / rtt x 1.2247 / sqrt(loss); cubic: max(reno, 1.054 x (rtt / loss)^0.75 segments per rtt); bbr: the link",
         "Mathis et al. 1997; RFC 9438",
     )
-    .with("reno", limit(f::Congestion::Reno))
-    .with("cubic", limit(f::Congestion::Cubic))
-    .with("bbr", limit(f::Congestion::Bbr))
+    .with("reno", limit(f::CongestionModel::Reno))
+    .with("cubic", limit(f::CongestionModel::Cubic))
+    .with("bbr", limit(f::CongestionModel::Bbr))
     .with("writes_delayed", Value::Share(f::loss_chance(args.write_size, args.loss).0))
     .with("their_delay", Value::Seconds(f::loss_delay(args.rtt, f::RTO_MIN_DEFAULT)))
 }
 
-fn activity_log(args: &ActivityLogArgs) -> Answer {
-    let answer = Answer::new(
+fn activity_log(args: &ActivityLogArgs) -> FormulaAnswer {
+    let answer = FormulaAnswer::new(
         "activity-log",
         "resync after a crash = extents x extent size / rate",
         "the regions of hot extents are compared or sent again after an unclean stop",
@@ -134,11 +137,11 @@ fn activity_log(args: &ActivityLogArgs) -> Answer {
     }
 }
 
-fn modes(args: &ModesArgs) -> Answer {
+fn modes(args: &ModesArgs) -> FormulaAnswer {
     let ((link, rtt), (disk, overhead)) = (args.link, args.disk);
     let local = overhead.0 + args.write_size.at(disk).0;
     let send = args.write_size.at(link).0;
-    let mut answer = Answer::new(
+    let mut answer = FormulaAnswer::new(
         "modes",
         "sync max(local, send + remote disk + rtt); nearsync max(local, send + rtt); async, superasync local",
         "the modes of this mirror: local write and sending run side by side",
@@ -161,7 +164,7 @@ fn modes(args: &ModesArgs) -> Answer {
     answer
 }
 
-fn legacy_hadr(args: &ModesArgs) -> Answer {
+fn legacy_hadr(args: &ModesArgs) -> FormulaAnswer {
     let site = HadrSite { link: args.link.0, rtt: args.link.1, disk: args.disk.0, disk_overhead: args.disk.1 };
     let wanted = "clap asks for it together with --legacy";
     let workload = HadrWorkload {
@@ -170,7 +173,7 @@ fn legacy_hadr(args: &ModesArgs) -> Answer {
         pages_per_transaction: args.transaction_pages.expect(wanted),
         open_transactions: args.open.expect(wanted),
     };
-    let mut answer = Answer::new(
+    let mut answer = FormulaAnswer::new(
         "legacy-hadr",
         "SYNC 2 x disk + send + rtt; NEARSYNC max(disk, send + rtt); ASYNC max(disk, send); target: the flush size that carries the rate",
         "HADR calculator (pages of 4096 bytes, MB of 2^20)",
@@ -180,7 +183,7 @@ fn legacy_hadr(args: &ModesArgs) -> Answer {
         let rate = |rate: Rate| Value::Text(format!("{:.3}", rate.as_mib()));
         answer.rows.push(vec![
             named("mode", Value::text(mode.name())),
-            named("mark", Value::text(cell.mark.text())),
+            named("mark", Value::text(cell.rating.text())),
             named("target_mib_per_s", rate(cell.target.rate)),
             named("pages", Value::Count(cell.target.printed_pages() as f64)),
             named("flush_s", Value::Text(format!("{:.6}", cell.target.time.0))),
@@ -191,8 +194,8 @@ fn legacy_hadr(args: &ModesArgs) -> Answer {
     answer.note("marks: none below the least rate; ? below a quarter of the most, ?? below half, ??? above")
 }
 
-fn table2() -> Answer {
-    let mut answer = Answer::new(
+fn table2() -> FormulaAnswer {
+    let mut answer = FormulaAnswer::new(
         "table2",
         "low latency is what the reader calls low; this planner says below 10 ms",
         "AVS, table 2",
@@ -208,8 +211,8 @@ fn table2() -> Answer {
     answer
 }
 
-fn table4(args: &Table4Args) -> Answer {
-    let mut answer = Answer::new(
+fn table4(args: &Table4Args) -> FormulaAnswer {
+    let mut answer = FormulaAnswer::new(
         "table4",
         "sync = ceil(size / 32 KiB) x rtt + async; the asynchronous times are the paper's own, measured",
         "AVS, table 4 (50 ms, 100 Mbit/s, 5 volumes, queue of 8 MB)",

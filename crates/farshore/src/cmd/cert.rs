@@ -1,17 +1,17 @@
-//! `cert`: the papers by which nodes and NBD clients know each other.
+//! `cert`: the certificates by which nodes and NBD clients know each other.
 
 use std::path::PathBuf;
 
-use host::tls::{Facts, Identity, Party, facts, warning};
+use host::tls::{CertificateFacts, MemberIdentity, Party, facts, warning};
 use serde::Serialize;
-use settings::{Config, Node, Tls};
+use settings::{Config, ConfiguredNode, Tls};
 use units::exact::time_text;
 
 use crate::args::{
-    CertClientArgs, CertInitArgs, CertNodeArgs, CertPlace, CertRevokeArgs, CertRotateArgs, CertShowArgs,
+    CertClientArgs, CertDirectoryArgs, CertInitArgs, CertNodeArgs, CertRevokeArgs, CertRotateArgs, CertShowArgs,
 };
-use crate::certs::{Holder, Registry, Validity, certificates_of};
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::certs::{CertificateHolder, Registry, Validity, certificates_of};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 const SCHEMA: &str = "farshore-certificates/1";
 /// A year and a month: renewed once a year, with a month to do it in.
@@ -19,20 +19,20 @@ const HOLDER_DAYS: u32 = 397;
 const AUTHORITY_DAYS: u32 = 3650;
 
 /// The configuration and its directory of certificates.
-struct Place {
+struct CertDirectory {
     config: Config,
     directory: PathBuf,
 }
 
-impl Place {
-    fn find(args: &CertPlace) -> Result<Place, Failure> {
+impl CertDirectory {
+    fn find(args: &CertDirectoryArgs) -> Result<CertDirectory, CommandFailure> {
         super::inputs::forbid_core_dumps()?;
         let config = Config::load(&args.config)?;
         let Some(Tls { directory, .. }) = &config.tls else {
             let advice = "add for example: [tls] directory = \"/etc/farshore/tls\"";
             return Err(format!("{} has no table [tls]; {advice}", args.config.display()).into());
         };
-        Ok(Place { directory: directory.clone(), config })
+        Ok(CertDirectory { directory: directory.clone(), config })
     }
 
     fn registry(&self) -> Registry {
@@ -44,50 +44,50 @@ impl Place {
     }
 
     /// A node of the configuration, with all addresses it has there and `more`.
-    fn holder(&self, name: &str, more: &[String]) -> Result<Holder, Failure> {
+    fn holder(&self, name: &str, more: &[String]) -> Result<CertificateHolder, CommandFailure> {
         let name = self.config.local_node(Some(name))?;
         let node = self.config.node(&name).ok_or("the node is not in the configuration")?;
-        let identity = Identity::node(self.cluster(), name.as_str());
+        let identity = MemberIdentity::node(self.cluster(), name.as_str());
         let mut hosts = addresses(node);
         hosts.extend(more.iter().cloned());
         hosts.sort();
         hosts.dedup();
-        Ok(Holder { identity, hosts })
+        Ok(CertificateHolder { identity, hosts })
     }
 }
 
 /// How NBD clients may call a node.
-fn addresses(node: &Node) -> Vec<String> {
+fn addresses(node: &ConfiguredNode) -> Vec<String> {
     let nbd = node.nbd.iter().filter_map(|listen| listen.tcp());
     let all = std::iter::once(node.address).chain(nbd).map(|address| address.ip());
     let all = all.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
     std::iter::once(node.name.to_string()).chain(all).collect()
 }
 
-pub fn init(args: &CertInitArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
-    place.registry().make_authority(place.cluster(), Validity::days(args.days))?;
-    let directory = place.directory.display();
-    let names: Vec<&str> = place.config.nodes.iter().map(|node| node.name.as_str()).collect();
+pub fn init(args: &CertInitArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
+    cert_dir.registry().make_authority(cert_dir.cluster(), Validity::days(args.days))?;
+    let directory = cert_dir.directory.display();
+    let names: Vec<&str> = cert_dir.config.nodes.iter().map(|node| node.name.as_str()).collect();
     let each: String = names.iter().map(|name| format!("  farshore cert node {name}\n")).collect();
     print(&format!(
         "the authority of cluster {} was made: {directory}/ca.crt, {directory}/ca.key\n\
          Keep ca.key on this machine alone, and a copy where you keep such things. Next:\n{each}",
-        place.cluster()
+        cert_dir.cluster()
     ))?;
     Ok(Exit::Done.into())
 }
 
-pub fn node(args: &CertNodeArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
-    let holder = place.holder(&args.name, &args.host)?;
-    place.registry().issue(&holder, Validity::days(args.days), false)?;
-    print(&told("made", &place, &holder))?;
+pub fn node(args: &CertNodeArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
+    let holder = cert_dir.holder(&args.name, &args.host)?;
+    cert_dir.registry().issue(&holder, Validity::days(args.days), false)?;
+    print(&holder_text("made", &cert_dir, &holder))?;
     Ok(Exit::Done.into())
 }
 
-fn told(what: &str, place: &Place, holder: &Holder) -> String {
-    let paths = place.registry().paths(&holder.identity);
+fn holder_text(what: &str, cert_dir: &CertDirectory, holder: &CertificateHolder) -> String {
+    let paths = cert_dir.registry().paths(&holder.identity);
     let (authority, certificate, key) = (paths.authority.display(), paths.certificate.display(), paths.key.display());
     let name = &holder.identity.name;
     let hosts = holder.hosts.join(", ");
@@ -97,11 +97,11 @@ fn told(what: &str, place: &Place, holder: &Holder) -> String {
     )
 }
 
-pub fn client(args: &CertClientArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
-    let holder = client_holder(&place, &args.name)?;
-    place.registry().issue(&holder, Validity::days(args.days), false)?;
-    let certificate = place.registry().paths(&holder.identity).certificate;
+pub fn client(args: &CertClientArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
+    let holder = client_holder(&cert_dir, &args.name)?;
+    cert_dir.registry().issue(&holder, Validity::days(args.days), false)?;
+    let certificate = cert_dir.registry().paths(&holder.identity).certificate;
     let own = certificate.parent().map(|own| own.display().to_string()).unwrap_or_default();
     print(&format!(
         "the certificate of client {} was made; the directory {own} is all it needs:\n  \
@@ -113,28 +113,28 @@ pub fn client(args: &CertClientArgs) -> Outcome {
     Ok(Exit::Done.into())
 }
 
-fn client_holder(place: &Place, name: &str) -> Result<Holder, Failure> {
+fn client_holder(cert_dir: &CertDirectory, name: &str) -> Result<CertificateHolder, CommandFailure> {
     // The same rules as for nodes: it becomes the name of a directory.
-    let name = settings::NodeName::parse(name).map_err(Failure::usage)?;
-    Ok(Holder { identity: Identity::client(place.cluster(), name.as_str()), hosts: Vec::new() })
+    let name = settings::NodeName::parse(name).map_err(CommandFailure::usage)?;
+    Ok(CertificateHolder { identity: MemberIdentity::client(cert_dir.cluster(), name.as_str()), hosts: Vec::new() })
 }
 
-pub fn rotate(args: &CertRotateArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
+pub fn rotate(args: &CertRotateArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
     if args.nodes.is_empty() && args.client.is_empty() && !args.ca {
-        return Err(Failure::usage("say what to renew: node names, --client NAME, or --ca"));
+        return Err(CommandFailure::usage("say what to renew: node names, --client NAME, or --ca"));
     }
-    let registry = place.registry();
+    let registry = cert_dir.registry();
     let validity = Validity::days(args.days.unwrap_or(HOLDER_DAYS));
     let nodes = args.nodes.iter().map(|name| {
-        let known = registry.hosts_of(&Identity::node(place.cluster(), name));
-        place.holder(name, &known)
+        let known = registry.hosts_of(&MemberIdentity::node(cert_dir.cluster(), name));
+        cert_dir.holder(name, &known)
     });
-    let clients = args.client.iter().map(|name| client_holder(&place, name));
-    let (nodes, clients): (Vec<Holder>, Vec<Holder>) =
+    let clients = args.client.iter().map(|name| client_holder(&cert_dir, name));
+    let (nodes, clients): (Vec<CertificateHolder>, Vec<CertificateHolder>) =
         (nodes.collect::<Result<_, _>>()?, clients.collect::<Result<_, _>>()?);
     if args.ca {
-        registry.renew_authority(place.cluster(), Validity::days(args.days.unwrap_or(AUTHORITY_DAYS)))?;
+        registry.renew_authority(cert_dir.cluster(), Validity::days(args.days.unwrap_or(AUTHORITY_DAYS)))?;
         print(
             "the authority was renewed; ca.crt holds the new one and the old one. Copy it to every node and client \
              first, then renew their certificates, then take the old one out of ca.crt (docs/operate/certificates.md)\n",
@@ -142,7 +142,7 @@ pub fn rotate(args: &CertRotateArgs) -> Outcome {
     }
     for holder in nodes {
         registry.issue(&holder, validity, true)?;
-        print(&told("renewed", &place, &holder))?;
+        print(&holder_text("renewed", &cert_dir, &holder))?;
     }
     for holder in clients {
         registry.issue(&holder, validity, true)?;
@@ -151,14 +151,14 @@ pub fn rotate(args: &CertRotateArgs) -> Outcome {
     Ok(Exit::Done.into())
 }
 
-pub fn revoke(args: &CertRevokeArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
+pub fn revoke(args: &CertRevokeArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
     if args.nodes.is_empty() && args.client.is_empty() && args.file.is_empty() {
-        return Err(Failure::usage("say what to revoke: node names, --client NAME, or --file FILE"));
+        return Err(CommandFailure::usage("say what to revoke: node names, --client NAME, or --file FILE"));
     }
-    let registry = place.registry();
-    let identities = args.nodes.iter().map(|name| Identity::node(place.cluster(), name));
-    let identities = identities.chain(args.client.iter().map(|name| Identity::client(place.cluster(), name)));
+    let registry = cert_dir.registry();
+    let identities = args.nodes.iter().map(|name| MemberIdentity::node(cert_dir.cluster(), name));
+    let identities = identities.chain(args.client.iter().map(|name| MemberIdentity::client(cert_dir.cluster(), name)));
     let files = identities.map(|identity| registry.paths(&identity).certificate).chain(args.file.iter().cloned());
     let added = registry.revoke(&files.collect::<Vec<_>>())?;
     let list = registry.revoked();
@@ -166,11 +166,11 @@ pub fn revoke(args: &CertRevokeArgs) -> Outcome {
         print(&format!("revoked: {fingerprint}\n"))?;
     }
     let list = list.display();
-    let told = match added.is_empty() {
+    let holder_text = match added.is_empty() {
         true => format!("{list} names them already\n"),
         false => format!("copy {list} to every node, to the same place\n"),
     };
-    print(&told)?;
+    print(&holder_text)?;
     Ok(Exit::Done.into())
 }
 
@@ -190,7 +190,7 @@ struct Shown {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct CertReport {
     schema: &'static str,
     directory: String,
     certificates: Vec<Shown>,
@@ -198,21 +198,22 @@ struct Report {
     errors: Vec<String>,
 }
 
-pub fn show(args: &CertShowArgs) -> Outcome {
-    let place = Place::find(&args.place)?;
+pub fn show(args: &CertShowArgs) -> CommandOutcome {
+    let cert_dir = CertDirectory::find(&args.cert_dir)?;
     let (mut certificates, mut errors) = (Vec::new(), Vec::new());
     let now = facts::now();
-    for file in place.registry().files() {
+    for file in cert_dir.registry().files() {
         match certificates_of(&file) {
             Ok(list) => certificates.extend(list.iter().map(|facts| shown(&file.display().to_string(), facts, now))),
             Err(sentence) => errors.push(sentence),
         }
     }
     if certificates.is_empty() && errors.is_empty() {
-        let directory = place.directory.display();
+        let directory = cert_dir.directory.display();
         return Err(format!("there is no certificate in {directory}; begin with 'farshore cert init'").into());
     }
-    let report = Report { schema: SCHEMA, directory: place.directory.display().to_string(), certificates, errors };
+    let report =
+        CertReport { schema: SCHEMA, directory: cert_dir.directory.display().to_string(), certificates, errors };
     let needs_attention = !report.errors.is_empty() || report.certificates.iter().any(|one| one.warning.is_some());
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
@@ -223,10 +224,10 @@ pub fn show(args: &CertShowArgs) -> Outcome {
     Ok(if needs_attention { Exit::Warning } else { Exit::Done }.into())
 }
 
-fn shown(file: &str, facts: &Facts, now: i64) -> Shown {
+fn shown(file: &str, facts: &CertificateFacts, now: i64) -> Shown {
     let holder = match &facts.identity {
-        Some(Identity { party: Party::Node, .. }) => Some("node"),
-        Some(Identity { party: Party::Client, .. }) => Some("client"),
+        Some(MemberIdentity { party: Party::Node, .. }) => Some("node"),
+        Some(MemberIdentity { party: Party::Client, .. }) => Some("client"),
         None => facts.is_authority.then_some("authority"),
     };
     let whose = format!("the certificate in {file}");

@@ -1,16 +1,16 @@
 //! `config check` and `config example`.
 
-use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Problem, Problems, example, host_name};
+use settings::{Config, ConfigProblem, GroupOverrides, LinkOverrides, NodeName, Problems, example, host_name};
 
 use crate::args::CheckArgs;
 use crate::daemon::{devices, names};
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
-pub fn check(args: &CheckArgs) -> Outcome {
+pub fn check(args: &CheckArgs) -> CommandOutcome {
     super::inputs::forbid_core_dumps()?;
-    let config = Config::load(&args.file()).map_err(told)?;
+    let config = Config::load(&args.file()).map_err(as_failure)?;
     let node = match &args.node {
-        Some(name) => Some(config.local_node(Some(name)).map_err(told)?),
+        Some(name) => Some(config.local_node(Some(name)).map_err(as_failure)?),
         None => config.local_node(None).ok(),
     };
     let mut text = format!("{}: sound\n", args.file().display());
@@ -24,9 +24,9 @@ pub fn check(args: &CheckArgs) -> Outcome {
             problems.extend(devices::refused(&config, node, &silent));
             problems.extend(overrides_refused(&config, node));
             if !problems.is_empty() {
-                return Err(told(Problems::new(&config.file, problems)));
+                return Err(as_failure(Problems::new(&config.file, problems)));
             }
-            let proof = config.proof(node).map_err(told)?;
+            let proof = config.proof(node).map_err(as_failure)?;
             warnings.extend(proof.warnings());
             let what = proof.word();
             text += &format!("  devices, directories and {what} of {node} were looked at on this machine\n");
@@ -45,24 +45,24 @@ pub fn check(args: &CheckArgs) -> Outcome {
 }
 
 /// What is kept of `set` and `link set`, as a start would read it.
-fn overrides_refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+fn overrides_refused(config: &Config, node: &NodeName) -> Vec<ConfigProblem> {
     let Some(here) = config.node(node) else { return Vec::new() };
     let groups = GroupOverrides::load(&here.overrides_file()).err();
     let link = LinkOverrides::load(&here.link_overrides_file()).err();
-    let told = |problems: Problems| config.problem(&format!("nodes.{node}.state"), problems.to_string());
-    groups.into_iter().chain(link).map(told).collect()
+    let as_failure = |problems: Problems| config.problem(&format!("nodes.{node}.state"), problems.to_string());
+    groups.into_iter().chain(link).map(as_failure).collect()
 }
 
-pub fn example() -> Outcome {
+pub fn example() -> CommandOutcome {
     print(example::EXAMPLE)?;
     Ok(Exit::Done.into())
 }
 
 /// Every problem on its own line, and how many.
-fn told(problems: Problems) -> Failure {
+fn as_failure(problems: Problems) -> CommandFailure {
     let count = match problems.list.len() {
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
-    Failure::from(format!("{count} in the configuration\n{problems}"))
+    CommandFailure::from(format!("{count} in the configuration\n{problems}"))
 }

@@ -2,36 +2,36 @@
 
 use std::time::Duration;
 
-use toolkit::disk_test::report::{Report, Start};
-use toolkit::disk_test::scratch::{Refused, Scratch, ScratchOptions};
-use toolkit::disk_test::{Plan, UNIT_BYTES, measure};
+use toolkit::disk_test::report::{DiskReport, TestStart};
+use toolkit::disk_test::scratch::{Refused, ScratchFile, ScratchOptions};
+use toolkit::disk_test::{DiskTestPlan, UNIT_BYTES, measure};
 use toolkit::interrupt::Interrupt;
 use units::quantities::Bytes;
 
 use super::record::bar;
 use crate::args::checks::DiskTestArgs;
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
-fn refused(refused: Refused) -> Failure {
+fn refused(refused: Refused) -> CommandFailure {
     let (exit, hint) = match refused {
         Refused::Usage(_) => (Exit::Usage, ""),
         Refused::Failed(_) => (Exit::Failed, ""),
         Refused::NoRoom(_) => (Exit::Failed, ", or write less with --file-size"),
     };
-    Failure { exit, message: format!("{refused}{hint}") }
+    CommandFailure { exit, message: format!("{refused}{hint}") }
 }
 
 /// # Errors
 /// When there is nothing to write to, or the disk fails or hangs.
-pub fn test(args: &DiskTestArgs) -> Outcome {
+pub fn test(args: &DiskTestArgs) -> CommandOutcome {
     let sizes = sizes(args)?;
     // From here on Ctrl-C is seen, so that the file goes.
     let interrupt = Interrupt::listen()?;
     let options =
         ScratchOptions { bytes: args.file_size.0, buffered: args.buffered, overwrite_device: args.overwrite_device };
     let patience = Duration::from_secs_f64(args.timeout.0);
-    let scratch = Scratch::open(&args.path, options, patience).map_err(refused)?;
-    let plan = Plan {
+    let scratch = ScratchFile::open(&args.path, options, patience).map_err(refused)?;
+    let plan = DiskTestPlan {
         sizes,
         span_bytes: scratch.fitting(args.file_size.0),
         time: Duration::from_secs_f64(args.time.0),
@@ -40,13 +40,15 @@ pub fn test(args: &DiskTestArgs) -> Outcome {
     let largest = plan.sizes.last().copied().unwrap_or(0);
     if largest > plan.span_bytes {
         let path = args.path.display();
-        return Err(Failure::usage(format!("{path} is smaller than the largest of --sizes; leave that one out")));
+        return Err(CommandFailure::usage(format!(
+            "{path} is smaller than the largest of --sizes; leave that one out"
+        )));
     }
     let bar = bar(&format!("flushing to {}", args.path.display()), plan.time);
     let measured = measure(&scratch.file, &plan, &interrupt, |gone| bar.set_position(gone.as_secs()));
     bar.finish_and_clear();
     let is_in_memory = scratch.is_in_memory();
-    let start = Start {
+    let start = TestStart {
         path: args.path.display().to_string(),
         file_system: scratch.file_system.as_ref().map(|system| system.kind.clone()),
         source: scratch.file_system.as_ref().map(|system| system.source.clone()),
@@ -60,25 +62,29 @@ pub fn test(args: &DiskTestArgs) -> Outcome {
         (Err(why), Ok(())) | (Ok(_), Err(why)) => return Err(why.into()),
         (Err(why), Err(left)) => return Err(format!("{why}; {left}").into()),
     };
-    let report = Report::of(start, &measured, is_in_memory)?;
+    let report = DiskReport::of(start, &measured, is_in_memory)?;
     print(&if args.json { format!("{}\n", serde_json::to_string(&report)?) } else { report.text() })?;
     report.warnings.iter().for_each(warn);
     Ok(if report.warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }
 
 /// The sizes to flush, ascending.
-fn sizes(args: &DiskTestArgs) -> Result<Vec<u64>, Failure> {
+fn sizes(args: &DiskTestArgs) -> Result<Vec<u64>, CommandFailure> {
     let mut sizes: Vec<u64> = args.sizes.iter().map(|Bytes(bytes)| *bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
     if sizes.len() < 2 {
-        return Err(Failure::usage("two sizes at least are needed for overhead and rate, such as --sizes 4KiB,4MiB"));
+        return Err(CommandFailure::usage(
+            "two sizes at least are needed for overhead and rate, such as --sizes 4KiB,4MiB",
+        ));
     }
     if let Some(odd) = sizes.iter().find(|bytes| **bytes == 0 || !bytes.is_multiple_of(UNIT_BYTES)) {
-        return Err(Failure::usage(format!("{odd} bytes are no multiple of 4KiB, as every one of --sizes must be")));
+        return Err(CommandFailure::usage(format!(
+            "{odd} bytes are no multiple of 4KiB, as every one of --sizes must be"
+        )));
     }
     if sizes.last().is_some_and(|largest| *largest > args.file_size.0) {
-        return Err(Failure::usage("the largest of --sizes does not fit --file-size"));
+        return Err(CommandFailure::usage("the largest of --sizes does not fit --file-size"));
     }
     Ok(sizes)
 }

@@ -1,6 +1,6 @@
 //! `doctor`: what keeps the mirror from carrying what it could, and the command that mends it.
 
-mod told;
+mod daemon_facts;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use settings::example::PORT;
 use settings::{Config, NodeName};
-use toolkit::doctor::facts::{Facts, Way};
-use toolkit::doctor::gather::{self, Around};
-use toolkit::doctor::report::{self, DOCTOR_SCHEMA, Report, STREAM_SCHEMA};
-use toolkit::doctor::{Check, Verdict, checks, ends};
+use toolkit::doctor::facts::{EndFacts, PathFacts};
+use toolkit::doctor::gather::{self, GatheredFacts};
+use toolkit::doctor::report::{self, DOCTOR_SCHEMA, DoctorReport, STREAM_SCHEMA};
+use toolkit::doctor::{Check, CheckVerdict, checks, ends};
 use toolkit::interrupt::Interrupt;
 use toolkit::screen::Paint;
 
 use super::inputs::{read_bounded, with_port};
 use super::status::colours_wanted;
-use crate::api::client::Client;
-use crate::api::{LinkRecord, Reply, Request, Status};
+use crate::api::client::ControlClient;
+use crate::api::{ApiRequest, LinkRecord, NodeView, Reply};
 use crate::args::checks::DoctorArgs;
 use crate::args::reach::DEFAULT_CONFIG;
-use crate::outcome::{Exit, Failure, Outcome, event, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, event, print};
 
 /// The best second of the link is looked for in a day.
 const HISTORY: Duration = Duration::from_secs(86_400);
@@ -34,13 +34,13 @@ const BESIDE_BYTES_MAX: u64 = 16 << 20;
 
 /// # Errors
 /// When the configuration or the file beside is damaged; a peer that does not answer is a line of the report.
-pub fn run(args: &DoctorArgs) -> Outcome {
+pub fn run(args: &DoctorArgs) -> CommandOutcome {
     let beside = args.beside.as_ref().map(|file| {
         let named = |why: String| format!("{}: {why}", file.display());
         let text = read_bounded(file, BESIDE_BYTES_MAX).map_err(named)?;
         report::facts_of(&text).map_err(named)
     });
-    let beside: Option<Facts> = beside.transpose()?;
+    let beside: Option<EndFacts> = beside.transpose()?;
     let interrupt = Interrupt::listen()?;
     let around = around(args)?;
     let spinner = spinner();
@@ -55,28 +55,28 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     if interrupt.check().is_err() {
         return Err("interrupted; nothing was changed".into());
     }
-    let way = Way::of(&facts, args.bw.map(|rate| rate.bytes_per_s()), args.rtt.map(|time| time.0));
+    let way = PathFacts::of(&facts, args.bw.map(|rate| rate.bytes_per_s()), args.rtt.map(|time| time.0));
     let mut checks = checks::all(&facts, &way);
     let rows = beside.as_ref().map(|there| ends::rows(&facts, there));
     checks.extend(beside.iter().flat_map(|there| ends::checks(&facts, there)));
-    tell(args, &facts, &way, &checks, beside.as_ref().zip(rows.as_deref()))?;
+    print_report(args, &facts, &way, &checks, beside.as_ref().zip(rows.as_deref()))?;
     Ok(match report::worst(&checks) {
-        Verdict::Ok | Verdict::Info => Exit::Done,
-        Verdict::Warning => Exit::Warning,
-        Verdict::Problem => Exit::Failed,
+        CheckVerdict::Ok | CheckVerdict::Info => Exit::Done,
+        CheckVerdict::Warning => Exit::Warning,
+        CheckVerdict::Problem => Exit::Failed,
     }
     .into())
 }
 
-fn tell(
+fn print_report(
     args: &DoctorArgs,
-    facts: &Facts,
-    way: &Way,
+    facts: &EndFacts,
+    way: &PathFacts,
     checks: &[Check],
-    ends: Option<(&Facts, &[ends::Row])>,
-) -> Result<(), Failure> {
+    ends: Option<(&EndFacts, &[ends::EndsRow])>,
+) -> Result<(), CommandFailure> {
     let (verdict, rows) = (report::worst(checks), ends.map(|(_, rows)| rows));
-    let report = Report { schema: DOCTOR_SCHEMA, verdict, checks, way: way.into(), facts, ends: rows };
+    let report = DoctorReport { schema: DOCTOR_SCHEMA, verdict, checks, way: way.into(), facts, ends: rows };
     if args.json_stream {
         for check in checks {
             event(STREAM_SCHEMA, "check", &json!(check))?;
@@ -103,7 +103,7 @@ fn spinner() -> ProgressBar {
 }
 
 /// Configuration, daemon and peer, as far as they are there.
-fn around(args: &DoctorArgs) -> Result<Around, Failure> {
+fn around(args: &DoctorArgs) -> Result<GatheredFacts, CommandFailure> {
     let mut remarks = Vec::new();
     let config = config(args, &mut remarks)?;
     let node = config.as_ref().and_then(|(config, name)| config.node(name));
@@ -115,8 +115,8 @@ fn around(args: &DoctorArgs) -> Result<Around, Failure> {
     let status = client.as_mut().and_then(|client| status(client, &mut remarks));
     let peer = peer(args, config.as_ref(), status.as_ref())?;
     let history = client.as_mut().zip(peer.as_ref()).map(|(client, (name, _))| history(client, name));
-    let daemon = status.map(|status| told::daemon(&status, peer.as_ref(), &history.unwrap_or_default()));
-    Ok(Around {
+    let daemon = status.map(|status| daemon_facts::daemon(&status, peer.as_ref(), &history.unwrap_or_default()));
+    Ok(GatheredFacts {
         config,
         daemon,
         peer,
@@ -127,7 +127,7 @@ fn around(args: &DoctorArgs) -> Result<Around, Failure> {
     })
 }
 
-fn config(args: &DoctorArgs, remarks: &mut Vec<String>) -> Result<Option<(Config, NodeName)>, Failure> {
+fn config(args: &DoctorArgs, remarks: &mut Vec<String>) -> Result<Option<(Config, NodeName)>, CommandFailure> {
     let file = &args.reach.config;
     if args.reach.socket.is_some() {
         return Ok(None);
@@ -141,12 +141,12 @@ fn config(args: &DoctorArgs, remarks: &mut Vec<String>) -> Result<Option<(Config
     Ok(Some((config, node)))
 }
 
-fn connected(socket: &Path, remarks: &mut Vec<String>) -> Option<Client> {
-    Client::connect(socket).map_err(|error| remarks.push(error.to_string())).ok()
+fn connected(socket: &Path, remarks: &mut Vec<String>) -> Option<ControlClient> {
+    ControlClient::connect(socket).map_err(|error| remarks.push(error.to_string())).ok()
 }
 
-fn status(client: &mut Client, remarks: &mut Vec<String>) -> Option<Status> {
-    match client.ask(&Request::Status { group: None }) {
+fn status(client: &mut ControlClient, remarks: &mut Vec<String>) -> Option<NodeView> {
+    match client.ask(&ApiRequest::Status { group: None }) {
         Ok(Reply::Status(status)) => return Some(*status),
         Ok(Reply::Error { message, .. }) => remarks.push(message),
         Ok(other) => remarks.push(super::reach::unexpected(&other).message),
@@ -156,10 +156,10 @@ fn status(client: &mut Client, remarks: &mut Vec<String>) -> Option<Status> {
 }
 
 /// What the daemon keeps of the link; without it the best second is not known, which the checks say.
-fn history(client: &mut Client, peer: &str) -> Vec<LinkRecord> {
+fn history(client: &mut ControlClient, peer: &str) -> Vec<LinkRecord> {
     let since = std::time::SystemTime::now().checked_sub(HISTORY).unwrap_or(std::time::UNIX_EPOCH);
     let since_unix_ms = since.duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
-    match client.ask(&Request::LinkHistory { peer: Some(peer.to_owned()), since_unix_ms }) {
+    match client.ask(&ApiRequest::LinkHistory { peer: Some(peer.to_owned()), since_unix_ms }) {
         Ok(Reply::LinkHistory(history)) => history.records,
         _ => Vec::new(),
     }
@@ -171,12 +171,12 @@ type NamedPeer = (String, Option<SocketAddr>);
 fn peer(
     args: &DoctorArgs,
     config: Option<&(Config, NodeName)>,
-    status: Option<&Status>,
-) -> Result<Option<NamedPeer>, Failure> {
+    status: Option<&NodeView>,
+) -> Result<Option<NamedPeer>, CommandFailure> {
     let configured = |(config, node): &(Config, NodeName)| -> Vec<NamedPeer> {
         config.peers_of(node).map(|peer| (peer.name.to_string(), Some(peer.address))).collect()
     };
-    let linked = |status: &Status| status.links.iter().map(|link| (link.node.clone(), None)).collect::<Vec<_>>();
+    let linked = |status: &NodeView| status.links.iter().map(|link| (link.node.clone(), None)).collect::<Vec<_>>();
     let known = config.map(configured).or(status.map(linked)).unwrap_or_default();
     if let Some(name) = &args.peer {
         let found = known.into_iter().find(|(known, _)| known == name);
@@ -187,7 +187,10 @@ fn peer(
         [one] => Ok(Some(one.clone())),
         several => {
             let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-            Err(Failure::usage(format!("this node has the peers {}; name one: farshore doctor PEER", names.join(", "))))
+            Err(CommandFailure::usage(format!(
+                "this node has the peers {}; name one: farshore doctor PEER",
+                names.join(", ")
+            )))
         }
     }
 }

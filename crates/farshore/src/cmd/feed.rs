@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plan::scan::Scan;
-use plan::trace::Record;
-use plan::trace::detect::Wish;
+use plan::scan::TraceScan;
+use plan::trace::TraceRecord;
+use plan::trace::detect::FormatChoice;
 use plan::trace::merge::Merge;
 use plan::trace::reader::{TraceReader, unpack};
 
 use crate::args::planner::TraceArgs;
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// A shorter reading needs no bar.
 const BAR_AFTER: Duration = Duration::from_secs(1);
@@ -35,9 +35,9 @@ pub struct Fed {
 pub fn feed(
     args: &TraceArgs,
     what: &str,
-    mut sink: impl FnMut(&[Record]) -> Result<(), Failure>,
-) -> Result<Fed, Failure> {
-    let wish = Wish { format: args.format.clone(), columns: args.columns.clone() };
+    mut sink: impl FnMut(&[TraceRecord]) -> Result<(), CommandFailure>,
+) -> Result<Fed, CommandFailure> {
+    let wish = FormatChoice { format: args.format.clone(), columns: args.columns.clone() };
     let done = Rc::new(Cell::new(0));
     let mut total = Some(0);
     let mut readers = Vec::new();
@@ -51,7 +51,7 @@ pub fn feed(
     }
     let mut merge = Merge::new(readers);
     let mut batch = Vec::new();
-    let mut bar = Bar::new(what, total);
+    let mut bar = FeedProgress::new(what, total);
     while merge.next_batch(&mut batch)? {
         sink(&batch)?;
         bar.show(done.get());
@@ -75,14 +75,14 @@ pub fn feed(
 impl Fed {
     /// # Errors
     /// A sentence, when there was no write to learn from: and what was left out.
-    pub fn taught(&self, scan: &Scan) -> Result<(), Failure> {
+    pub fn taught(&self, scan: &TraceScan) -> Result<(), CommandFailure> {
         let why = |why: String| [&[why][..], &self.warnings].concat().join("; ");
         Ok(scan.verdict(self.reads).map_err(why)?)
     }
 }
 
 /// A file or standard input, and its size if it has one.
-fn open(file: &Path) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
+fn open(file: &Path) -> Result<(Box<dyn Read>, Option<u64>), CommandFailure> {
     if file.as_os_str() == "-" {
         return Ok((Box::new(io::stdin().lock()), None));
     }
@@ -109,14 +109,14 @@ impl Read for Counted {
 }
 
 /// Appears on a terminal only, and only after a while.
-struct Bar {
+struct FeedProgress {
     what: String,
     total: Option<u64>,
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Bar {
+impl FeedProgress {
     fn new(what: &str, total: Option<u64>) -> Self {
         Self { what: what.to_owned(), total, started: Instant::now(), bar: None }
     }

@@ -3,22 +3,22 @@
 use std::io::Write;
 use std::path::Path;
 
-use settings::example::{Side, Trust, first_config, leaves_this_machine};
+use settings::example::{InitSide, InitTrust, first_config, leaves_this_machine};
 use settings::{Config, create_secret};
 
 use crate::args::InitArgs;
 use crate::args::reach::DEFAULT_CONFIG;
-use crate::outcome::{Exit, Failure, Outcome, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
 
-pub fn run(args: &InitArgs) -> Outcome {
+pub fn run(args: &InitArgs) -> CommandOutcome {
     let side = |flag: &str, text: &str, node| {
-        Side::parse(text, node).map_err(|reason| Failure::usage(format!("--{flag}: {reason}")))
+        InitSide::parse(text, node).map_err(|reason| CommandFailure::usage(format!("--{flag}: {reason}")))
     };
     let (near, far) = (side("near", &args.near, "alpha")?, side("far", &args.far, "beta")?);
     if near.node == far.node {
         let advice =
             "name them, as in --near alpha=10.0.0.1:/dev/disk/by-id/DISK --far beta=10.0.0.2:/dev/disk/by-id/DISK";
-        return Err(Failure::usage(format!("both sides are called {:?}; {advice}", near.node)));
+        return Err(CommandFailure::usage(format!("both sides are called {:?}; {advice}", near.node)));
     }
     let trust = trust(args, &near, &far)?;
     let text = first_config(&near, &far, trust);
@@ -46,7 +46,7 @@ pub fn run(args: &InitArgs) -> Outcome {
     Ok(Exit::Done.into())
 }
 
-fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
+fn write_new(file: &Path, text: &str) -> Result<(), CommandFailure> {
     let written = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -59,29 +59,29 @@ fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Certificates, unless the nodes share a machine.
-fn trust<'a>(args: &'a InitArgs, near: &Side, far: &Side) -> Result<Trust<'a>, Failure> {
+fn trust<'a>(args: &'a InitArgs, near: &InitSide, far: &InitSide) -> Result<InitTrust<'a>, CommandFailure> {
     if leaves_this_machine(near, far) {
         if args.create_secret {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--create-secret: these nodes know each other by certificates ('farshore cert init'), not by a secret; \
                  leave it out",
             ));
         }
-        return Ok(Trust::Certificates { directory: text_of("--tls-directory", &args.tls_directory)? });
+        return Ok(InitTrust::Certificates { directory: text_of("--tls-directory", &args.tls_directory)? });
     }
-    Ok(Trust::Secret { file: text_of("--secret-file", &args.secret_file)? })
+    Ok(InitTrust::Secret { file: text_of("--secret-file", &args.secret_file)? })
 }
 
 /// A path that can stand in the file.
-fn text_of<'a>(flag: &str, path: &'a Path) -> Result<&'a str, Failure> {
-    let text = path.to_str().ok_or_else(|| Failure::usage(format!("{flag}: the path is not text")))?;
+fn text_of<'a>(flag: &str, path: &'a Path) -> Result<&'a str, CommandFailure> {
+    let text = path.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the path is not text")))?;
     if text.contains(['"', '\\']) || text.chars().any(char::is_control) {
-        return Err(Failure::usage(format!("{flag}: the path holds quotes or control characters")));
+        return Err(CommandFailure::usage(format!("{flag}: the path holds quotes or control characters")));
     }
     Ok(text)
 }
 
-fn next_steps(args: &InitArgs, file: &Path, near: &Side, far: &Side) -> String {
+fn next_steps(args: &InitArgs, file: &Path, near: &InitSide, far: &InitSide) -> String {
     let file = file.display();
     let (make, copy) = if leaves_this_machine(near, far) {
         let directory = args.tls_directory.display();

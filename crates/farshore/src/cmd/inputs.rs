@@ -8,20 +8,20 @@ use std::path::Path;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use units::quantities::{Bytes, show_bytes};
 
-use crate::outcome::Failure;
+use crate::outcome::CommandFailure;
 
 /// HOST, HOST:PORT, an IPv6 address with or without brackets; `port` where none is given.
 ///
 /// # Errors
 /// Usage: it is none of these.
-pub fn with_port(host: &str, port: u16) -> Result<String, Failure> {
+pub fn with_port(host: &str, port: u16) -> Result<String, CommandFailure> {
     if let Ok(ip) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port).to_string());
     }
     match host.rsplit_once(':') {
         None if !host.is_empty() => Ok(format!("{host}:{port}")),
         Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(host.to_owned()),
-        _ => Err(Failure::usage(format!(
+        _ => Err(CommandFailure::usage(format!(
             "{host:?} is no HOST[:PORT]; write one such as \"10.0.0.2:{port}\" or a node's name"
         ))),
     }
@@ -40,7 +40,7 @@ pub fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, String> {
 }
 
 /// Before the first key is read: a core dump, or whoever may trace this user's processes, would have them all.
-pub fn forbid_core_dumps() -> Result<(), Failure> {
+pub fn forbid_core_dumps() -> Result<(), CommandFailure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| format!("the kernel does not take that nobody may dump this process: {error}").into())
 }

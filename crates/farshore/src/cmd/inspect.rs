@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
 use crate::daemon::seals;
-use crate::outcome::{Exit, Outcome, print};
-use report::Report;
+use crate::outcome::{CommandOutcome, Exit, print};
+use report::InspectReport;
 use superblock::read_up_to;
 
 /// A magic stands at the start of a block; the first blocks of a young file may still be blank.
@@ -29,7 +29,7 @@ const WHOLE_BYTES_MAX: u64 = 256 << 20;
 
 /// What a file can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Superblock,
     Bitmaps,
     Activity,
@@ -43,55 +43,55 @@ enum Kind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], Kind); 7] = [
-    (b"FSHSUPER", Kind::Superblock),
-    (b"FSHBITMP", Kind::Bitmaps),
-    (b"FSHACTIV", Kind::Activity),
-    (b"FSHBATCH", Kind::Journal),
-    (b"FSHUNDOB", Kind::Undo),
-    (b"FSHRLINK", Kind::LinkHistory),
-    (&seals::MAGIC, Kind::Fingerprints),
+const MAGICS: [(&[u8; 8], FileKind); 7] = [
+    (b"FSHSUPER", FileKind::Superblock),
+    (b"FSHBITMP", FileKind::Bitmaps),
+    (b"FSHACTIV", FileKind::Activity),
+    (b"FSHBATCH", FileKind::Journal),
+    (b"FSHUNDOB", FileKind::Undo),
+    (b"FSHRLINK", FileKind::LinkHistory),
+    (&seals::MAGIC, FileKind::Fingerprints),
 ];
 
-impl Kind {
+impl FileKind {
     fn words(self) -> &'static str {
         match self {
-            Kind::Superblock => "superblock of a group",
-            Kind::Bitmaps => "dirty bitmaps of a group",
-            Kind::Activity => "activity log of a group",
-            Kind::Journal => "journal of a group",
-            Kind::Undo => "undo store of a group",
-            Kind::Fingerprints => "fingerprints of a group's volumes",
-            Kind::Overrides => "settings changed by 'farshore set'",
-            Kind::LinkOverrides => "settings changed by 'farshore link set'",
-            Kind::LinkHistory => "history of a link",
-            Kind::Blank => "blank: made, and nothing written yet",
+            FileKind::Superblock => "superblock of a group",
+            FileKind::Bitmaps => "dirty bitmaps of a group",
+            FileKind::Activity => "activity log of a group",
+            FileKind::Journal => "journal of a group",
+            FileKind::Undo => "undo store of a group",
+            FileKind::Fingerprints => "fingerprints of a group's volumes",
+            FileKind::Overrides => "settings changed by 'farshore set'",
+            FileKind::LinkOverrides => "settings changed by 'farshore link set'",
+            FileKind::LinkHistory => "history of a link",
+            FileKind::Blank => "blank: made, and nothing written yet",
         }
     }
 
     /// What our own file names promise, for files whose content no longer says it.
-    fn by_name(file: &Path) -> Option<Kind> {
+    fn by_name(file: &Path) -> Option<FileKind> {
         match file.file_name()?.to_str()? {
-            "superblock" => Some(Kind::Superblock),
-            "bitmap" => Some(Kind::Bitmaps),
-            "activity" => Some(Kind::Activity),
-            "journal" => Some(Kind::Journal),
-            "undo" => Some(Kind::Undo),
-            "fingerprints" => Some(Kind::Fingerprints),
-            "overrides.toml" => Some(Kind::Overrides),
-            "link.toml" => Some(Kind::LinkOverrides),
+            "superblock" => Some(FileKind::Superblock),
+            "bitmap" => Some(FileKind::Bitmaps),
+            "activity" => Some(FileKind::Activity),
+            "journal" => Some(FileKind::Journal),
+            "undo" => Some(FileKind::Undo),
+            "fingerprints" => Some(FileKind::Fingerprints),
+            "overrides.toml" => Some(FileKind::Overrides),
+            "link.toml" => Some(FileKind::LinkOverrides),
             _ => None,
         }
     }
 }
 
-pub fn run(args: &InspectArgs) -> Outcome {
+pub fn run(args: &InspectArgs) -> CommandOutcome {
     let mut worst = Exit::Done;
     let mut objects = Vec::new();
     for file in &args.files {
         let (kind, size_bytes, report) = match look(file) {
             Ok((kind, size_bytes, report)) => (Some(kind), size_bytes, report),
-            Err(sentence) => (None, 0, Report::failed(sentence)),
+            Err(sentence) => (None, 0, InspectReport::failed(sentence)),
         };
         if report.exit() as u8 > worst as u8 {
             worst = report.exit();
@@ -108,14 +108,14 @@ pub fn run(args: &InspectArgs) -> Outcome {
     Ok(worst.into())
 }
 
-fn object(file: &Path, kind: Option<Kind>, size_bytes: u64, report: Report) -> Value {
+fn object(file: &Path, kind: Option<FileKind>, size_bytes: u64, report: InspectReport) -> Value {
     json!({
         "file": file, "size_bytes": size_bytes, "kind": kind.map(|kind| format!("{kind:?}").to_lowercase()),
         "facts": report.facts, "warnings": report.warnings, "failure": report.failure,
     })
 }
 
-fn text(file: &Path, kind: Option<Kind>, size_bytes: u64, report: &Report) -> String {
+fn text(file: &Path, kind: Option<FileKind>, size_bytes: u64, report: &InspectReport) -> String {
     let mut text = String::new();
     if let Some(kind) = kind {
         text += &format!("{}: {}, {size_bytes} bytes\n", file.display(), kind.words());
@@ -132,7 +132,7 @@ fn text(file: &Path, kind: Option<Kind>, size_bytes: u64, report: &Report) -> St
     text
 }
 
-fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
+fn look(file: &Path) -> Result<(FileKind, u64, InspectReport), String> {
     let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
     // Looked at before it is opened: opening a pipe would wait for its writer.
     let found = std::fs::metadata(file).map_err(cannot)?;
@@ -142,7 +142,7 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
     let opened = File::open(file).map_err(cannot)?;
     let head = read_up_to(&opened, (BLOCK_BYTES * BLOCKS_LOOKED_AT) as u64).map_err(cannot)?;
     let kind = detect(&head, file).ok_or_else(|| {
-        format!("{} is not one of Farshore's files: it starts with none of their marks", file.display())
+        format!("{} is not one of Farshore's files: it starts with none of their magic numbers", file.display())
     })?;
     let whole = || match found.len() {
         size if size > WHOLE_BYTES_MAX => {
@@ -151,37 +151,38 @@ fn look(file: &Path) -> Result<(Kind, u64, Report), String> {
         _ => std::fs::read(file).map_err(cannot),
     };
     let report = match kind {
-        Kind::Superblock => superblock::report(&head),
-        Kind::Bitmaps => bitmap::report(&whole()?, file),
-        Kind::Activity => activity::report(&whole()?, file),
-        Kind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
-        Kind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
-        Kind::Fingerprints => small::fingerprints(&whole()?),
-        Kind::Overrides => small::overrides(&whole()?, file),
-        Kind::LinkOverrides => small::link_overrides(&whole()?, file),
-        Kind::LinkHistory => small::link_history(&whole()?),
-        Kind::Blank => Report::default(),
+        FileKind::Superblock => superblock::report(&head),
+        FileKind::Bitmaps => bitmap::report(&whole()?, file),
+        FileKind::Activity => activity::report(&whole()?, file),
+        FileKind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
+        FileKind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
+        FileKind::Fingerprints => small::fingerprints(&whole()?),
+        FileKind::Overrides => small::overrides(&whole()?, file),
+        FileKind::LinkOverrides => small::link_overrides(&whole()?, file),
+        FileKind::LinkHistory => small::link_history(&whole()?),
+        FileKind::Blank => InspectReport::default(),
     };
     Ok((kind, found.len(), report))
 }
 
-fn detect(head: &[u8], file: &Path) -> Option<Kind> {
+fn detect(head: &[u8], file: &Path) -> Option<FileKind> {
     // Files of blocks are never of another size.
     let in_blocks = !head.is_empty() && head.len().is_multiple_of(BLOCK_BYTES);
-    let is_small = |kind: &Kind| matches!(kind, Kind::Fingerprints | Kind::Overrides | Kind::LinkOverrides);
-    let by_name = Kind::by_name(file).filter(|kind| in_blocks || is_small(kind));
-    let marked = head
+    let is_small =
+        |kind: &FileKind| matches!(kind, FileKind::Fingerprints | FileKind::Overrides | FileKind::LinkOverrides);
+    let by_name = FileKind::by_name(file).filter(|kind| in_blocks || is_small(kind));
+    let has_magic = head
         .chunks(BLOCK_BYTES)
         .find_map(|block| MAGICS.iter().find(|(magic, _)| block.starts_with(&magic[..])).map(|(_, kind)| *kind));
     let is_override = || {
         let heads = [
-            (&b"# Written by `farshore set`"[..], Kind::Overrides),
-            (b"# Written by `farshore link set`", Kind::LinkOverrides),
+            (&b"# Written by `farshore set`"[..], FileKind::Overrides),
+            (b"# Written by `farshore link set`", FileKind::LinkOverrides),
         ];
         heads.into_iter().find(|(words, _)| head.starts_with(words)).map(|(_, kind)| kind)
     };
     let blank = !head.is_empty() && head.iter().all(|byte| *byte == 0);
-    marked.or_else(is_override).or(by_name).or(blank.then_some(Kind::Blank))
+    has_magic.or_else(is_override).or(by_name).or(blank.then_some(FileKind::Blank))
 }
 
 #[cfg(test)]
@@ -190,25 +191,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_their_marks_then_by_their_names() {
+    fn kinds_are_recognised_by_their_magic_then_by_their_names() {
         let mut second_block = vec![0u8; 2 * BLOCK_BYTES];
         second_block[BLOCK_BYTES..BLOCK_BYTES + 8].copy_from_slice(b"FSHSUPER");
         let mut inside = vec![0u8; BLOCK_BYTES];
         inside[7] = 1;
         inside[8..16].copy_from_slice(b"FSHBATCH");
         for (bytes, name, kind) in [
-            (b"FSHBATCH and more".to_vec(), "x", Some(Kind::Journal)),
-            (b"FSHBITMP".to_vec(), "journal", Some(Kind::Bitmaps)),
-            (second_block, "x", Some(Kind::Superblock)),
-            (vec![0; 10_000], "x", Some(Kind::Blank)),
-            (vec![0; 8192], "journal", Some(Kind::Journal)),
+            (b"FSHBATCH and more".to_vec(), "x", Some(FileKind::Journal)),
+            (b"FSHBITMP".to_vec(), "journal", Some(FileKind::Bitmaps)),
+            (second_block, "x", Some(FileKind::Superblock)),
+            (vec![0; 10_000], "x", Some(FileKind::Blank)),
+            (vec![0; 8192], "journal", Some(FileKind::Journal)),
             (b"something else".to_vec(), "journal", None),
             (inside.clone(), "x", None),
-            (inside, "superblock", Some(Kind::Superblock)),
-            (b"FSHSEALS".to_vec(), "x", Some(Kind::Fingerprints)),
-            (b"# Written by `farshore set`; x".to_vec(), "x", Some(Kind::Overrides)),
-            (b"# Written by `farshore link set`; x".to_vec(), "x", Some(Kind::LinkOverrides)),
-            (b"FSHRLINK".to_vec(), "beta", Some(Kind::LinkHistory)),
+            (inside, "superblock", Some(FileKind::Superblock)),
+            (b"FSHSEALS".to_vec(), "x", Some(FileKind::Fingerprints)),
+            (b"# Written by `farshore set`; x".to_vec(), "x", Some(FileKind::Overrides)),
+            (b"# Written by `farshore link set`; x".to_vec(), "x", Some(FileKind::LinkOverrides)),
+            (b"FSHRLINK".to_vec(), "beta", Some(FileKind::LinkHistory)),
             (b"FSHBAT".to_vec(), "x", None),
             (Vec::new(), "x", None),
         ] {
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn long_lists_lose_their_middle() {
-        let mut report = Report::default();
+        let mut report = InspectReport::default();
         report.push_some((0..40).map(|n| n.to_string()), 40, "things");
         assert_eq!(report.lines.len(), SHOWN + 1);
         assert_eq!((report.lines[7].as_str(), report.lines[9].as_str()), ("7", "32"));

@@ -11,54 +11,57 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::link::Secret;
+use host::link::ClusterSecret;
 use host::link::single::LineCredentials;
-use host::tls::{Paths, Store};
+use host::tls::{CredentialStore, Paths};
 use settings::{Config, Keyed, LinkKey, LinkOverrides, LinkSettings, NodeName, Proof};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
-use toolkit::line_test::client::{self, Target};
-use toolkit::line_test::disk::Disk;
+use toolkit::line_test::client::{self, TestTarget};
+use toolkit::line_test::disk::TestDisk;
 use toolkit::line_test::serve::{self, Serving};
-use toolkit::line_test::tally::Half;
-use toolkit::line_test::terms::{Direction, DiskModel, FarDisk, Mode, Sockets, TIMEOUT, Terms, parse_sizes};
-use toolkit::line_test::{PORT, Trouble, modes, path, report, soak, sweep};
-use watch::{Bar, Findings, Record, SoakWatch};
+use toolkit::line_test::tally::EndReport;
+use toolkit::line_test::terms::{
+    DiskModel, FarDisk, SocketTerms, TIMEOUT, Terms, TestDirection, TestMode, parse_sizes,
+};
+use toolkit::line_test::{PORT, TestFailure, modes, path, report, soak, sweep};
+use watch::{Findings, SoakRecord, SoakWatch, TestProgressBar};
 
 use super::inputs::{forbid_core_dumps, read_bounded, with_port};
 use crate::args::line::{
-    Credentials, LoadArgs, Modes, ProbeArgs, RemoteDisk, ServeArgs, SoakArgs, SocketArgs, SweepArgs, TestArgs,
+    CredentialArgs, LineModesArgs, LinkServeArgs, LinkSoakArgs, LinkTestArgs, LoadArgs, ProbeArgs, RemoteDisk,
+    SocketArgs, SweepArgs,
 };
 use crate::daemon::renewal::{LOOK_EVERY, Renewal};
-use crate::outcome::{Exit, Failure, Outcome, event, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, event, print, warn};
 
 /// A file of sizes is a page of text, or a scan's report.
 const DISTRIBUTION_BYTES_MAX: u64 = 16 << 20;
 
-pub fn serve(args: &ServeArgs) -> Outcome {
-    let (config, node, papers, settings) = credentials(&args.credentials)?;
+pub fn serve(args: &LinkServeArgs) -> CommandOutcome {
+    let (config, node, credentials, settings) = credentials(&args.credentials)?;
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let listen = args.listen.unwrap_or(SocketAddr::new(here.address.ip(), PORT));
-    if papers.tls.is_none() && !config.top.insecure && !listen.ip().is_loopback() {
-        return Err(Failure::usage(format!(
-            "without certificates nobody outside this machine can be told apart: {listen} needs [tls] in {}",
+    if credentials.tls.is_none() && !config.top.insecure && !listen.ip().is_loopback() {
+        return Err(CommandFailure::usage(format!(
+            "without certificates nobody outside this machine can be distinguished: {listen} needs [tls] in {}",
             config.file.display()
         )));
     }
-    let renewal = papers
+    let renewal = credentials
         .tls
         .as_ref()
         .zip(config.tls.as_ref())
         .map(|(store, tls)| Renewal::new(store.clone(), Paths::of_node(&tls.directory, node.as_str())));
     if args.max_time.0 < 1.0 {
-        return Err(Failure::usage("--max-time: use 1s or more".to_owned()));
+        return Err(CommandFailure::usage("--max-time: use 1s or more".to_owned()));
     }
     if let Some(path) = args.disk_file.as_deref() {
         check_room_for(path)?;
     }
     let serving = Serving {
-        papers,
+        credentials,
         listen,
         ours: settings.socket_options(config.link.timeout),
         max_time: Duration::from_secs_f64(args.max_time.0),
@@ -69,7 +72,7 @@ pub fn serve(args: &ServeArgs) -> Outcome {
     let config = Arc::new(config);
     run_to_end(async move |stop| {
         tokio::select! {
-            served = serve::serve(serving, Rc::new(Told), stop) => served,
+            served = serve::serve(serving, Rc::new(ServePrinter), stop) => served,
             never = renew_for_ever(renewal.as_ref(), &config, &node) => match never {},
         }
     })?
@@ -78,8 +81,8 @@ pub fn serve(args: &ServeArgs) -> Outcome {
 }
 
 /// For a file that a test is to make. What this user may not see is left to the test to tell.
-fn check_room_for(path: &Path) -> Result<(), Failure> {
-    let wrong = |why: &str| Err(Failure::usage(format!("--disk-file: {} {why}", path.display())));
+fn check_room_for(path: &Path) -> Result<(), CommandFailure> {
+    let wrong = |why: &str| Err(CommandFailure::usage(format!("--disk-file: {} {why}", path.display())));
     if path.symlink_metadata().is_ok() {
         return wrong("exists already, and what is there is never overwritten: name another");
     }
@@ -94,7 +97,7 @@ fn check_room_for(path: &Path) -> Result<(), Failure> {
 /// Takes up new certificates as they come, as the daemon does.
 async fn renew_for_ever(renewal: Option<&Renewal>, config: &Arc<Config>, node: &NodeName) -> Infallible {
     let Some(renewal) = renewal else { return std::future::pending().await };
-    let mut told = None;
+    let mut printed = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         if renewal.look(config, node).await {
@@ -102,31 +105,31 @@ async fn renew_for_ever(renewal: Option<&Renewal>, config: &Arc<Config>, node: &
             let _ = print("the certificates were replaced; new connections show them\n");
         }
         let problem = renewal.problem();
-        if problem != told {
+        if problem != printed {
             problem.iter().for_each(warn);
-            told = problem;
+            printed = problem;
         }
     }
 }
 
-pub fn test(args: &TestArgs) -> Outcome {
+pub fn test(args: &LinkTestArgs) -> CommandOutcome {
     let target = target(&args.host, &args.credentials)?;
     let limit = timeout(&args.credentials)?;
     if let Some(path) = args.load.disk_file.as_deref() {
         check_room_for(path)?;
     }
     match args.load.mode {
-        Modes::One(mode) => test_one(args, &target, &terms(args, mode, limit)?),
-        Modes::All => {
-            let each = Mode::ALL.into_iter().map(|mode| terms(args, mode, limit));
+        LineModesArgs::One(mode) => test_one(args, &target, &terms(args, mode, limit)?),
+        LineModesArgs::All => {
+            let each = TestMode::ALL.into_iter().map(|mode| terms(args, mode, limit));
             test_all(args, &target, &each.collect::<Result<Vec<_>, _>>()?)
         }
     }
 }
 
-fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
-    if terms.mode == Mode::Catchup && terms.near_disk_takes_time {
-        return Err(Failure::usage(
+fn test_one(args: &LinkTestArgs, target: &TestTarget, terms: &Terms) -> CommandOutcome {
+    if terms.mode == TestMode::Catchup && terms.near_disk_takes_time {
+        return Err(CommandFailure::usage(
             "--disk, --disk-file: in catchup there is no writer that would wait for a disk here",
         ));
     }
@@ -140,7 +143,7 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     } else if args.json {
         print(&format!("{}\n", report::json(&outcome, args.line_rate)))?;
     } else {
-        let gap = if watch::tells_lines(args) { "\n" } else { "" };
+        let gap = if watch::prints_lines(args) { "\n" } else { "" };
         print(&format!("{gap}{}", report::text(&outcome, args.line_rate)))?;
     }
     let exit = warned(&report::warnings(&outcome));
@@ -153,7 +156,7 @@ fn test_one(args: &TestArgs, target: &Target, terms: &Terms) -> Outcome {
     }
 }
 
-fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
+fn test_all(args: &LinkTestArgs, target: &TestTarget, each: &[Terms]) -> CommandOutcome {
     let modes = run_to_end(async |stop| {
         let disk = near_disk(&args.load, &each[0], stop).await?;
         modes::run(target, each, &disk, stop, &|terms| watch::of_test(args, terms)).await
@@ -164,7 +167,7 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     } else if args.json {
         print(&format!("{}\n", modes.json(args.line_rate)))?;
     } else {
-        let gap = if watch::tells_lines(args) { "\n" } else { "" };
+        let gap = if watch::prints_lines(args) { "\n" } else { "" };
         print(&format!("{gap}{}", modes.text()))?;
     }
     let exit = warned_of_part(&modes.warnings(), modes.interrupted);
@@ -173,8 +176,8 @@ fn test_all(args: &TestArgs, target: &Target, each: &[Terms]) -> Outcome {
     })
 }
 
-pub fn sweep(args: &SweepArgs) -> Outcome {
-    let plan = sweep::Plan {
+pub fn sweep(args: &SweepArgs) -> CommandOutcome {
+    let plan = sweep::SweepPlan {
         from_bytes: args.from.0,
         to_bytes: args.to.0,
         time: Duration::from_secs_f64(args.time.0),
@@ -187,10 +190,12 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
         rounds: args.repeat,
         timeout: timeout(&args.credentials)?,
     };
-    plan.check().map_err(Failure::usage)?;
+    plan.check().map_err(CommandFailure::usage)?;
     let target = target(&args.host, &args.credentials)?;
     let sweep = run_to_end(async |stop| {
-        let watch = |what: &str| Findings::watch(sweep::STREAM_SCHEMA, Bar::new(what, args.time.0), args.json_stream);
+        let watch = |what: &str| {
+            Findings::watch(sweep::STREAM_SCHEMA, TestProgressBar::new(what, args.time.0), args.json_stream)
+        };
         sweep::run(&target, &plan, stop, &watch).await
     })?
     .map_err(|trouble| hinted(trouble, &target.address))?;
@@ -207,13 +212,13 @@ pub fn sweep(args: &SweepArgs) -> Outcome {
     sweep.lost.map_or(Ok(exit), |why| Err(why.into()))
 }
 
-pub fn probe(args: &ProbeArgs) -> Outcome {
+pub fn probe(args: &ProbeArgs) -> CommandOutcome {
     let limit = timeout(&args.credentials)?;
     let time_s = args.time.0;
-    Terms { time_s, ..Terms::default() }.check().map_err(Failure::usage)?;
+    Terms { time_s, ..Terms::default() }.check().map_err(CommandFailure::usage)?;
     let target = target(&args.host, &args.credentials)?;
     let probe = run_to_end(async |stop| {
-        let watch = Findings::watch(path::STREAM_SCHEMA, Bar::new("both ways", time_s), args.json_stream);
+        let watch = Findings::watch(path::STREAM_SCHEMA, TestProgressBar::new("both ways", time_s), args.json_stream);
         path::run(&target, Duration::from_secs_f64(time_s), limit, stop, &*watch).await
     })?
     .map_err(failure)?;
@@ -226,7 +231,7 @@ pub fn probe(args: &ProbeArgs) -> Outcome {
     probe.lost().map_or(Ok(exit), |why| Err(format!("the load did not come to its end: {why}").into()))
 }
 
-pub fn soak(args: &SoakArgs) -> Outcome {
+pub fn soak(args: &LinkSoakArgs) -> CommandOutcome {
     let terms = Terms {
         mode: args.mode,
         sizes: vec![(args.flush_size.0, 1)],
@@ -235,13 +240,13 @@ pub fn soak(args: &SoakArgs) -> Outcome {
         timeout_s: timeout(&args.credentials)?.as_secs_f64(),
         ..Terms::default()
     };
-    terms.check().map_err(Failure::usage)?;
+    terms.check().map_err(CommandFailure::usage)?;
     let target = target(&args.host, &args.credentials)?;
     let terms = Terms { compression: Some(target.compression.clone()), ..terms };
-    let record = Record::open(args.out.as_deref(), args.json_stream)?;
+    let record = SoakRecord::open(args.out.as_deref(), args.json_stream)?;
     let length = Duration::from_secs_f64(args.time.0);
     let soak = run_to_end(async |stop| {
-        let bar = Bar::new("stretch", args.every.0);
+        let bar = TestProgressBar::new("stretch", args.every.0);
         let has_begun = Cell::new(!args.json_stream);
         soak::run(&target, &terms, length, stop, &SoakWatch { bar, has_begun }, &record).await
     })?
@@ -267,26 +272,26 @@ fn warned_of_part(warnings: &[String], is_part: bool) -> std::process::ExitCode 
 
 /// Who would find out why.
 fn swallowed(address: &str) -> String {
-    format!("; 'farshore link probe {address}' tells whether the path swallows large packets")
+    format!("; 'farshore link probe {address}' shows whether the path swallows large packets")
 }
 
 /// Where nothing comes any more before there is a test, that may be its first large packets.
-fn hinted(trouble: Trouble, address: &str) -> Failure {
+fn hinted(trouble: TestFailure, address: &str) -> CommandFailure {
     match trouble {
-        Trouble::Silent(why) => format!("{why}{}", swallowed(address)).into(),
+        TestFailure::Silent(why) => format!("{why}{}", swallowed(address)).into(),
         other => failure(other),
     }
 }
 
-fn failure(trouble: Trouble) -> Failure {
+fn failure(trouble: TestFailure) -> CommandFailure {
     match trouble {
-        Trouble::Usage(message) => Failure::usage(message),
+        TestFailure::Usage(message) => CommandFailure::usage(message),
         other => other.sentence().into(),
     }
 }
 
 /// Runs on one thread, as the data path does; `stop` is notified by Ctrl-C and its kin.
-pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, Failure> {
+pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = LocalSet::new().block_on(&runtime, async {
         let stop = Rc::new(Notify::new());
@@ -310,31 +315,31 @@ pub(super) fn run_to_end<T>(work: impl AsyncFnOnce(&Notify) -> T) -> Result<T, F
 }
 
 /// Who this is, what it shows, and what it asks of its connections.
-fn credentials(args: &Credentials) -> Result<(Config, NodeName, LineCredentials, LinkSettings), Failure> {
+fn credentials(args: &CredentialArgs) -> Result<(Config, NodeName, LineCredentials, LinkSettings), CommandFailure> {
     forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
-    let papers = match config.proof(&node)? {
+    let credentials = match config.proof(&node)? {
         Proof::Certificates(credentials) => LineCredentials {
             cluster: config.top.cluster.to_string(),
-            tls: Some(Store::new(*credentials)),
+            tls: Some(CredentialStore::new(*credentials)),
             secret: None,
         },
         Proof::Secret(secret) => LineCredentials {
             cluster: config.top.cluster.to_string(),
             tls: None,
-            secret: Some(Secret::new(secret.bytes())),
+            secret: Some(ClusterSecret::new(secret.bytes())),
         },
     };
     let here = config.node(&node).ok_or("the node is not in the configuration")?;
     let overrides = LinkOverrides::load(&here.link_overrides_file())?;
     let settings = overrides.effective(&config.link.settings);
-    Ok((config, node, papers, settings))
+    Ok((config, node, credentials, settings))
 }
 
 /// A node's name stands for its address and this test's port.
-pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> {
-    let (config, us, papers, settings) = credentials(args)?;
+pub(super) fn target(host: &str, args: &CredentialArgs) -> Result<TestTarget, CommandFailure> {
+    let (config, us, credentials, settings) = credentials(args)?;
     // A node's name, with a port or without.
     let (name, port) = match host.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
         Some((name, Ok(port))) => (name, port),
@@ -343,7 +348,7 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
     let named = config.nodes.iter().find(|node| node.name.as_str() == name);
     let (address, peers) = match named {
         Some(node) if node.name == us => {
-            return Err(Failure::usage(format!("{name} is this node; name the other end of the line")));
+            return Err(CommandFailure::usage(format!("{name} is this node; name the other end of the line")));
         }
         Some(node) => (SocketAddr::new(node.address.ip(), port).to_string(), vec![node.name.to_string()]),
         None => {
@@ -352,23 +357,23 @@ pub(super) fn target(host: &str, args: &Credentials) -> Result<Target, Failure> 
         }
     };
     let ours = settings.socket_options(config.link.timeout);
-    Ok(Target { address, peers, papers, ours, compression: settings.text(LinkKey::named("compression")) })
+    Ok(TestTarget { address, peers, credentials, ours, compression: settings.text(LinkKey::named("compression")) })
 }
 
-fn timeout(args: &Credentials) -> Result<Duration, Failure> {
+fn timeout(args: &CredentialArgs) -> Result<Duration, CommandFailure> {
     let seconds = args.timeout.0;
     if (TIMEOUT.min.as_secs_f64()..=TIMEOUT.max.as_secs_f64()).contains(&seconds) {
         return Ok(Duration::from_secs_f64(seconds));
     }
-    Err(Failure::usage(format!("--timeout: {} is out of bounds; use 1s to 10m", report::time(seconds))))
+    Err(CommandFailure::usage(format!("--timeout: {} is out of bounds; use 1s to 10m", report::time(seconds))))
 }
 
-fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failure> {
+fn terms(args: &LinkTestArgs, mode: TestMode, timeout: Duration) -> Result<Terms, CommandFailure> {
     let load = &args.load;
     let direction = match (load.reverse, load.bidir) {
-        (true, _) => Direction::Reverse,
-        (_, true) => Direction::Both,
-        _ => Direction::Forward,
+        (true, _) => TestDirection::Reverse,
+        (_, true) => TestDirection::Both,
+        _ => TestDirection::Forward,
     };
     let terms = Terms {
         mode,
@@ -402,16 +407,16 @@ fn terms(args: &TestArgs, mode: Mode, timeout: Duration) -> Result<Terms, Failur
         timeout_s: timeout.as_secs_f64(),
         ..Terms::default()
     };
-    terms.check().map_err(Failure::usage)?;
+    terms.check().map_err(CommandFailure::usage)?;
     if let Some((rate, overhead)) = load.disk {
         let disk = DiskModel { bytes_per_s: Some(rate.bytes_per_s()), overhead_s: overhead.0 };
-        disk.check(terms.largest_flush()).map_err(|why| Failure::usage(format!("--disk: {why}")))?;
+        disk.check(terms.largest_flush()).map_err(|why| CommandFailure::usage(format!("--disk: {why}")))?;
     }
     Ok(terms)
 }
 
-fn sockets(args: &SocketArgs) -> Sockets {
-    Sockets {
+fn sockets(args: &SocketArgs) -> SocketTerms {
+    SocketTerms {
         send_bytes: args.sndbuf.map(|bytes| bytes.0),
         receive_bytes: args.rcvbuf.map(|bytes| bytes.0),
         nagle: args.nagle,
@@ -419,30 +424,32 @@ fn sockets(args: &SocketArgs) -> Sockets {
         pacing_bytes_per_s: args.pace.map(|rate| rate.bytes_per_s() as u64),
         unsent_bytes: args.unsent.map(|bytes| bytes.0),
         min_rto_s: args.min_rto.map(|time| time.0),
-        ..Sockets::default()
+        ..SocketTerms::default()
     }
 }
 
-fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, Failure> {
+fn distribution(file: &Path) -> Result<Vec<(u64, u64)>, CommandFailure> {
     let name = file.display();
-    let wrong = |why: String| Failure::usage(format!("--flush-dist: {name}: {why}"));
+    let wrong = |why: String| CommandFailure::usage(format!("--flush-dist: {name}: {why}"));
     let text = read_bounded(file, DISTRIBUTION_BYTES_MAX).map_err(wrong)?;
     parse_sizes(&text).map_err(wrong)
 }
 
-async fn near_disk(load: &LoadArgs, terms: &Terms, stop: &Notify) -> Result<Rc<Disk>, Trouble> {
+async fn near_disk(load: &LoadArgs, terms: &Terms, stop: &Notify) -> Result<Rc<TestDisk>, TestFailure> {
     let disk = match (&load.disk, &load.disk_file) {
-        (Some((rate, overhead)), _) => Disk::modelled(plan::model::Disk { rate: Some(*rate), overhead: *overhead }),
-        (None, Some(path)) => Disk::file(path, terms, stop.notified()).await?,
-        (None, None) => Disk::None,
+        (Some((rate, overhead)), _) => {
+            TestDisk::modelled(plan::model::PlannedDisk { rate: Some(*rate), overhead: *overhead })
+        }
+        (None, Some(path)) => TestDisk::file(path, terms, stop.notified()).await?,
+        (None, None) => TestDisk::None,
     };
     Ok(Rc::new(disk))
 }
 
 /// What `link serve` prints: a line when a test begins, what this end saw when it ended.
-struct Told;
+struct ServePrinter;
 
-impl serve::Events for Told {
+impl serve::Events for ServePrinter {
     fn listening(&self, address: SocketAddr) {
         let _ = print(&format!("serving line tests on {address}; Ctrl-C ends it\n"));
     }
@@ -455,7 +462,7 @@ impl serve::Events for Told {
         let _ = print(&format!("test from {from}: {}\n", report::asked(terms)));
     }
 
-    fn ended(&self, from: &str, terms: &Terms, half: &Half, lost: Option<&str>) {
+    fn ended(&self, from: &str, terms: &Terms, half: &EndReport, lost: Option<&str>) {
         let _ = print(&report::far_text(terms, half));
         match lost {
             Some(why) => warn(format!("the test from {from} did not come to its end: {why}")),

@@ -10,17 +10,17 @@ use units::exact::{duration_text, parse_duration};
 use super::reach::{self, report, unexpected};
 use super::set;
 use super::status::colours_wanted;
-use crate::api::{LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkRecord, Reply, Request};
+use crate::api::{ApiRequest, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkRecord, Reply};
 use crate::args::{LinkHistoryArgs, LinkSetArgs, LinkShowArgs};
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
-use crate::show::link::{self, Row};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
+use crate::show::link::{self, HistoryRow};
 
 /// More rows are no table any more.
 const ROWS_WANTED: u64 = 48;
 /// Stretches that rows are made of when nothing is said, in minutes.
 const STRETCHES: [u64; 5] = [1, 5, 15, 60, 24 * 60];
 
-pub fn show(args: &LinkShowArgs) -> Outcome {
+pub fn show(args: &LinkShowArgs) -> CommandOutcome {
     let status = reach::status(&args.reach, None)?;
     let wanted = |node: &String| args.peer.as_ref().is_none_or(|peer| peer == node);
     let links: Vec<_> = status.links.iter().filter(|link| wanted(&link.node)).cloned().collect();
@@ -37,12 +37,12 @@ pub fn show(args: &LinkShowArgs) -> Outcome {
     Ok(if links.iter().any(link::needs_attention) { Exit::Warning } else { Exit::Done }.into())
 }
 
-pub fn set(args: &LinkSetArgs) -> Outcome {
+pub fn set(args: &LinkSetArgs) -> CommandOutcome {
     let settings = set::parse(&args.settings)?;
-    report(reach::ask(&args.reach, &Request::SetLink { settings })?)
+    report(reach::ask(&args.reach, &ApiRequest::SetLink { settings })?)
 }
 
-pub fn history(args: &LinkHistoryArgs) -> Outcome {
+pub fn history(args: &LinkHistoryArgs) -> CommandOutcome {
     let since = minutes("--since", &args.since)?;
     let against = args.against.as_deref().map(|text| minutes("--against", text)).transpose()?;
     let every = match &args.every {
@@ -52,7 +52,7 @@ pub fn history(args: &LinkHistoryArgs) -> Outcome {
     let now = unix_ms();
     let from = now.saturating_sub(millis(since));
     let since_unix_ms = from.saturating_sub(against.map_or(0, millis));
-    let request = Request::LinkHistory { peer: args.peer.clone(), since_unix_ms };
+    let request = ApiRequest::LinkHistory { peer: args.peer.clone(), since_unix_ms };
     let history = match reach::ask(&args.reach, &request)? {
         Reply::LinkHistory(history) => *history,
         Reply::Error { message, .. } => return Err(message.into()),
@@ -65,7 +65,7 @@ pub fn history(args: &LinkHistoryArgs) -> Outcome {
     Ok(if history.warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }
 
-fn as_json(history: &LinkHistory, rows: &[Row]) -> String {
+fn as_json(history: &LinkHistory, rows: &[HistoryRow]) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| json!({ "from_unix_ms": row.from_unix_ms, "now": row.now, "before": row.before }))
@@ -77,7 +77,7 @@ fn as_json(history: &LinkHistory, rows: &[Row]) -> String {
     format!("{object}\n")
 }
 
-fn as_text(history: &LinkHistory, rows: &[Row], against: Option<Duration>) -> String {
+fn as_text(history: &LinkHistory, rows: &[HistoryRow], against: Option<Duration>) -> String {
     if rows.is_empty() {
         return format!("Nothing is recorded of the link to {} since then.\n", history.peer);
     }
@@ -89,10 +89,12 @@ fn paint() -> Paint {
 }
 
 /// A duration of whole minutes, at least one.
-fn minutes(option: &str, text: &str) -> Result<Duration, Failure> {
-    let duration = parse_duration(text).map_err(|why| Failure::usage(format!("{option}: {why}")))?;
+fn minutes(option: &str, text: &str) -> Result<Duration, CommandFailure> {
+    let duration = parse_duration(text).map_err(|why| CommandFailure::usage(format!("{option}: {why}")))?;
     if duration < Duration::from_secs(60) || duration > Duration::from_secs(366 * 86_400) {
-        return Err(Failure::usage(format!("{option}: {text:?} is out of bounds; use \"1m\" to \"8784h\" (a year)")));
+        return Err(CommandFailure::usage(format!(
+            "{option}: {text:?} is out of bounds; use \"1m\" to \"8784h\" (a year)"
+        )));
     }
     Ok(duration)
 }
@@ -113,7 +115,7 @@ fn unix_ms() -> u64 {
 }
 
 /// Stretches of the clock (whole hours begin at whole hours), oldest first; those of which nothing is known are left out.
-fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Option<u64>) -> Vec<Row> {
+fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Option<u64>) -> Vec<HistoryRow> {
     let from = from - from % every;
     let gather = |later: u64| {
         let mut stretches: BTreeMap<u64, LinkRecord> = BTreeMap::new();
@@ -129,7 +131,7 @@ fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Opt
     let now = gather(0);
     let before = against.map(gather).unwrap_or_default();
     let begins: BTreeSet<u64> = now.keys().chain(before.keys()).copied().collect();
-    let row = |begin| Row {
+    let row = |begin| HistoryRow {
         from_unix_ms: begin,
         now: now.get(&begin).copied().unwrap_or_default(),
         before: before.get(&begin).copied(),

@@ -1,10 +1,10 @@
-//! `logging`: stop sending, mark only.
+//! `logging`: stop sending, track only.
 
 use super::reach::{self, report};
-use crate::api::Request;
+use crate::api::ApiRequest;
 use crate::args::GroupArgs;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
-pub fn run(args: &GroupArgs) -> Outcome {
-    report(reach::ask(&args.reach, &Request::Logging { group: args.group.clone() })?)
+pub fn run(args: &GroupArgs) -> CommandOutcome {
+    report(reach::ask(&args.reach, &ApiRequest::Logging { group: args.group.clone() })?)
 }

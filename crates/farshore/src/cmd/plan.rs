@@ -3,26 +3,26 @@
 use std::path::Path;
 
 use plan::advice::{Advice, advise};
-use plan::formulas::Congestion;
-use plan::model::{Disk, Setup};
+use plan::formulas::CongestionModel;
+use plan::model::{ModelSetup, PlannedDisk};
 use plan::picture::{Chart, svg};
-use plan::plan::{Plan, Planner, Questions};
-use plan::scan::Scan;
+use plan::plan::{ModesPlan, Planner, Questions};
+use plan::scan::TraceScan;
 use plan::{inputs, plan_text, report};
 use units::quantities::{Seconds, show_time};
 
 use super::feed::feed;
 use crate::args::planner::{CongestionName, DiskSource, LinkSource, PlanArgs};
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
-/// Marks are judged by intervals of this length.
+/// Load ratings are taken of intervals of this length.
 const INTERVAL: Seconds = Seconds(60.0);
 
 /// # Errors
 /// When the trace cannot be used, or a measurement or an output file cannot be read or written.
-pub fn run(args: &PlanArgs) -> Outcome {
+pub fn run(args: &PlanArgs) -> CommandOutcome {
     if args.trace.files.iter().any(|file| file.as_os_str() == "-") {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "a plan reads its trace more than once, which standard input cannot give; keep it first: farshore scan - --out FILE",
         ));
     }
@@ -40,8 +40,8 @@ pub fn run(args: &PlanArgs) -> Outcome {
 }
 
 /// Two passes, or three when a bandwidth is asked for.
-fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure> {
-    let mut scan = Scan::new(INTERVAL);
+fn replay(args: &PlanArgs, setup: ModelSetup) -> Result<(ModesPlan, Vec<String>), CommandFailure> {
+    let mut scan = TraceScan::new(INTERVAL);
     let fed = feed(&args.trace, "look", |records| {
         scan.add(records);
         Ok(())
@@ -54,7 +54,7 @@ fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure>
             .into());
     }
     if let Some(at) = args.outage_at.filter(|at| at.0 >= work.duration_s) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--outage-at {} lies behind the trace, which ends after {}",
             show_time(at),
             show_time(Seconds(work.duration_s))
@@ -84,42 +84,42 @@ fn replay(args: &PlanArgs, setup: Setup) -> Result<(Plan, Vec<String>), Failure>
     Ok((planner.finish(refined.as_ref()), fed.warnings))
 }
 
-fn setup(args: &PlanArgs) -> Result<Setup, Failure> {
+fn setup(args: &PlanArgs) -> Result<ModelSetup, CommandFailure> {
     let mut link = match &args.link {
         LinkSource::Given(link) => *link,
         LinkSource::Measured(file) => measured(file, inputs::link)?,
     };
     link.congestion = match args.congestion {
         CongestionName::Auto => link.congestion,
-        CongestionName::Reno => Congestion::Reno,
-        CongestionName::Cubic => Congestion::Cubic,
-        CongestionName::Bbr => Congestion::Bbr,
+        CongestionName::Reno => CongestionModel::Reno,
+        CongestionName::Cubic => CongestionModel::Cubic,
+        CongestionName::Bbr => CongestionModel::Bbr,
     };
     let local = args.disk.as_ref().map(disk).transpose()?.unwrap_or_default();
     let remote = args.remote_disk.as_ref().map(disk).transpose()?.unwrap_or(local);
-    Ok(Setup {
+    Ok(ModelSetup {
         local,
         remote,
         queue_bytes: args.queue.0,
         queue_items: args.queue_items,
         period: args.period,
-        ..Setup::new(link)
+        ..ModelSetup::new(link)
     })
 }
 
-fn disk(source: &DiskSource) -> Result<Disk, Failure> {
+fn disk(source: &DiskSource) -> Result<PlannedDisk, CommandFailure> {
     match source {
         DiskSource::Given(disk) => Ok(*disk),
         DiskSource::Measured(file) => measured(file, inputs::disk),
     }
 }
 
-fn measured<T>(file: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, Failure> {
+fn measured<T>(file: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, CommandFailure> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     read(&text).map_err(|why| format!("{} cannot be used: {why}", file.display()).into())
 }
 
-fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), Failure> {
+fn write_pictures(args: &PlanArgs, plan: &ModesPlan, advice: &Advice) -> Result<(), CommandFailure> {
     if let Some(folder) = &args.plots {
         draw(folder, &report::charts(plan))?;
     }
@@ -131,7 +131,7 @@ fn write_pictures(args: &PlanArgs, plan: &Plan, advice: &Advice) -> Result<(), F
 }
 
 /// Each picture as an SVG file of its name.
-pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
+pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), CommandFailure> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
     for chart in charts {
         write(&folder.join(format!("{}.svg", chart.id)), svg(chart).as_bytes())?;
@@ -139,7 +139,7 @@ pub(super) fn draw(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+fn write(file: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
     std::fs::write(file, bytes).map_err(|error| {
         // Half a picture is of no use.
         let _ = std::fs::remove_file(file);

@@ -1,10 +1,10 @@
 //! `promote`: this node becomes the primary of a group.
 
 use super::reach::{self, report};
-use crate::api::Request;
+use crate::api::ApiRequest;
 use crate::args::PromoteArgs;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
-pub fn run(args: &PromoteArgs) -> Outcome {
-    report(reach::ask(&args.reach, &Request::Promote { group: args.group.clone(), force: args.force })?)
+pub fn run(args: &PromoteArgs) -> CommandOutcome {
+    report(reach::ask(&args.reach, &ApiRequest::Promote { group: args.group.clone(), force: args.force })?)
 }

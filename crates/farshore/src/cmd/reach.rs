@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use settings::Config;
 use settings::limits::POLL_INTERVAL;
 
-use crate::api::client::{Client, Unanswered};
-use crate::api::{ErrorCode, GroupStatus, Reply, Request, Status};
+use crate::api::client::{ControlClient, Unanswered};
+use crate::api::{ApiRequest, ErrorCode, GroupView, NodeView, Reply};
 use crate::args::reach::Reach;
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const POLL_FIRST: Duration = Duration::from_millis(50);
 
 /// The control socket: the one named, else the configured one of this node.
-pub fn socket(reach: &Reach) -> Result<PathBuf, Failure> {
+pub fn socket(reach: &Reach) -> Result<PathBuf, CommandFailure> {
     if let Some(socket) = &reach.socket {
         return Ok(socket.clone());
     }
@@ -27,17 +27,17 @@ pub fn socket(reach: &Reach) -> Result<PathBuf, Failure> {
     Ok(node.control_socket())
 }
 
-pub fn ask(reach: &Reach, request: &Request) -> Result<Reply, Failure> {
-    Ok(Client::connect(&socket(reach)?)?.ask(request)?)
+pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure> {
+    Ok(ControlClient::connect(&socket(reach)?)?.ask(request)?)
 }
 
 /// # Errors
 /// A sentence: no daemon, or it has no such group.
-pub fn status(reach: &Reach, group: Option<&str>) -> Result<Status, Failure> {
-    as_status(ask(reach, &Request::Status { group: group.map(str::to_owned) })?)
+pub fn status(reach: &Reach, group: Option<&str>) -> Result<NodeView, CommandFailure> {
+    as_status(ask(reach, &ApiRequest::Status { group: group.map(str::to_owned) })?)
 }
 
-fn as_status(reply: Reply) -> Result<Status, Failure> {
+fn as_status(reply: Reply) -> Result<NodeView, CommandFailure> {
     match reply {
         Reply::Status(status) => Ok(*status),
         Reply::Error { message, .. } => Err(message.into()),
@@ -46,29 +46,29 @@ fn as_status(reply: Reply) -> Result<Status, Failure> {
 }
 
 /// What a look at a group says to the loop that watches it.
-pub enum Look<T> {
+pub enum WatchStep<T> {
     Again,
     Enough(T),
 }
 
-/// Looks at one group until `judge` has seen enough or `deadline` passed. A daemon that restarts meanwhile is waited
+/// Looks at one group until `examine` has seen enough or `deadline` passed. A daemon that restarts meanwhile is waited
 /// for; one that is not there at the first look is not.
 ///
 /// # Errors
-/// What `judge` says, or a sentence: no daemon, no such group. `Ok(None)`: the deadline passed.
+/// What `examine` says, or a sentence: no daemon, no such group. `Ok(None)`: the deadline passed.
 pub fn watch<T>(
     reach: &Reach,
     group: &str,
     deadline: Option<Instant>,
-    mut judge: impl FnMut(&GroupStatus) -> Result<Look<T>, Failure>,
-) -> Result<Option<T>, Failure> {
+    mut examine: impl FnMut(&GroupView) -> Result<WatchStep<T>, CommandFailure>,
+) -> Result<Option<T>, CommandFailure> {
     let socket = socket(reach)?;
-    let request = Request::Status { group: Some(group.to_owned()) };
+    let request = ApiRequest::Status { group: Some(group.to_owned()) };
     let mut heard: Option<Instant> = None;
     let mut pause = POLL_FIRST;
     loop {
         let patience = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-        match Client::connect(&socket).and_then(|mut client| client.ask_within(patience, &request)) {
+        match ControlClient::connect(&socket).and_then(|mut client| client.ask_within(patience, &request)) {
             // Its data thread has ended, its doors are still open.
             Ok(Reply::Error { code: ErrorCode::Failed, .. }) if may_restart(heard) => {}
             Ok(reply) => {
@@ -76,7 +76,7 @@ pub fn watch<T>(
                 let status = as_status(reply)?;
                 let found = status.groups.iter().find(|found| found.name == group);
                 let found = found.ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
-                if let Look::Enough(result) = judge(found)? {
+                if let WatchStep::Enough(result) = examine(found)? {
                     return Ok(Some(result));
                 }
             }
@@ -99,7 +99,7 @@ fn may_restart(heard: Option<Instant>) -> bool {
 }
 
 /// Prints what a daemon answered to a command that changes something.
-pub fn report(reply: Reply) -> Outcome {
+pub fn report(reply: Reply) -> CommandOutcome {
     match reply {
         Reply::Ok { message, warnings } => {
             print(&format!("{message}\n"))?;
@@ -112,7 +112,7 @@ pub fn report(reply: Reply) -> Outcome {
     }
 }
 
-pub fn unexpected(reply: &Reply) -> Failure {
+pub fn unexpected(reply: &Reply) -> CommandFailure {
     let kind = match reply {
         Reply::Ok { .. } => "a bare success",
         Reply::Error { .. } => "an error",

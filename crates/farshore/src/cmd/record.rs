@@ -10,10 +10,10 @@ use plan::trace::own::{self, TraceWriter};
 use plan::trace::samples::{DiskCounters, HEADING};
 
 use super::reach::{self, unexpected};
-use crate::api::client::Client;
-use crate::api::{Reply, Request};
+use crate::api::client::ControlClient;
+use crate::api::{ApiRequest, Reply};
 use crate::args::planner::RecordArgs;
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 const DISKSTATS: &str = "/proc/diskstats";
 
@@ -22,7 +22,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// # Errors
 /// When the disk is not counted by the kernel, no daemon answers, or the file cannot be written.
-pub fn run(args: &RecordArgs) -> Outcome {
+pub fn run(args: &RecordArgs) -> CommandOutcome {
     match (&args.device, &args.group) {
         (Some(device), _) => sample(args, device),
         (None, Some(group)) => record(args, group),
@@ -30,9 +30,9 @@ pub fn run(args: &RecordArgs) -> Outcome {
     }
 }
 
-fn create(file: &Path) -> Result<File, Failure> {
+fn create(file: &Path) -> Result<File, CommandFailure> {
     File::create_new(file).map_err(|error| {
-        Failure::from(match error.kind() {
+        CommandFailure::from(match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 format!("{} is there already and is not overwritten; name another file", file.display())
             }
@@ -41,18 +41,18 @@ fn create(file: &Path) -> Result<File, Failure> {
     })
 }
 
-fn record(args: &RecordArgs, group: &str) -> Outcome {
-    let mut client = Client::connect(&reach::socket(&args.reach)?)?;
-    let request = Request::Record { group: group.to_owned() };
-    let ask = |client: &mut Client| match client.ask(&request)? {
+fn record(args: &RecordArgs, group: &str) -> CommandOutcome {
+    let mut client = ControlClient::connect(&reach::socket(&args.reach)?)?;
+    let request = ApiRequest::Record { group: group.to_owned() };
+    let ask = |client: &mut ControlClient| match client.ask(&request)? {
         Reply::Recorded(recorded) => Ok(*recorded),
-        Reply::Error { message, .. } => Err(Failure::from(message)),
+        Reply::Error { message, .. } => Err(CommandFailure::from(message)),
         other => Err(unexpected(&other)),
     };
     // Opens the tap; what somebody else's recording left behind is not ours.
     ask(&mut client)?;
     let file = args.out.display();
-    let failed = |error: std::io::Error| Failure::from(format!("{file} cannot be written: {error}"));
+    let failed = |error: std::io::Error| CommandFailure::from(format!("{file} cannot be written: {error}"));
     let mut out = TraceWriter::new(create(&args.out)?, unix_ns()).map_err(failed)?;
     let (start, length) = (Instant::now(), Duration::from_secs_f64(args.length.0));
     let bar = bar(&format!("recording {group}"), length);
@@ -87,12 +87,12 @@ fn unix_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(0)
 }
 
-fn sample(args: &RecordArgs, device: &Path) -> Outcome {
+fn sample(args: &RecordArgs, device: &Path) -> CommandOutcome {
     let disk = kernel_name(device)?;
     let mut before = counters(&disk)?;
     let file = args.out.display();
     let mut out = create(&args.out)?;
-    let failed = |error: std::io::Error| Failure::from(format!("{file} cannot be written: {error}"));
+    let failed = |error: std::io::Error| CommandFailure::from(format!("{file} cannot be written: {error}"));
     writeln!(out, "{HEADING} {disk}").map_err(failed)?;
     let (start, length) = (Instant::now(), Duration::from_secs_f64(args.length.0));
     let bar = bar(&format!("sampling {disk}"), length);
@@ -121,14 +121,14 @@ fn sample(args: &RecordArgs, device: &Path) -> Outcome {
 }
 
 /// The name the kernel counts under: links such as those of /dev/mapper are followed.
-fn kernel_name(device: &Path) -> Result<String, Failure> {
+fn kernel_name(device: &Path) -> Result<String, CommandFailure> {
     let real =
         fs::canonicalize(device).map_err(|error| format!("{} cannot be looked at: {error}", device.display()))?;
     let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
     name.ok_or_else(|| format!("{} is no disk", device.display()).into())
 }
 
-fn counters(disk: &str) -> Result<DiskCounters, Failure> {
+fn counters(disk: &str) -> Result<DiskCounters, CommandFailure> {
     let text = fs::read_to_string(DISKSTATS).map_err(|error| format!("{DISKSTATS} cannot be read: {error}"))?;
     Ok(DiskCounters::parse(&text, disk)?)
 }

@@ -4,20 +4,20 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use plan::scan::{SCAN_SCHEMA, Scan};
+use plan::scan::{SCAN_SCHEMA, TraceScan};
 use plan::show::workload_text;
 use plan::trace::own::TraceWriter;
 use serde_json::json;
 
 use super::feed::feed;
 use crate::args::planner::ScanArgs;
-use crate::outcome::{Exit, Failure, Outcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 /// # Errors
 /// When a file cannot be read or is no usable trace, or the scan file cannot be written.
-pub fn run(args: &ScanArgs) -> Outcome {
+pub fn run(args: &ScanArgs) -> CommandOutcome {
     let mut out = args.out.as_deref().map(create).transpose()?;
-    let mut scan = Scan::new(args.interval);
+    let mut scan = TraceScan::new(args.interval);
     let fed = feed(&args.trace, "scan", |records| {
         scan.add(records);
         if let Some((writer, file)) = &mut out {
@@ -50,7 +50,7 @@ pub fn run(args: &ScanArgs) -> Outcome {
 }
 
 /// A scan file is made new: a trace takes a day to record, and nothing here overwrites one.
-fn create(file: &Path) -> Result<(TraceWriter<BufWriter<File>>, &Path), Failure> {
+fn create(file: &Path) -> Result<(TraceWriter<BufWriter<File>>, &Path), CommandFailure> {
     let opened = File::create_new(file).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             format!("{} is there already and is not overwritten; name another file", file.display())
@@ -62,6 +62,6 @@ fn create(file: &Path) -> Result<(TraceWriter<BufWriter<File>>, &Path), Failure>
     Ok((writer, file))
 }
 
-fn write_failed(file: &Path, error: &std::io::Error) -> Failure {
+fn write_failed(file: &Path, error: &std::io::Error) -> CommandFailure {
     format!("{} cannot be written: {error}", file.display()).into()
 }

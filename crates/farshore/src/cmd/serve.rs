@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use settings::{Config, GroupOverrides, LinkOverrides, Node};
+use settings::{Config, ConfiguredNode, GroupOverrides, LinkOverrides};
 
 use crate::args::ServeArgs;
 use crate::daemon;
 use crate::log;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{CommandFailure, CommandOutcome};
 
-pub fn run(args: &ServeArgs) -> Outcome {
+pub fn run(args: &ServeArgs) -> CommandOutcome {
     super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
@@ -31,7 +31,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
 }
 
 /// The link's overrides were sound under another file.
-fn check_together(config: &Config, overrides: &LinkOverrides, node: &Node) -> Result<(), Failure> {
+fn check_together(config: &Config, overrides: &LinkOverrides, node: &ConfiguredNode) -> Result<(), CommandFailure> {
     overrides.effective(&config.link.settings).check(config.link.timeout).map_err(|(key, why)| {
         let file = node.link_overrides_file();
         format!("{}: {key}: {why}; correct or remove the line there", file.display()).into()
@@ -39,7 +39,7 @@ fn check_together(config: &Config, overrides: &LinkOverrides, node: &Node) -> Re
 }
 
 /// The last component only: a missing parent is more likely an unmounted file system than a wish.
-fn make_state_directory(state: &Path) -> Result<(), Failure> {
+fn make_state_directory(state: &Path) -> Result<(), CommandFailure> {
     host::disk::meta::make_directory(state)
         .map_err(|error| format!("the state directory {} cannot be made: {error}", state.display()).into())
 }

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use super::reach::{self, report};
-use crate::api::Request;
+use crate::api::ApiRequest;
 use crate::args::SetArgs;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{CommandFailure, CommandOutcome};
 
-pub fn run(args: &SetArgs) -> Outcome {
+pub fn run(args: &SetArgs) -> CommandOutcome {
     let settings = parse(&args.settings)?;
-    report(reach::ask(&args.reach, &Request::Set { group: args.group.clone(), settings })?)
+    report(reach::ask(&args.reach, &ApiRequest::Set { group: args.group.clone(), settings })?)
 }
 
 /// Pairs as typed, each key once.
-pub(super) fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+pub(super) fn parse(words: &[String]) -> Result<BTreeMap<String, String>, CommandFailure> {
     let mut settings = BTreeMap::new();
     for word in words {
         let (key, value) = word
             .split_once('=')
             .filter(|(key, value)| !key.is_empty() && !value.is_empty())
-            .ok_or_else(|| Failure::usage(format!("{word:?} is not KEY=VALUE; write for example mode=sync")))?;
+            .ok_or_else(|| CommandFailure::usage(format!("{word:?} is not KEY=VALUE; write for example mode=sync")))?;
         if settings.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Failure::usage(format!("{key:?} is given twice; give it once")));
+            return Err(CommandFailure::usage(format!("{key:?} is given twice; give it once")));
         }
     }
     Ok(settings)
@@ -31,7 +31,7 @@ pub(super) fn parse(words: &[String]) -> Result<BTreeMap<String, String>, Failur
 mod tests {
     use super::*;
 
-    fn words(words: &[&str]) -> Result<BTreeMap<String, String>, Failure> {
+    fn words(words: &[&str]) -> Result<BTreeMap<String, String>, CommandFailure> {
         parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 

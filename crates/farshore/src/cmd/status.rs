@@ -6,29 +6,29 @@ use settings::limits::POLL_INTERVAL;
 use toolkit::screen::Paint;
 
 use super::reach;
-use crate::api::Status;
+use crate::api::NodeView;
 use crate::args::StatusArgs;
-use crate::outcome::{Exit, Outcome, print};
+use crate::outcome::{CommandOutcome, Exit, print};
 use crate::show;
 
 /// Home, and erase what stands below: less flicker than erasing first.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-pub fn run(args: &StatusArgs) -> Outcome {
+pub fn run(args: &StatusArgs) -> CommandOutcome {
     if args.watch {
         return watch(args);
     }
     let status = reach::status(&args.reach, args.group.as_deref())?;
     print(&rendered(args, &status))?;
-    Ok(judge(&status).into())
+    Ok(examine(&status).into())
 }
 
 /// Failed, paused, writers held up or a broken volume: something an operator should look at.
-fn judge(status: &Status) -> Exit {
+fn examine(status: &NodeView) -> Exit {
     if status.groups.iter().any(show::needs_attention) { Exit::Warning } else { Exit::Done }
 }
 
-fn watch(args: &StatusArgs) -> Outcome {
+fn watch(args: &StatusArgs) -> CommandOutcome {
     let redraw = !args.json && std::io::stdout().is_terminal();
     let mut first = true;
     loop {
@@ -51,7 +51,7 @@ fn watch(args: &StatusArgs) -> Outcome {
     }
 }
 
-fn rendered(args: &StatusArgs, status: &Status) -> String {
+fn rendered(args: &StatusArgs, status: &NodeView) -> String {
     if args.json {
         return serde_json::to_string(status).map(|line| line + "\n").unwrap_or_default();
     }

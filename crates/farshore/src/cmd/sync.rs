@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::reach::report;
-use super::reach::{self, Look};
+use super::reach::{self, WatchStep};
 use super::wait::explained;
-use crate::api::{GroupState, GroupStatus, Reply, Request};
+use crate::api::{ApiRequest, GroupState, GroupView, Reply};
 use crate::args::SyncArgs;
-use crate::outcome::{Failure, Outcome, print};
+use crate::outcome::{CommandFailure, CommandOutcome, print};
 use crate::show;
 
 /// A shorter sync needs no bar.
@@ -18,8 +18,8 @@ const BAR_AFTER: Duration = Duration::from_secs(2);
 /// How long a sync that was accepted may take to show in the state.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn run(args: &SyncArgs) -> Outcome {
-    let reply = reach::ask(&args.reach, &Request::Sync { group: args.group.clone(), full: args.full })?;
+pub fn run(args: &SyncArgs) -> CommandOutcome {
+    let reply = reach::ask(&args.reach, &ApiRequest::Sync { group: args.group.clone(), full: args.full })?;
     if !args.wait || !matches!(reply, Reply::Ok { .. }) {
         return report(reply);
     }
@@ -27,12 +27,12 @@ pub fn run(args: &SyncArgs) -> Outcome {
     let started = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     let mut seen = false;
-    let mut place = None;
+    let mut position = None;
     let result = reach::watch(&args.reach, &args.group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
-        say_place(&mut place, group);
+        say_position(&mut position, group);
         draw(&mut bar, group, started);
-        judge(group, seen || started.elapsed() > START_PATIENCE)
+        examine(group, seen || started.elapsed() > START_PATIENCE)
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -65,31 +65,31 @@ fn course(state: &GroupState, due: bool, begun: bool) -> Course {
     }
 }
 
-fn judge(group: &GroupStatus, begun: bool) -> Result<Look<()>, Failure> {
-    match course(&group.state, group.sync_ordered || group.sync_place.is_some(), begun) {
-        Course::Goes => Ok(Look::Again),
-        Course::Done => Ok(Look::Enough(())),
+fn examine(group: &GroupView, begun: bool) -> Result<WatchStep<()>, CommandFailure> {
+    match course(&group.state, group.sync_ordered || group.sync_position.is_some(), begun) {
+        Course::Goes => Ok(WatchStep::Again),
+        Course::Done => Ok(WatchStep::Enough(())),
         Course::Stopped => Err(format!("the sync of {} was stopped: it {}", group.name, explained(group)).into()),
         Course::Failed => Err(format!("the sync of {} did not end: it {}", group.name, explained(group)).into()),
     }
 }
 
 /// Other groups of the node sync first: where this one stands in line, whenever that changes.
-fn say_place(said: &mut Option<u64>, group: &GroupStatus) {
-    if *said != group.sync_place
-        && let Some(place) = group.sync_place
+fn say_position(said: &mut Option<u64>, group: &GroupView) {
+    if *said != group.sync_position
+        && let Some(position) = group.sync_position
     {
         // Whoever does not read it still waits for the end.
         let _ = writeln!(
             std::io::stderr(),
-            "{} waits for its turn: other groups of this node are syncing; it is number {place} in line",
+            "{} waits for its turn: other groups of this node are syncing; it is number {position} in line",
             group.name
         );
     }
-    *said = group.sync_place;
+    *said = group.sync_position;
 }
 
-fn draw(bar: &mut Option<ProgressBar>, group: &GroupStatus, started: Instant) {
+fn draw(bar: &mut Option<ProgressBar>, group: &GroupView, started: Instant) {
     let Some(sync) = &group.sync else { return };
     if bar.is_none() && std::io::stderr().is_terminal() && started.elapsed() > BAR_AFTER {
         let fresh = ProgressBar::with_draw_target(Some(sync.total_bytes), ProgressDrawTarget::stderr());

@@ -4,25 +4,25 @@ use std::time::{Duration, Instant};
 
 use settings::suggest;
 
-use super::reach::{self, Look};
-use crate::api::{GroupState, GroupStatus};
+use super::reach::{self, WatchStep};
+use crate::api::{GroupState, GroupView};
 use crate::args::WaitArgs;
-use crate::outcome::{Exit, Failure, Outcome, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
 
-pub fn run(args: &WaitArgs) -> Outcome {
+pub fn run(args: &WaitArgs) -> CommandOutcome {
     let wanted = parse_state(&args.state)?;
     let timeout = args.timeout.as_deref().map(units::exact::parse_duration).transpose();
-    let timeout: Option<Duration> = timeout.map_err(|reason| Failure::usage(format!("--timeout: {reason}")))?;
+    let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut last = String::new();
     let found = reach::watch(&args.reach, &args.group, deadline, |group| {
         last = explained(group);
         if group.state == wanted {
-            Ok(Look::Enough(()))
+            Ok(WatchStep::Enough(()))
         } else if group.state == GroupState::Failed {
-            Err(Failure::from(format!("{} will not reach {wanted}: it {last}", group.name)))
+            Err(CommandFailure::from(format!("{} will not reach {wanted}: it {last}", group.name)))
         } else {
-            Ok(Look::Again)
+            Ok(WatchStep::Again)
         }
     })?;
     match found {
@@ -34,9 +34,9 @@ pub fn run(args: &WaitArgs) -> Outcome {
     }
 }
 
-fn parse_state(text: &str) -> Result<GroupState, Failure> {
+fn parse_state(text: &str) -> Result<GroupState, CommandFailure> {
     match GroupState::from(text) {
-        GroupState::Other(word) => Err(Failure::usage(format!(
+        GroupState::Other(word) => Err(CommandFailure::usage(format!(
             "{word:?} is not a state{}; choose one of {}",
             suggest::hint(&word, GroupState::WORDS.iter().copied()),
             suggest::list(GroupState::WORDS.iter().copied()),
@@ -46,7 +46,7 @@ fn parse_state(text: &str) -> Result<GroupState, Failure> {
 }
 
 /// `is queuing: the peer is unreachable`, to follow a group's name.
-pub fn explained(group: &GroupStatus) -> String {
+pub fn explained(group: &GroupView) -> String {
     match &group.reason {
         Some(reason) => format!("is {}: {reason}", group.state),
         None => format!("is {}", group.state),

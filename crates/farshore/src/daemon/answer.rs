@@ -7,17 +7,17 @@ use std::sync::Arc;
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{Control, Gone, GroupSnapshot, RecordedRequests, entropy};
-use settings::{Config, Group, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
+use host::driver::{DriverControl, Gone, GroupSnapshot, RecordedRequests, entropy};
+use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::reconnect::{How, reconnect};
-use super::recorder::Recorder;
+use super::reconnect::{ReconnectReason, reconnect};
+use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
-use super::watch::Watch;
+use super::watch::StateWatch;
 use super::{attached, promises, recording, view};
-use crate::api::{ErrorCode, Recorded, Reply, Request};
+use crate::api::{ApiRequest, ErrorCode, RecordedBatch, Reply};
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
@@ -27,11 +27,11 @@ pub(super) struct Desk {
     changing: Mutex<()>,
     overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
-    recorder: Rc<Recorder>,
-    control: Control,
+    recorder: Rc<MinuteRecorder>,
+    control: DriverControl,
     /// With certificates.
     renewal: Option<Renewal>,
-    watch: Watch,
+    watch: StateWatch,
     /// Why groups were not taken up, by their names.
     refused: BTreeMap<String, String>,
 }
@@ -41,12 +41,12 @@ impl Desk {
         config: Config,
         node: NodeName,
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
-        recorder: Rc<Recorder>,
-        control: Control,
+        recorder: Rc<MinuteRecorder>,
+        control: DriverControl,
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        let watch = Watch::new(&config.node(&node).expect("the node was looked up before").state);
+        let watch = StateWatch::new(&config.node(&node).expect("the node was looked up before").state);
         let (changing, config) = (Mutex::new(()), Arc::new(config));
         Desk { watch, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
     }
@@ -93,27 +93,29 @@ impl Desk {
             tracing::info!("the links stay as they are: the new certificates are shown when they next connect");
             return Ok(true);
         }
-        let anew = How::Anew("the certificates were replaced, the link comes up anew with them");
+        let anew = ReconnectReason::Anew("the certificates were replaced, the link comes up anew with them");
         reconnect(&self.control, &self.settings_of_groups().await, anew).await?;
         Ok(true)
     }
 
-    pub async fn answer(&self, request: Request) -> Reply {
+    pub async fn answer(&self, request: ApiRequest) -> Reply {
         let done = match request {
-            Request::Status { group } => self.status(group.as_deref()).await,
-            Request::Counters => self.counters().await,
-            Request::Record { group } => self.record(&group).await,
-            Request::Logging { group } => self.command(&group, Command::Logging).await,
-            Request::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
-            Request::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
-            Request::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
-            Request::Promote { group, force } => {
+            ApiRequest::Status { group } => self.status(group.as_deref()).await,
+            ApiRequest::Counters => self.counters().await,
+            ApiRequest::Record { group } => self.record(&group).await,
+            ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
+            ApiRequest::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
+            ApiRequest::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
+            ApiRequest::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
+            ApiRequest::Promote { group, force } => {
                 self.command(&group, Command::Promote { force, entropy: entropy() }).await
             }
-            Request::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
-            Request::Set { group, settings } => self.set(&group, settings).await,
-            Request::SetLink { settings } => self.set_link(settings).await,
-            Request::LinkHistory { peer, since_unix_ms } => self.recorder.history(peer.as_deref(), since_unix_ms).await,
+            ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
+            ApiRequest::Set { group, settings } => self.set(&group, settings).await,
+            ApiRequest::SetLink { settings } => self.set_link(settings).await,
+            ApiRequest::LinkHistory { peer, since_unix_ms } => {
+                self.recorder.history(peer.as_deref(), since_unix_ms).await
+            }
         };
         done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
     }
@@ -146,7 +148,7 @@ impl Desk {
         };
         let RecordedRequests { notes, lost, opened } = self.control.notes(id).await?;
         let trace = recording::trace(&notes);
-        Ok(Reply::Recorded(Box::new(Recorded { began: opened, lost, bytes: trace.len(), trace })))
+        Ok(Reply::Recorded(Box::new(RecordedBatch { began: opened, lost, bytes: trace.len(), trace })))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
@@ -224,7 +226,7 @@ impl Desk {
         let theirs = snapshot.groups.iter().find(|group| group.status.id == id).and_then(|g| g.status.peer.settings);
         let keys = keys_of(&settings);
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
-        let message = format!("{name}: {} (on this node; {there})", told(&keys, &effective));
+        let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
         Ok(Reply::Ok { message, warnings })
     }
 
@@ -257,18 +259,18 @@ impl Desk {
         let reconnects = options != before.socket_options(from_file.timeout);
         if reconnects {
             let groups = self.settings_of_groups().await;
-            reconnect(&self.control, &groups, How::Retuned(options)).await?;
+            reconnect(&self.control, &groups, ReconnectReason::Retuned(options)).await?;
         }
         let how = if reconnects { "whose links connect again" } else { "at once, for what it sends" };
-        let told = told(&keys_of(&settings), &effective);
-        let message = format!("link: {told} (on this node, {how}; set it on the other node too)");
+        let values_text = values_text(&keys_of(&settings), &effective);
+        let message = format!("link: {values_text} (on this node, {how}; set it on the other node too)");
         Ok(Reply::Ok { message, warnings })
     }
 
     /// As the data path has them now.
     async fn settings_of_groups(&self) -> Vec<(GroupId, engine::Settings)> {
         let overrides = self.overrides.lock().await;
-        let one = |(number, group): (usize, &Group)| {
+        let one = |(number, group): (usize, &ConfiguredGroup)| {
             let id = GroupId(u32::try_from(number).ok()?);
             let settings = overrides.of(&group.name).effective(&group.settings).for_engine();
             Some((id, settings))
@@ -277,7 +279,7 @@ impl Desk {
     }
 
     /// A group that can be given orders.
-    fn find_taken_up(&self, name: &str) -> Result<(GroupId, &Group), Reply> {
+    fn find_taken_up(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
         let found = self.find(name)?;
         match self.refused.get(name) {
             Some(why) => Err(Reply::error(ErrorCode::Refused, format!("{name}: the group has failed: {why}"))),
@@ -285,7 +287,7 @@ impl Desk {
         }
     }
 
-    fn find(&self, name: &str) -> Result<(GroupId, &Group), Reply> {
+    fn find(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
         let found = self.config.groups_of(&self.node).find(|(_, group)| group.name.as_str() == name);
         let found = found.and_then(|(number, group)| Some((GroupId(u32::try_from(number).ok()?), group)));
         found.ok_or_else(|| {
@@ -303,21 +305,21 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
 /// The keys of a `set` that was taken.
-fn keys_of<S: Keyed>(wanted: &BTreeMap<String, String>) -> Vec<keys::Key<S>> {
-    wanted.keys().filter_map(|name| keys::Key::parse(name).ok()).collect()
+fn keys_of<S: Keyed>(wanted: &BTreeMap<String, String>) -> Vec<keys::SettingKey<S>> {
+    wanted.keys().filter_map(|name| keys::SettingKey::parse(name).ok()).collect()
 }
 
-fn told<S: Keyed>(keys: &[keys::Key<S>], effective: &S) -> String {
+fn values_text<S: Keyed>(keys: &[keys::SettingKey<S>], effective: &S) -> String {
     keys.iter().map(|key| format!("{key} = {}", effective.text(*key))).collect::<Vec<_>>().join(", ")
 }
 
-fn reply(group: &Group, result: CommandResult) -> Reply {
-    let told = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
+fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
+    let values_text = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {
-        CommandResult::Done(text) => Reply::ok(told(&text)),
+        CommandResult::Done(text) => Reply::ok(values_text(&text)),
         CommandResult::Warning(text) => {
-            Reply::Ok { message: told(&text), warnings: vec![view::with_names(group, &text)] }
+            Reply::Ok { message: values_text(&text), warnings: vec![view::with_names(group, &text)] }
         }
-        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, told(&text)),
+        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, values_text(&text)),
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_listed_and_the_way_out_is_told() {
+    fn clients_are_listed_and_the_way_out_is_reported() {
         assert_eq!(
             text(&[client(1)]),
             "db: 1 client is attached, and would fail with what is not flushed:\n  \

@@ -19,21 +19,21 @@ const ACCEPTED: &str = "accepted";
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The devices of a group's volumes, by name.
-pub(super) type Devices = BTreeMap<String, DeviceId>;
+pub(super) type GroupDevices = BTreeMap<String, DeviceId>;
 
 /// What the operator has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
     /// As which the group begins anew on this node.
     pub begins_as: Role,
-    pub devices: Devices,
+    pub devices: GroupDevices,
 }
 
 /// Reads `devices`; `None`: there is none.
 ///
 /// # Errors
 /// A sentence that goes on from "the record of its devices": it cannot be read, or is damaged.
-pub(super) fn read_devices(directory: &Path) -> anyhow::Result<Option<Devices>> {
+pub(super) fn read_devices(directory: &Path) -> anyhow::Result<Option<GroupDevices>> {
     let Some((head, devices)) = read(directory, DEVICES)? else { return Ok(None) };
     if !head.is_empty() {
         bail!("is damaged: it has a line that is none of a record");
@@ -42,7 +42,7 @@ pub(super) fn read_devices(directory: &Path) -> anyhow::Result<Option<Devices>> 
 }
 
 /// Writes `devices`, unless it says the same.
-pub(super) fn keep_devices(directory: &Path, devices: &Devices) -> anyhow::Result<()> {
+pub(super) fn keep_devices(directory: &Path, devices: &GroupDevices) -> anyhow::Result<()> {
     if matches!(read_devices(directory), Ok(Some(kept)) if kept == *devices) {
         return Ok(());
     }
@@ -94,13 +94,13 @@ pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
     synced.with_context(|| format!("{} cannot be flushed", directory.display()))
 }
 
-fn write(directory: &Path, name: &str, head: &[(&str, &str)], devices: &Devices) -> anyhow::Result<()> {
+fn write(directory: &Path, name: &str, head: &[(&str, &str)], devices: &GroupDevices) -> anyhow::Result<()> {
     let path = directory.join(name);
     durable::replace(&path, encode(name, head, devices).as_bytes())
         .with_context(|| format!("{} cannot be written", path.display()))
 }
 
-fn encode(name: &str, head: &[(&str, &str)], devices: &Devices) -> String {
+fn encode(name: &str, head: &[(&str, &str)], devices: &GroupDevices) -> String {
     let mut text = format!("farshore {name} 1\n");
     for (key, value) in head {
         _ = writeln!(text, "{key} {value}");
@@ -113,7 +113,7 @@ fn encode(name: &str, head: &[(&str, &str)], devices: &Devices) -> String {
     text
 }
 
-type Parsed = (BTreeMap<String, String>, Devices);
+type Parsed = (BTreeMap<String, String>, GroupDevices);
 
 fn read(directory: &Path, name: &str) -> anyhow::Result<Option<Parsed>> {
     let path = directory.join(name);
@@ -138,7 +138,7 @@ fn decode(name: &str, text: &str) -> anyhow::Result<Parsed> {
     if first != format!("farshore {name} 1") {
         bail!("it begins with {first:?}, which this program does not know");
     }
-    let (mut head, mut devices) = (BTreeMap::new(), Devices::new());
+    let (mut head, mut devices) = (BTreeMap::new(), GroupDevices::new());
     let mut volume: Option<String> = None;
     for line in lines {
         match (line.strip_prefix("volume "), &volume) {
@@ -171,41 +171,41 @@ mod tests {
     #[test]
     fn records_come_back_and_every_damage_is_named() {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = directory.path();
-        assert_eq!(read_devices(place).expect("nothing is wrong"), None);
-        let devices = Devices::from([("data".to_owned(), device(7)), ("log".to_owned(), device(8))]);
-        keep_devices(place, &devices).expect("written");
-        assert_eq!(read_devices(place).expect("sound"), Some(devices.clone()));
-        let whole = std::fs::read(place.join(DEVICES)).expect("there");
+        let state_dir = directory.path();
+        assert_eq!(read_devices(state_dir).expect("nothing is wrong"), None);
+        let devices = GroupDevices::from([("data".to_owned(), device(7)), ("log".to_owned(), device(8))]);
+        keep_devices(state_dir, &devices).expect("written");
+        assert_eq!(read_devices(state_dir).expect("sound"), Some(devices.clone()));
+        let whole = std::fs::read(state_dir.join(DEVICES)).expect("there");
         for end in 0..whole.len() - 1 {
-            std::fs::write(place.join(DEVICES), &whole[..end]).expect("written");
-            assert!(read_devices(place).is_err(), "cut at {end}");
+            std::fs::write(state_dir.join(DEVICES), &whole[..end]).expect("written");
+            assert!(read_devices(state_dir).is_err(), "cut at {end}");
         }
         for at in 0..whole.len() - 1 {
             let mut bad = whole.clone();
             bad[at] ^= 1;
-            std::fs::write(place.join(DEVICES), bad).expect("written");
-            assert!(read_devices(place).is_err(), "byte {at}");
+            std::fs::write(state_dir.join(DEVICES), bad).expect("written");
+            assert!(read_devices(state_dir).is_err(), "byte {at}");
         }
-        keep_devices(place, &devices).expect("written");
-        assert_eq!(std::fs::read(place.join(DEVICES)).expect("there"), whole);
+        keep_devices(state_dir, &devices).expect("written");
+        assert_eq!(std::fs::read(state_dir.join(DEVICES)).expect("there"), whole);
     }
 
     #[test]
     fn what_was_accepted_comes_back() {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = directory.path();
-        assert_eq!(read_accepted(place).expect("nothing is wrong"), None);
+        let state_dir = directory.path();
+        assert_eq!(read_accepted(state_dir).expect("nothing is wrong"), None);
         for begins_as in [Role::Primary, Role::Secondary] {
-            let devices = Devices::from([("data".to_owned(), device(7))]);
+            let devices = GroupDevices::from([("data".to_owned(), device(7))]);
             let accepted = Accepted { begins_as, devices };
-            write_accepted(place, &accepted).expect("written");
-            assert_eq!(read_accepted(place).expect("sound"), Some(accepted));
+            write_accepted(state_dir, &accepted).expect("written");
+            assert_eq!(read_accepted(state_dir).expect("sound"), Some(accepted));
         }
         for text in ["", "rubbish", "farshore accepted 1\n"] {
-            std::fs::write(place.join(ACCEPTED), text).expect("written");
-            let told = format!("{:#}", read_accepted(place).expect_err("damaged"));
-            assert!(told.contains("accepted is of no use, so what 'farshore accept-device' was told"), "{told}");
+            std::fs::write(state_dir.join(ACCEPTED), text).expect("written");
+            let failure = format!("{:#}", read_accepted(state_dir).expect_err("damaged"));
+            assert!(failure.contains("accepted is of no use, so what 'farshore accept-device' was told"), "{failure}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! while the other groups go on. There are two ways out:
 //!
 //! * the devices were exchanged: each volume is given its own again, and nothing has happened;
-//! * one was replaced: `accept-device`. What was recorded of the group, its dirty regions, journal and place in the order, is about
+//! * one was replaced: `accept-device`. What was recorded of the group, its dirty regions, journal and position in the order, is about
 //!   a device that is gone, so the group begins anew on this node: as secondary, to be rebuilt from its peer, or as a primary whose
 //!   content counts. In neither case anything flows before `sync --full` is typed: a group that is new has no history in common
 //!   with its peer.
@@ -23,26 +23,26 @@ use engine::superblock::{self, Superblock};
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory, read_blocks};
 use host::driver::group_tag;
-use settings::{Config, Group, NodeName, Problem, Silent, Volume};
+use settings::{Config, ConfigProblem, ConfiguredGroup, ConfiguredVolume, NodeName, Silent};
 
-use super::device_record::{self as record, Accepted, Devices};
+use super::device_record::{self as record, Accepted, GroupDevices};
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 
 /// What is to become of a group at this start.
-pub(super) enum Look {
+pub(super) enum StartDecision {
     /// Its volumes are on their devices, or it is new; if it is new because devices were accepted, the role it begins in.
     Good {
-        found: Devices,
+        found: GroupDevices,
         begins_as: Option<Role>,
     },
-    Refused(Box<Closed>),
+    Refused(Box<ClosedGroup>),
     /// A device cannot be looked at: opening it tells why.
     Unknown,
 }
 
 /// A group that is not taken up.
-pub(super) struct Closed {
+pub(super) struct ClosedGroup {
     /// In words.
     pub why: String,
     /// That its volumes have, as far as that is known.
@@ -53,25 +53,25 @@ pub(super) struct Closed {
 
 /// What the operator says of a device that is not the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum DeviceContent {
     Good,
     Rebuild,
 }
 
 /// A volume on a device that is not its own, in words.
-struct Stranger<'a> {
-    volume: &'a Volume,
+struct ForeignDevice<'a> {
+    volume: &'a ConfiguredVolume,
     /// Why it is none of its own.
-    told: String,
+    text: String,
     /// What is there.
     found: String,
 }
 
 /// A group of this node, seen from its state directory.
-struct Place<'a> {
+struct GroupOnDisk<'a> {
     config: &'a Config,
     node: &'a NodeName,
-    group: &'a Group,
+    group: &'a ConfiguredGroup,
     directory: PathBuf,
     tag: u64,
 }
@@ -80,41 +80,41 @@ struct Place<'a> {
 ///
 /// # Errors
 /// A sentence: what was accepted cannot be read, or what is recorded cannot be removed where that was accepted.
-pub(super) fn look(config: &Config, node: &NodeName, group: &Group) -> anyhow::Result<Look> {
-    let place = Place::of(config, node, group);
-    let Some(found) = place.found() else { return Ok(Look::Unknown) };
-    let on_record = !place.is_new();
-    if on_record && place.is_the_peers() {
+pub(super) fn look(config: &Config, node: &NodeName, group: &ConfiguredGroup) -> anyhow::Result<StartDecision> {
+    let group_dir = GroupOnDisk::of(config, node, group);
+    let Some(found) = group_dir.found() else { return Ok(StartDecision::Unknown) };
+    let on_record = !group_dir.is_new();
+    if on_record && group_dir.is_the_peers() {
         // All that is recorded is about its devices: the engine refuses that in words of its own, and nothing is kept.
-        let theirs = record::read_devices(&place.directory).ok().flatten().unwrap_or(found);
-        return Ok(Look::Good { found: theirs, begins_as: None });
+        let theirs = record::read_devices(&group_dir.directory).ok().flatten().unwrap_or(found);
+        return Ok(StartDecision::Good { found: theirs, begins_as: None });
     }
-    let strangers = if on_record { place.strangers(&found) } else { Vec::new() };
-    if strangers.is_empty() && on_record {
+    let foreign_devices = if on_record { group_dir.foreign_devices(&found) } else { Vec::new() };
+    if foreign_devices.is_empty() && on_record {
         // The group is on record again, or each volume was given its own device back.
-        record::remove_accepted(&place.directory);
-        return Ok(Look::Good { found, begins_as: None });
+        record::remove_accepted(&group_dir.directory);
+        return Ok(StartDecision::Good { found, begins_as: None });
     }
-    let accepted = record::read_accepted(&place.directory)?;
-    if strangers.is_empty() {
+    let accepted = record::read_accepted(&group_dir.directory)?;
+    if foreign_devices.is_empty() {
         // Whose content counts was said of these devices; that none of it does, of any.
         let holds =
             |accepted: &Accepted| accepted.begins_as == Role::Secondary || same_devices(&accepted.devices, &found);
         let begins_as = accepted.filter(holds).map(|accepted| accepted.begins_as);
-        return Ok(Look::Good { found, begins_as });
+        return Ok(StartDecision::Good { found, begins_as });
     }
     match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
-        Some(accepted) => place.begin_anew(found, &accepted),
+        Some(accepted) => group_dir.begin_anew(found, &accepted),
         None => {
-            let why = place.refusal(&strangers);
-            let (sizes, recorded) = (place.sizes(&found), place.recorded_identity());
-            Ok(Look::Refused(Box::new(Closed { why, sizes, recorded })))
+            let why = group_dir.refusal(&foreign_devices);
+            let (sizes, recorded) = (group_dir.sizes(&found), group_dir.recorded_identity());
+            Ok(StartDecision::Refused(Box::new(ClosedGroup { why, sizes, recorded })))
         }
     }
 }
 
 /// Why a group without any record is not taken up as primary: `found` says which volume is not blank.
-pub(super) fn unclaimed(config: &Config, node: &NodeName, group: &Group, found: &str) -> String {
+pub(super) fn unclaimed(config: &Config, node: &NodeName, group: &ConfiguredGroup, found: &str) -> String {
     let all: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
     let (name, state) =
         (&group.name, config.node(node).map(|here| here.state.display().to_string()).unwrap_or_default());
@@ -128,40 +128,52 @@ pub(super) fn unclaimed(config: &Config, node: &NodeName, group: &Group, found: 
 }
 
 /// A group that cannot be opened, and what stands in its way. The node's other groups have nothing to do with it.
-pub(super) fn close(config: &Config, node: &NodeName, group: &Group, problems: &[String]) -> Box<Closed> {
-    let found = |volume: &Volume| Some((volume.name.to_string(), DeviceId::of(volume.device(node)).ok()?));
+pub(super) fn close(
+    config: &Config,
+    node: &NodeName,
+    group: &ConfiguredGroup,
+    problems: &[String],
+) -> Box<ClosedGroup> {
+    let found = |volume: &ConfiguredVolume| Some((volume.name.to_string(), DeviceId::of(volume.device(node)).ok()?));
     let found = group.volumes.iter().filter_map(found).collect();
-    Place::of(config, node, group).close(&found, problems)
+    GroupOnDisk::of(config, node, group).close(&found, problems)
 }
 
 /// The same of a group with a device that answers nothing, which is not looked at.
-pub(super) fn close_unseen(config: &Config, node: &NodeName, group: &Group, problem: &str) -> Box<Closed> {
-    Place::of(config, node, group).close(&Devices::default(), &[problem.to_owned()])
+pub(super) fn close_unseen(
+    config: &Config,
+    node: &NodeName,
+    group: &ConfiguredGroup,
+    problem: &str,
+) -> Box<ClosedGroup> {
+    GroupOnDisk::of(config, node, group).close(&GroupDevices::default(), &[problem.to_owned()])
 }
 
 /// Keeps which devices the group is on, durably. Called before the group is taken up.
 ///
 /// # Errors
 /// A sentence: it cannot be written.
-pub(super) fn keep(directory: &Path, found: &Devices) -> anyhow::Result<()> {
+pub(super) fn keep(directory: &Path, found: &GroupDevices) -> anyhow::Result<()> {
     record::keep_devices(directory, found)
 }
 
 /// What a start of `node` would refuse for the devices of its volumes, each at its place. Nothing is changed, and those that answer
 /// nothing are not looked at.
-pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<Problem> {
+pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (_, group) in config.groups_of(node).filter(|(_, group)| silent.why(&group.name).is_none()) {
-        let place = Place::of(config, node, group);
-        let Some(found) = place.found().filter(|_| !place.is_new() && !place.is_the_peers()) else { continue };
-        let accepted = record::read_accepted(&place.directory);
+        let group_dir = GroupOnDisk::of(config, node, group);
+        let Some(found) = group_dir.found().filter(|_| !group_dir.is_new() && !group_dir.is_the_peers()) else {
+            continue;
+        };
+        let accepted = record::read_accepted(&group_dir.directory);
         if matches!(&accepted, Ok(Some(accepted)) if same_devices(&accepted.devices, &found)) {
             continue;
         }
-        for stranger in place.strangers(&found) {
-            let at = format!("groups.{}.volumes.{}.{node}", group.name, stranger.volume.name);
-            let advice = place.advice(&[&stranger]);
-            problems.push(config.problem(&at, format!("{node}: volume {}; {advice}", stranger.told)));
+        for foreign_device in group_dir.foreign_devices(&found) {
+            let at = format!("groups.{}.volumes.{}.{node}", group.name, foreign_device.volume.name);
+            let advice = group_dir.advice(&[&foreign_device]);
+            problems.push(config.problem(&at, format!("{node}: volume {}; {advice}", foreign_device.text)));
         }
     }
     problems
@@ -174,11 +186,11 @@ pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<Problem
 pub fn accept(
     config: &Config,
     node: &NodeName,
-    group: &Group,
+    group: &ConfiguredGroup,
     volumes: &[String],
-    content: Content,
+    content: DeviceContent,
 ) -> anyhow::Result<String> {
-    let place = Place::of(config, node, group);
+    let group_dir = GroupOnDisk::of(config, node, group);
     let name = &group.name;
     if let Some(unknown) =
         volumes.iter().find(|wanted| !group.volumes.iter().any(|volume| volume.name.as_str() == **wanted))
@@ -186,38 +198,39 @@ pub fn accept(
         let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
         bail!("group {name} has no volume {unknown:?}; its volumes are {}", names.join(", "));
     }
-    let found = place.found().context("not every device can be looked at: 'farshore config check' tells which")?;
-    if place.is_new() {
-        return place.claim(found, content);
+    let found = group_dir.found().context("not every device can be looked at: 'farshore config check' shows which")?;
+    if group_dir.is_new() {
+        return group_dir.claim(found, content);
     }
-    let strangers = place.strangers(&found);
-    if strangers.is_empty() {
+    let foreign_devices = group_dir.foreign_devices(&found);
+    if foreign_devices.is_empty() {
         return Ok(format!("all volumes of {name} are on the devices that are recorded: there is nothing to accept"));
     }
-    let is_named = |stranger: &&Stranger| volumes.iter().any(|wanted| *wanted == stranger.volume.name.as_str());
-    if let Some(other) = strangers.iter().find(|stranger| !is_named(stranger)) {
+    let is_named =
+        |foreign_device: &&ForeignDevice| volumes.iter().any(|wanted| *wanted == foreign_device.volume.name.as_str());
+    if let Some(other) = foreign_devices.iter().find(|foreign_device| !is_named(foreign_device)) {
         bail!(
             "volume {}; the group begins anew as a whole, so name {} as well, or give it its device back first",
-            other.told,
+            other.text,
             other.volume.name
         );
     }
-    let begins_as = place.role_for(content)?;
-    record::write_accepted(&place.directory, &Accepted { begins_as, devices: found })?;
-    let told = strangers.iter().map(|Stranger { volume, found, .. }| {
+    let begins_as = group_dir.role_for(content)?;
+    record::write_accepted(&group_dir.directory, &Accepted { begins_as, devices: found })?;
+    let text = foreign_devices.iter().map(|ForeignDevice { volume, found, .. }| {
         format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
     });
-    Ok(format!("{}{}", told.collect::<String>(), place.next_steps(begins_as)))
+    Ok(format!("{}{}", text.collect::<String>(), group_dir.next_steps(begins_as)))
 }
 
-impl<'a> Place<'a> {
-    fn of(config: &'a Config, node: &'a NodeName, group: &'a Group) -> Place<'a> {
+impl<'a> GroupOnDisk<'a> {
+    fn of(config: &'a Config, node: &'a NodeName, group: &'a ConfiguredGroup) -> GroupOnDisk<'a> {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.state.join(GROUPS).join(group.name.as_str());
-        Place { config, node, group, directory, tag: group_tag(config.top.cluster.as_str(), group.name.as_str()) }
+        GroupOnDisk { config, node, group, directory, tag: group_tag(config.top.cluster.as_str(), group.name.as_str()) }
     }
 
-    fn close(&self, found: &Devices, problems: &[String]) -> Box<Closed> {
+    fn close(&self, found: &GroupDevices, problems: &[String]) -> Box<ClosedGroup> {
         let why = format!(
             "it cannot be opened: {}. Nothing of the group is served or sent, and the peer's copy stays as it is; other groups go on. When \
              this is put right, restart the daemon",
@@ -225,12 +238,13 @@ impl<'a> Place<'a> {
         );
         // What is recorded may be the other node's.
         let recorded = if self.is_the_peers() { None } else { self.recorded_identity() };
-        Box::new(Closed { why, sizes: self.sizes(found), recorded })
+        Box::new(ClosedGroup { why, sizes: self.sizes(found), recorded })
     }
 
     /// `None`: one cannot be looked at.
-    fn found(&self) -> Option<Devices> {
-        let one = |volume: &Volume| Some((volume.name.to_string(), DeviceId::of(volume.device(self.node)).ok()?));
+    fn found(&self) -> Option<GroupDevices> {
+        let one =
+            |volume: &ConfiguredVolume| Some((volume.name.to_string(), DeviceId::of(volume.device(self.node)).ok()?));
         self.group.volumes.iter().map(one).collect()
     }
 
@@ -254,9 +268,9 @@ impl<'a> Place<'a> {
     }
 
     /// The recorded sizes, or those that are there.
-    fn sizes(&self, found: &Devices) -> Vec<u64> {
+    fn sizes(&self, found: &GroupDevices) -> Vec<u64> {
         let recorded = record::read_devices(&self.directory).ok().flatten().unwrap_or_default();
-        let size = |volume: &Volume| {
+        let size = |volume: &ConfiguredVolume| {
             let name = volume.name.as_str();
             let size = recorded.get(name).or_else(|| found.get(name)).map_or(0, |device| device.size_bytes);
             size.clamp(limits::SECTOR_BYTES, limits::VOLUME_BYTES_MAX)
@@ -265,35 +279,35 @@ impl<'a> Place<'a> {
     }
 
     /// Volumes that are not on the device that is recorded for them.
-    fn strangers(&self, found: &Devices) -> Vec<Stranger<'a>> {
+    fn foreign_devices(&self, found: &GroupDevices) -> Vec<ForeignDevice<'a>> {
         let recorded = match record::read_devices(&self.directory) {
             Ok(Some(recorded)) => Ok(recorded),
             // Of an older program: what is there is kept from now on.
             Ok(None) => return Vec::new(),
             Err(error) => Err(format!("{error:#}")),
         };
-        let one = |volume: &'a Volume| {
+        let one = |volume: &'a ConfiguredVolume| {
             let (name, path) = (volume.name.as_str(), volume.device(self.node).display());
             let is = found.get(name)?;
             let (title, found) = (format!("{}/{name}", self.group.name), words(is));
             let recorded = match &recorded {
                 Ok(recorded) => recorded.get(name),
                 Err(damage) => {
-                    let told = format!(
+                    let text = format!(
                         "{title}: whether {path} is its device is not known: the record of its devices {damage}"
                     );
-                    return Some(Stranger { volume, told, found });
+                    return Some(ForeignDevice { volume, text, found });
                 }
             };
             // One under a new name: whether there may be one is another question.
             let was = recorded?;
             let contradiction = compare(was, is).err()?;
-            let told = format!(
+            let text = format!(
                 "{title}: {path} is not the device that is recorded for it: {contradiction}. Recorded is {}, found {found}{}",
                 words(was),
                 self.whose(is, name)
             );
-            Some(Stranger { volume, told, found })
+            Some(ForeignDevice { volume, text, found })
         };
         self.group.volumes.iter().filter_map(one).collect()
     }
@@ -301,8 +315,8 @@ impl<'a> Place<'a> {
     /// Whether it is the device of another volume of this node: they were exchanged.
     fn whose(&self, device: &DeviceId, not: &str) -> String {
         for (_, group) in self.config.groups_of(self.node) {
-            let place = Place::of(self.config, self.node, group);
-            let recorded = record::read_devices(&place.directory).ok().flatten().unwrap_or_default();
+            let group_dir = GroupOnDisk::of(self.config, self.node, group);
+            let recorded = record::read_devices(&group_dir.directory).ok().flatten().unwrap_or_default();
             let others = recorded.iter().filter(|(name, _)| group.name != self.group.name || *name != not);
             let owner = others.filter(|(_, theirs)| compare(theirs, device).is_ok()).map(|(name, _)| name).next();
             if let Some(name) = owner {
@@ -312,25 +326,26 @@ impl<'a> Place<'a> {
         String::new()
     }
 
-    fn begin_anew(&self, found: Devices, accepted: &Accepted) -> anyhow::Result<Look> {
+    fn begin_anew(&self, found: GroupDevices, accepted: &Accepted) -> anyhow::Result<StartDecision> {
         record::clear(&self.directory)?;
         let (name, role) = (&self.group.name, accepted.begins_as);
         tracing::warn!("group {name}: it begins anew as {} on devices that were accepted", role.word());
-        Ok(Look::Good { found, begins_as: Some(role) })
+        Ok(StartDecision::Good { found, begins_as: Some(role) })
     }
 
-    fn refusal(&self, strangers: &[Stranger]) -> String {
-        let told: Vec<_> = strangers.iter().map(|stranger| format!("volume {}", stranger.told)).collect();
-        let all: Vec<_> = strangers.iter().collect();
+    fn refusal(&self, foreign_devices: &[ForeignDevice]) -> String {
+        let text: Vec<_> =
+            foreign_devices.iter().map(|foreign_device| format!("volume {}", foreign_device.text)).collect();
+        let all: Vec<_> = foreign_devices.iter().collect();
         format!(
             "refused: {}. Nothing of the group is opened or sent, and the peer's copy stays as it is. What to do: {}",
-            told.join("; "),
+            text.join("; "),
             self.advice(&all)
         )
     }
 
-    fn advice(&self, strangers: &[&Stranger]) -> String {
-        let names: Vec<_> = strangers.iter().map(|stranger| stranger.volume.name.as_str()).collect();
+    fn advice(&self, foreign_devices: &[&ForeignDevice]) -> String {
+        let names: Vec<_> = foreign_devices.iter().map(|foreign_device| foreign_device.volume.name.as_str()).collect();
         let command = format!("farshore accept-device {} {}", self.group.name, names.join(" "));
         let good = match self.recorded_identity().map(|identity| identity.role) {
             Some(Role::Primary) => format!(", or '{command} --content-is-good' if what is on it counts"),
@@ -342,29 +357,29 @@ impl<'a> Place<'a> {
         )
     }
 
-    fn role_for(&self, content: Content) -> anyhow::Result<Role> {
+    fn role_for(&self, content: DeviceContent) -> anyhow::Result<Role> {
         let role = self.recorded_identity().map(|identity| identity.role);
         let name = &self.group.name;
         match (content, role) {
-            (Content::Rebuild, _) => Ok(Role::Secondary),
-            (Content::Good, Some(Role::Primary)) => Ok(Role::Primary),
-            (Content::Good, Some(Role::Secondary)) => bail!(
+            (DeviceContent::Rebuild, _) => Ok(Role::Secondary),
+            (DeviceContent::Good, Some(Role::Primary)) => Ok(Role::Primary),
+            (DeviceContent::Good, Some(Role::Secondary)) => bail!(
                 "this node is the secondary of {name}, so no content of its own counts: type --rebuild. If the other node is gone for \
                  good, do that, restart the daemon, and then 'farshore promote {name} --force'"
             ),
-            (Content::Good, None) => bail!(
+            (DeviceContent::Good, None) => bail!(
                 "what is recorded of {name} cannot be read, so nobody knows whether this node was its primary: only --rebuild is possible"
             ),
         }
     }
 
     /// The operator's word for a group that has no record here: its first start, or the first after all was lost.
-    fn claim(&self, found: Devices, content: Content) -> anyhow::Result<String> {
+    fn claim(&self, found: GroupDevices, content: DeviceContent) -> anyhow::Result<String> {
         let (name, node) = (&self.group.name, self.node);
         let begins_as = match content {
-            Content::Rebuild => Role::Secondary,
-            Content::Good if self.group.primary == *node => Role::Primary,
-            Content::Good => bail!(
+            DeviceContent::Rebuild => Role::Secondary,
+            DeviceContent::Good if self.group.primary == *node => Role::Primary,
+            DeviceContent::Good => bail!(
                 "{node} is the secondary of {name} in the configuration, so its content does not count at the first start: name it as \
                  'primary' there, on both nodes, or type --rebuild"
             ),
@@ -375,11 +390,11 @@ impl<'a> Place<'a> {
         for directory in [&state.join(GROUPS), &self.directory] {
             make_own_directory(directory).map_err(anyhow::Error::msg)?;
         }
-        let told =
+        let text =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));
-        let told: String = told.collect();
+        let text: String = text.collect();
         record::write_accepted(&self.directory, &Accepted { begins_as, devices: found })?;
-        Ok(format!("{told}{}", self.next_steps(begins_as)))
+        Ok(format!("{text}{}", self.next_steps(begins_as)))
     }
 
     fn next_steps(&self, begins_as: Role) -> String {
@@ -403,7 +418,7 @@ fn words(device: &DeviceId) -> String {
     device.words(date)
 }
 
-fn same_devices(accepted: &Devices, found: &Devices) -> bool {
+fn same_devices(accepted: &GroupDevices, found: &GroupDevices) -> bool {
     accepted.len() == found.len()
         && accepted
             .iter()

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use engine::status::LinkStatus;
-use host::driver::{GroupSnapshot, LinkSnapshot, Snapshot};
-use host::link::meter::Reading;
-use host::link::{Amount, BufferReport, Carried, Doing, SocketReport};
-use settings::keys::Key;
+use host::driver::{DriverSnapshot, GroupSnapshot, LinkSnapshot};
+use host::link::meter::LinkReading;
+use host::link::{Amount, BufferReport, LinkTraffic, PackingState, SocketReport};
+use settings::keys::SettingKey;
 use settings::{Config, Keyed, LinkOverrides, Overrides};
 use units::exact::show_seconds;
 
 use crate::api;
 
 /// One for each peer.
-pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &Snapshot) -> Vec<api::LinkReport> {
+pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &DriverSnapshot) -> Vec<api::LinkReport> {
     snapshot.links.iter().filter_map(|link| report(config, overrides, snapshot, link)).collect()
 }
 
 fn report(
     config: &Config,
     overrides: &LinkOverrides,
-    snapshot: &Snapshot,
+    snapshot: &DriverSnapshot,
     link: &LinkSnapshot,
 ) -> Option<api::LinkReport> {
     let node = &config.nodes.get(usize::from(link.peer.0))?.name;
@@ -61,11 +61,11 @@ fn report(
 /// Why the link is not simply connected.
 pub(super) fn link_reason(snapshot: &GroupSnapshot) -> Option<String> {
     let now = &snapshot.status.peer;
-    let told = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
+    let reported = (!now.link_reason.is_empty()).then(|| now.link_reason.clone());
     match now.link {
         LinkStatus::Connected => None,
-        LinkStatus::Congested => told,
-        LinkStatus::Connecting | LinkStatus::Disconnected => both(told, snapshot.link_problem.clone()),
+        LinkStatus::Congested => reported,
+        LinkStatus::Connecting | LinkStatus::Disconnected => both(reported, snapshot.link_problem.clone()),
     }
 }
 
@@ -80,11 +80,12 @@ fn both(ended: Option<String>, problem: Option<String>) -> Option<String> {
 /// The value of each key, and where it comes from.
 pub(super) fn settings<S: Keyed>(overrides: &Overrides<S>, effective: &S) -> BTreeMap<String, api::SettingStatus> {
     let origin = |key| if overrides.has(key) { api::Origin::Set } else { api::Origin::Config };
-    let one = |key: Key<S>| (key.to_string(), api::SettingStatus { value: effective.text(key), origin: origin(key) });
-    Key::all().map(one).collect()
+    let one =
+        |key: SettingKey<S>| (key.to_string(), api::SettingStatus { value: effective.text(key), origin: origin(key) });
+    SettingKey::all().map(one).collect()
 }
 
-fn risen(reading: &Reading) -> Option<String> {
+fn risen(reading: &LinkReading) -> Option<String> {
     let (before, after, ago) = reading.risen?;
     Some(format!(
         "retransmissions rose from {:.2} % to {:.2} % of what is sent since the link's settings changed {} ago: if it \
@@ -95,13 +96,13 @@ fn risen(reading: &Reading) -> Option<String> {
     ))
 }
 
-fn compression(carried: &Carried) -> api::CompressionStatus {
+fn compression(carried: &LinkTraffic) -> api::CompressionStatus {
     let ratio = |amount: Amount| match amount.wire_bytes {
         0 => 1.0,
         wire_bytes => amount.plain_bytes as f64 / wire_bytes as f64,
     };
     let method = match carried.doing {
-        Doing::Packing(method) => method.to_string(),
+        PackingState::Packing(method) => method.to_string(),
         _ => "none".to_owned(),
     };
     api::CompressionStatus {
@@ -139,7 +140,7 @@ fn buffer(report: BufferReport) -> api::BufferStatus {
     }
 }
 
-fn tcp(reading: &Reading) -> api::TcpStatus {
+fn tcp(reading: &LinkReading) -> api::TcpStatus {
     let (now, lately) = (&reading.now, &reading.lately);
     let ms = |us: u32| f64::from(us) / 1000.0;
     api::TcpStatus {

@@ -1,7 +1,7 @@
 //! The names of a group's volumes and nodes, as its state files count them: `volumes` and `nodes` in `<state>/groups/<group>`, one
 //! a line.
 //!
-//! Bits, journal and history call a volume by its place in the order of names, and the superblock a node by its own. Under other
+//! Bits, journal and history call a volume by its position in the order of names, and the superblock a node by its own. Under other
 //! names they would speak of others, and both nodes would agree on it. A group under another name would be a new one, with the
 //! role that the configuration gives it, and its first sync would overwrite whoever was promoted since.
 
@@ -10,26 +10,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use host::driver::group_tag;
-use settings::{Config, Group, NodeName, Problem, durable};
+use settings::{Config, ConfigProblem, ConfiguredGroup, NodeName, durable};
 
 use super::group_directory::{self, GROUPS};
 
 /// Names that are kept.
-struct Record {
+struct NameRecord {
     /// The name of the file, and whose they are.
     file: &'static str,
-    listed: fn(&Group) -> String,
+    listed: fn(&ConfiguredGroup) -> String,
     advice: &'static str,
 }
 
-const VOLUMES: Record = Record {
+const VOLUMES: NameRecord = NameRecord {
     file: "volumes",
     listed: |group| group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect(),
     advice: "To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' naming the node whose \
              content counts, and sync in full",
 };
 
-const NODES: Record = Record {
+const NODES: NameRecord = NameRecord {
     file: "nodes",
     listed: |group| {
         let mut names = [&group.primary, &group.secondary].map(|node| format!("{node}\n"));
@@ -60,7 +60,7 @@ impl Strays {
     ///
     /// # Errors
     /// A sentence: one of them has volumes of these names.
-    pub fn hold_against(&self, directory: &Path, group: &Group) -> anyhow::Result<()> {
+    pub fn hold_against(&self, directory: &Path, group: &ConfiguredGroup) -> anyhow::Result<()> {
         let names = (VOLUMES.listed)(group);
         let Some((stray, _)) = self.0.iter().find(|(_, theirs)| *theirs == names) else { return Ok(()) };
         if directory.exists() {
@@ -82,7 +82,7 @@ impl Strays {
 ///
 /// # Errors
 /// A sentence: they are others, or cannot be read or kept.
-pub(super) fn keep(directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<()> {
+pub(super) fn keep(directory: &Path, group: &ConfiguredGroup, is_new: bool) -> anyhow::Result<()> {
     for record in [VOLUMES, NODES] {
         if record.compare(directory, group, is_new)? {
             continue;
@@ -94,9 +94,9 @@ pub(super) fn keep(directory: &Path, group: &Group, is_new: bool) -> anyhow::Res
     Ok(())
 }
 
-impl Record {
+impl NameRecord {
     /// Whether the names kept are those of the configuration; `false`: they may become so.
-    fn compare(&self, directory: &Path, group: &Group, is_new: bool) -> anyhow::Result<bool> {
+    fn compare(&self, directory: &Path, group: &ConfiguredGroup, is_new: bool) -> anyhow::Result<bool> {
         let path = directory.join(self.file);
         let names = (self.listed)(group);
         let kept = match durable::open(&path).and_then(std::io::read_to_string) {
@@ -128,7 +128,7 @@ impl Record {
 }
 
 /// What a start of `node` would refuse for the names of its groups and volumes, each at its place. Nothing is changed.
-pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
+pub fn refused(config: &Config, node: &NodeName) -> Vec<ConfigProblem> {
     let Some(here) = config.node(node) else { return Vec::new() };
     let groups = here.state.join(GROUPS);
     let strays = Strays::find(&groups, config, node);
@@ -136,7 +136,7 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<Problem> {
         let directory = groups.join(group.name.as_str());
         let tag = group_tag(config.top.cluster.as_str(), group.name.as_str());
         let is_new = group_directory::is_new(&directory, tag);
-        let compare = |record: Record| record.compare(&directory, group, is_new).map(drop);
+        let compare = |record: NameRecord| record.compare(&directory, group, is_new).map(drop);
         let result =
             strays.hold_against(&directory, group).and_then(|()| [VOLUMES, NODES].into_iter().try_for_each(compare));
         let refused = result.err()?;

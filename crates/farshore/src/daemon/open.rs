@@ -14,12 +14,15 @@ use host::disk::{EngineKind, File};
 use host::driver::{
     DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
-use host::link::Peer;
-use settings::{Config, FileEngine, Group, GroupOverrides, LinkOverrides, NbdListen, Node, NodeName, Silent, Volume};
+use host::link::LinkPeer;
+use settings::{
+    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, GroupOverrides, LinkOverrides,
+    NbdListen, NodeName, Silent,
+};
 use units::size::show_exact;
 
-use super::device_record::Devices;
-use super::devices::{self, Closed, Look};
+use super::device_record::GroupDevices;
+use super::devices::{self, ClosedGroup, StartDecision};
 use super::difference::show_difference;
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
@@ -33,7 +36,7 @@ const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
 
 /// All of a node's groups, open.
 #[derive(Default)]
-pub(super) struct Opened {
+pub(super) struct OpenedGroups {
     groups: Vec<OpenGroup>,
     seals: Seals,
     /// Why groups are not taken up, by their names.
@@ -42,10 +45,10 @@ pub(super) struct Opened {
 
 struct OpenGroup {
     id: GroupId,
-    config: Group,
+    config: ConfiguredGroup,
     begins_as: Role,
     /// `begins_as` is what the operator said of these devices.
-    is_told: bool,
+    is_ordered: bool,
     volumes: Vec<OpenVolume>,
     refused: Option<RefusedGroup>,
     stores: Option<Stores>,
@@ -59,24 +62,25 @@ struct OpenVolume {
 }
 
 /// What is the same for all groups of a start.
-struct Opening<'a> {
+struct GroupOpening<'a> {
     config: &'a Config,
     node: &'a NodeName,
     state: &'a Path,
     strays: Strays,
     patience: Patience,
-    taken: Taken,
+    taken: TakenDevices,
 }
 
 /// Opens volumes and state files of all groups of `node`. A group that cannot be opened is refused, and keeps no other down.
 ///
 /// # Errors
 /// A sentence: the configuration has more groups than can be counted.
-pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow::Result<Opened> {
+pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow::Result<OpenedGroups> {
     let state = &config.node(node).expect("the node was looked up before").state;
     let strays = Strays::find(&state.join(GROUPS), config, node);
-    let mut opening = Opening { config, node, state, strays, patience: Patience::new(), taken: Taken::default() };
-    let mut opened = Opened::default();
+    let mut opening =
+        GroupOpening { config, node, state, strays, patience: Patience::new(), taken: TakenDevices::default() };
+    let mut opened = OpenedGroups::default();
     for (number, group) in config.groups_of(node) {
         let id = GroupId(u32::try_from(number)?);
         let unseen = silent.why(&group.name).map(|why| devices::close_unseen(config, node, group, &why));
@@ -95,12 +99,12 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
     Ok(opened)
 }
 
-impl Opening<'_> {
+impl GroupOpening<'_> {
     /// Nothing of ours is made before every volume of the group is known to be good.
-    fn group(&mut self, id: GroupId, group: &Group) -> Result<(OpenGroup, GroupSeals), Box<Closed>> {
+    fn group(&mut self, id: GroupId, group: &ConfiguredGroup) -> Result<(OpenGroup, GroupSeals), Box<ClosedGroup>> {
         let close = |problems: &[String]| devices::close(self.config, self.node, group, problems);
         let look = devices::look(self.config, self.node, group).map_err(|error| close(&[format!("{error:#}")]))?;
-        if let Look::Refused(closed) = look {
+        if let StartDecision::Refused(closed) = look {
             return Err(closed);
         }
         let (mut files, mut problems) = (Vec::new(), Vec::new());
@@ -111,7 +115,7 @@ impl Opening<'_> {
                 Err(problem) => problems.push(format!("volume {name}: {problem}")),
             }
         }
-        let Look::Good { found, begins_as } = look else {
+        let StartDecision::Good { found, begins_as } = look else {
             if problems.is_empty() {
                 problems.push("a device came into being in this very moment".to_owned());
             }
@@ -128,14 +132,14 @@ impl Opening<'_> {
 
     /// A configured primary without any record, upon volumes that carry something: nobody has said whose content counts, and if this is a
     /// node whose state directory is not there, it may be neither primary nor up to date.
-    fn is_unclaimed(&self, group: &Group, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
+    fn is_unclaimed(&self, group: &ConfiguredGroup, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
         let directory = self.state.join(GROUPS).join(group.name.as_str());
         let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
-        let is_told = begins_as.is_some() || self.starts_as(group) != Role::Primary;
+        let is_ordered = begins_as.is_some() || self.starts_as(group) != Role::Primary;
         // Both have a reason of their own.
         let is_renamed = self.strays.hold_against(&directory, group).is_err();
         let has_lost_superblock = !directory.join("superblock").exists() && directory.join("journal").exists();
-        if is_told || is_renamed || has_lost_superblock || !group_directory::is_new(&directory, tag) {
+        if is_ordered || is_renamed || has_lost_superblock || !group_directory::is_new(&directory, tag) {
             return None;
         }
         let found = files.iter().zip(&group.volumes).find_map(|(file, volume)| match first_data(file) {
@@ -149,9 +153,9 @@ impl Opening<'_> {
 
     fn with_stores(
         &self,
-        (id, group): (GroupId, &Group),
+        (id, group): (GroupId, &ConfiguredGroup),
         files: Vec<Arc<File>>,
-        (found, begins_as): (Devices, Option<Role>),
+        (found, begins_as): (GroupDevices, Option<Role>),
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
         let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
@@ -168,28 +172,33 @@ impl Opening<'_> {
             changed_outside,
         };
         let volumes = files.into_iter().zip(changed).map(open).collect();
-        let (is_told, begins_as) = (begins_as.is_some(), begins_as.unwrap_or_else(|| self.starts_as(group)));
-        let open = OpenGroup { id, config: group.clone(), begins_as, is_told, volumes, refused: None, stores };
+        let (is_ordered, begins_as) = (begins_as.is_some(), begins_as.unwrap_or_else(|| self.starts_as(group)));
+        let open = OpenGroup { id, config: group.clone(), begins_as, is_ordered, volumes, refused: None, stores };
         Ok((open, seals))
     }
 
-    fn closed(&self, id: GroupId, group: &Group, Closed { why, sizes, recorded }: Closed) -> OpenGroup {
+    fn closed(
+        &self,
+        id: GroupId,
+        group: &ConfiguredGroup,
+        ClosedGroup { why, sizes, recorded }: ClosedGroup,
+    ) -> OpenGroup {
         let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
         let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(RefusedGroup { why, recorded }));
         let begins_as = self.starts_as(group);
-        OpenGroup { id, config: group.clone(), begins_as, is_told: false, volumes, refused, stores: None }
+        OpenGroup { id, config: group.clone(), begins_as, is_ordered: false, volumes, refused, stores: None }
     }
 
-    fn starts_as(&self, group: &Group) -> Role {
+    fn starts_as(&self, group: &ConfiguredGroup) -> Role {
         if group.primary == *self.node { Role::Primary } else { Role::Secondary }
     }
 }
 
 /// The bytes that volumes lie in, and whose they are.
 #[derive(Default)]
-struct Taken(Vec<(Footprint, String)>);
+struct TakenDevices(Vec<(Footprint, String)>);
 
-impl Taken {
+impl TakenDevices {
     fn hold_against(&self, path: &Path) -> Result<Footprint, String> {
         let footprint = Footprint::of(path).map_err(|error| error.to_string())?;
         let Some((theirs, other)) = self.0.iter().find(|(theirs, _)| theirs.overlaps(&footprint)) else {
@@ -201,11 +210,11 @@ impl Taken {
 }
 
 fn open_one(
-    volume: &Volume,
+    volume: &ConfiguredVolume,
     node: &NodeName,
     name: &str,
     patience: Patience,
-    taken: &mut Taken,
+    taken: &mut TakenDevices,
 ) -> Result<File, String> {
     let footprint = taken.hold_against(volume.device(node))?;
     let file = patience
@@ -229,7 +238,7 @@ fn open_one(
     Ok(file)
 }
 
-fn group_directory(state: &Path, group: &Group, strays: &Strays) -> anyhow::Result<PathBuf> {
+fn group_directory(state: &Path, group: &ConfiguredGroup, strays: &Strays) -> anyhow::Result<PathBuf> {
     let groups = state.join(GROUPS);
     let directory = groups.join(group.name.as_str());
     strays.hold_against(&directory, group)?;
@@ -245,7 +254,7 @@ pub(super) fn setup(
     node: &NodeName,
     (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     proof: NodeProof,
-    Opened { groups, seals, .. }: Opened,
+    OpenedGroups { groups, seals, .. }: OpenedGroups,
 ) -> (DriverSetup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
@@ -269,11 +278,11 @@ pub(super) fn setup(
         },
         groups: setups,
         link,
-        nbd: here.nbd.iter().map(|place| listen(config, place)).collect(),
+        nbd: here.nbd.iter().map(|listen_at| listen(config, listen_at)).collect(),
         file_engine: match here.engine {
-            FileEngine::Auto => EngineKind::Auto,
-            FileEngine::Uring => EngineKind::Uring,
-            FileEngine::Pool => EngineKind::Pool,
+            FileEngineChoice::Auto => EngineKind::Auto,
+            FileEngineChoice::Uring => EngineKind::Uring,
+            FileEngineChoice::Pool => EngineKind::Pool,
         },
         // Doubled, because a buffer may be up to a half larger than what lies in it.
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
@@ -308,7 +317,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         tag: group_tag(config.top.cluster.as_str(), group.config.name.as_str()),
         peer: config.node_id(peer),
         starts_as: group.begins_as,
-        meets_peer_first: !group.is_told,
+        meets_peer_first: !group.is_ordered,
         volumes: group.volumes.iter().map(volume).collect(),
         settings,
         journal_bytes: state_files::journal_bytes(&group.config),
@@ -318,19 +327,19 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     }
 }
 
-fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proof: NodeProof) -> LinkSetup {
-    let peer = |other: &Node| Peer {
+fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverrides, proof: NodeProof) -> LinkSetup {
+    let peer = |other: &ConfiguredNode| LinkPeer {
         id: config.node_id(&other.name),
         name: other.name.to_string(),
         address: other.address.to_string(),
     };
-    let peers: Vec<Peer> = config.peers_of(&here.name).map(peer).collect();
+    let peers: Vec<LinkPeer> = config.peers_of(&here.name).map(peer).collect();
     let settings = link_overrides.effective(&config.link.settings);
     LinkSetup {
         cluster: config.top.cluster.to_string(),
         node: here.name.to_string(),
         proof,
-        definitions: config.groups.iter().map(Group::definition).collect(),
+        definitions: config.groups.iter().map(ConfiguredGroup::definition).collect(),
         show_difference,
         peers,
         listen: vec![here.address],
@@ -339,8 +348,8 @@ fn link_setup(config: &Config, here: &Node, link_overrides: &LinkOverrides, proo
     }
 }
 
-fn listen(config: &Config, place: &NbdListen) -> Listen {
-    match place {
+fn listen(config: &Config, listen_at: &NbdListen) -> Listen {
+    match listen_at {
         NbdListen::Unix(path) => Listen::Unix(path.clone()),
         NbdListen::Tcp(address) => Listen::Tcp { address: *address, needs_tls: config.needs_tls(*address) },
     }

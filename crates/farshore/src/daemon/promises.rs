@@ -3,7 +3,7 @@
 use engine::identity::Role;
 use engine::state::Mode;
 use engine::status::GroupStatus;
-use settings::{GroupName, Key, Keyed, Settings};
+use settings::{GroupKey, GroupName, Keyed, LiveSettings};
 use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.
@@ -14,7 +14,7 @@ pub(super) fn of_group(
     group: &GroupName,
     (node, peer): (&str, &str),
     now: &GroupStatus,
-    settings: &Settings,
+    settings: &LiveSettings,
 ) -> Vec<String> {
     let served = now.served_before_in.map(|before| served_otherwise(group, before, settings.mode));
     let clock = now.clock_behind.map(|behind| {
@@ -25,10 +25,10 @@ pub(super) fn of_group(
             show_seconds(behind.as_secs_f64())
         )
     });
-    let differ = now.peer.settings.map(|told| Settings::told(&told)).and_then(|told| {
+    let differ = now.peer.settings.map(|reported| LiveSettings::of_peer(&reported)).and_then(|reported| {
         let (primary, secondary) = match now.role {
-            Role::Primary => ((node, settings), (peer, &told)),
-            Role::Secondary => ((peer, &told), (node, settings)),
+            Role::Primary => ((node, settings), (peer, &reported)),
+            Role::Secondary => ((peer, &reported), (node, settings)),
         };
         differ(group, primary, secondary)
     });
@@ -43,8 +43,8 @@ fn served_otherwise(group: &GroupName, before: Mode, now: Mode) -> String {
     )
 }
 
-fn differ(group: &GroupName, primary: (&str, &Settings), secondary: (&str, &Settings)) -> Option<String> {
-    let changes = changes(&PROMISES.map(Key::named), primary.1, secondary.1);
+fn differ(group: &GroupName, primary: (&str, &LiveSettings), secondary: (&str, &LiveSettings)) -> Option<String> {
+    let changes = changes(&PROMISES.map(GroupKey::named), primary.1, secondary.1);
     if changes.is_empty() {
         return None;
     }
@@ -58,22 +58,26 @@ fn differ(group: &GroupName, primary: (&str, &Settings), secondary: (&str, &Sett
 }
 
 /// Keys of these that count on both nodes, and differ.
-fn changes(keys: &[Key], ours: &Settings, theirs: &Settings) -> Vec<(Key, String, String)> {
-    let acts = |key: &&Key| [ours, theirs].iter().all(|settings| settings.acting().any(|acting| acting == **key));
+fn changes(keys: &[GroupKey], ours: &LiveSettings, theirs: &LiveSettings) -> Vec<(GroupKey, String, String)> {
+    let acts = |key: &&GroupKey| [ours, theirs].iter().all(|settings| settings.acting().any(|acting| acting == **key));
     let both = keys.iter().filter(acts).map(|key| (*key, ours.text(*key), theirs.text(*key)));
     both.filter(|(_, ours, theirs)| ours != theirs).collect()
 }
 
-fn list(changes: &[(Key, String, String)], value: impl Fn(&(Key, String, String)) -> String) -> String {
+fn list(changes: &[(GroupKey, String, String)], value: impl Fn(&(GroupKey, String, String)) -> String) -> String {
     changes.iter().map(|change| format!("{} = {}", change.0, value(change))).collect::<Vec<_>>().join(", ")
 }
 
 /// What `set` says of the peer: it changed this node alone.
-pub(super) fn of_set(keys: &[Key], here: &Settings, (peer, told): (&str, Option<engine::Settings>)) -> String {
-    let Some(told) = told.map(|told| Settings::told(&told)) else {
+pub(super) fn of_set(
+    keys: &[GroupKey],
+    here: &LiveSettings,
+    (peer, reported): (&str, Option<engine::Settings>),
+) -> String {
+    let Some(reported) = reported.map(|reported| LiveSettings::of_peer(&reported)) else {
         return format!("what {peer} is set to is not known, set it there too");
     };
-    let changes = changes(keys, here, &told);
+    let changes = changes(keys, here, &reported);
     if changes.is_empty() {
         return format!("{peer} has the same");
     }
@@ -85,21 +89,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_told_with_what_to_type() {
+    fn what_differs_is_reported_with_what_to_type() {
         let group = GroupName::parse("db").expect("a name");
-        let ours = Settings { mode: Mode::Sync, ..Settings::default() };
-        let theirs = Settings { queue_items: 77, ..Settings::default() };
-        let told = differ(&group, ("alpha", &ours), ("beta", &theirs)).expect("they differ");
+        let ours = LiveSettings { mode: Mode::Sync, ..LiveSettings::default() };
+        let theirs = LiveSettings { queue_items: 77, ..LiveSettings::default() };
+        let reported = differ(&group, ("alpha", &ours), ("beta", &theirs)).expect("they differ");
         for part in ["alpha has mode = sync, beta mode = async", "farshore set db 'mode=sync' on beta"] {
-            assert!(told.contains(part), "{told}");
+            assert!(reported.contains(part), "{reported}");
         }
-        assert_eq!(differ(&group, ("alpha", &ours), ("beta", &Settings { queue_items: 77, ..ours.clone() })), None);
+        assert_eq!(differ(&group, ("alpha", &ours), ("beta", &LiveSettings { queue_items: 77, ..ours.clone() })), None);
     }
 
     #[test]
     fn set_says_what_the_peer_has() {
-        let (here, there) = (Settings { mode: Mode::Sync, ..Settings::default() }, Settings::default());
-        let said = |told| of_set(&["mode", "hold"].map(Key::named), &here, ("beta", told));
+        let (here, there) = (LiveSettings { mode: Mode::Sync, ..LiveSettings::default() }, LiveSettings::default());
+        let said = |reported| of_set(&["mode", "hold"].map(GroupKey::named), &here, ("beta", reported));
         assert_eq!(said(Some(there.for_engine())), "beta keeps mode = async, set it there too");
         assert_eq!(said(Some(here.for_engine())), "beta has the same");
         assert!(said(None).contains("not known"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::state::{Mode, Policy, State};
 use engine::{Command, GroupId, Settings};
-use host::driver::{Control, Gone, Snapshot};
+use host::driver::{DriverControl, DriverSnapshot, Gone};
 use host::link::SocketOptions;
 
 /// Writers are held so long at most; half the shortest sensible `wait_limit` default, many times a reconnect.
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What the links come up again with.
-pub(super) enum How {
+pub(super) enum ReconnectReason {
     /// Other socket options.
     Retuned(SocketOptions),
     /// What has changed beside them; a sentence for the log.
@@ -27,7 +27,11 @@ pub(super) enum How {
 
 /// # Errors
 /// The data thread has ended.
-pub(super) async fn reconnect(control: &Control, groups: &[(GroupId, Settings)], how: How) -> Result<(), Gone> {
+pub(super) async fn reconnect(
+    control: &DriverControl,
+    groups: &[(GroupId, Settings)],
+    how: ReconnectReason,
+) -> Result<(), Gone> {
     let before = control.snapshot().await?;
     let degrading: Vec<_> = groups.iter().filter(|(id, settings)| would_degrade(&before, *id, settings)).collect();
     for (id, settings) in &degrading {
@@ -35,8 +39,8 @@ pub(super) async fn reconnect(control: &Control, groups: &[(GroupId, Settings)],
         control.command(*id, Command::Set(held)).await?;
     }
     match how {
-        How::Retuned(options) => control.retune(options).await?,
-        How::Anew(reason) => control.reconnect(reason).await?,
+        ReconnectReason::Retuned(options) => control.retune(options).await?,
+        ReconnectReason::Anew(reason) => control.reconnect(reason).await?,
     }
     let started = Instant::now();
     let held: Vec<_> = degrading.iter().map(|(id, _)| *id).collect();
@@ -49,7 +53,7 @@ pub(super) async fn reconnect(control: &Control, groups: &[(GroupId, Settings)],
     Ok(())
 }
 
-fn would_degrade(now: &Snapshot, id: GroupId, settings: &Settings) -> bool {
+fn would_degrade(now: &DriverSnapshot, id: GroupId, settings: &Settings) -> bool {
     let state = now.groups.iter().find(|group| group.status.id == id).map(|group| group.status.state);
     matches!(settings.mode, Mode::Sync | Mode::Nearsync)
         && settings.policy == Policy::Degrade
@@ -58,7 +62,7 @@ fn would_degrade(now: &Snapshot, id: GroupId, settings: &Settings) -> bool {
 
 /// Every link that was up came up again, or the hold has ended without it. What other groups are in says nothing of `held`: one
 /// may be in `logging` for its own reasons.
-fn are_back(held: &[GroupId], before: &Snapshot, now: &Snapshot) -> bool {
+fn are_back(held: &[GroupId], before: &DriverSnapshot, now: &DriverSnapshot) -> bool {
     let any_is = |state| now.groups.iter().any(|group| held.contains(&group.status.id) && group.status.state == state);
     let mut links = before.links.iter().zip(&now.links).filter(|(before, _)| before.connection.is_some());
     let all_up = links.all(|(before, now)| now.connection.is_some() && now.connections > before.connections);

@@ -11,36 +11,36 @@ use std::time::{Duration, SystemTime};
 
 use engine::NodeId;
 use host::disk::meta::make_own_directory;
-use host::driver::{Control, Gone};
-use host::link::history::{self, History, Record};
+use host::driver::{DriverControl, Gone};
+use host::link::history::{self, MinuteHistory, MinuteRecord};
 use host::link::meter::Minute;
-use settings::{Config, Node, NodeName};
+use settings::{Config, ConfiguredNode, NodeName};
 
 use crate::api::{self, ErrorCode, LINK_HISTORY_SCHEMA, Reply};
 
 const EVERY: Duration = Duration::from_secs(60);
 
 /// One peer's file.
-struct Book {
+struct PeerHistoryFile {
     path: PathBuf,
     tag: u64,
     /// `None`: it could not be opened; why was told.
-    history: Option<History>,
+    history: Option<MinuteHistory>,
     /// The last line could not be written, which was told.
     failing: bool,
 }
 
-pub(super) struct Recorder {
+pub(super) struct MinuteRecorder {
     node: NodeName,
     /// By the peers' numbers.
     names: BTreeMap<NodeId, NodeName>,
-    books: Arc<Mutex<BTreeMap<NodeId, Book>>>,
-    control: Control,
+    books: Arc<Mutex<BTreeMap<NodeId, PeerHistoryFile>>>,
+    control: DriverControl,
 }
 
-impl Recorder {
+impl MinuteRecorder {
     /// Opens or makes the file of each peer.
-    pub fn open(config: &Config, node: &NodeName, control: Control) -> Recorder {
+    pub fn open(config: &Config, node: &NodeName, control: DriverControl) -> MinuteRecorder {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.link_history_directory();
         let made = make_own_directory(&directory);
@@ -48,16 +48,20 @@ impl Recorder {
             tracing::warn!("{why}; no link history is kept");
         }
         let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
-        let meets = |peer: &&Node| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
+        let meets =
+            |peer: &&ConfiguredNode| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
         for (number, peer) in config.nodes.iter().enumerate().filter(|(_, peer)| meets(peer)) {
             let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
             let tag = history::tag(config.top.cluster.as_str(), node.as_str(), peer.name.as_str());
             names.insert(id, peer.name.clone());
             // The ending, because names may hold dots: what stands beside one peer's file is never another's.
             let path = directory.join(format!("{}.history", peer.name));
-            books.insert(id, if made.is_ok() { Book::open(path, tag) } else { Book::closed(path, tag) });
+            books.insert(
+                id,
+                if made.is_ok() { PeerHistoryFile::open(path, tag) } else { PeerHistoryFile::closed(path, tag) },
+            );
         }
-        Recorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
+        MinuteRecorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
     }
 
     /// A line a minute, until the data thread is gone.
@@ -77,7 +81,7 @@ impl Recorder {
             let mut books = books.lock().expect("nobody panics with the books");
             for (peer, minute) in minutes {
                 if let Some(book) = books.get_mut(&peer) {
-                    book.write(&Record::of(&minute, now));
+                    book.write(&MinuteRecord::of(&minute, now));
                 }
             }
         });
@@ -135,11 +139,11 @@ impl Recorder {
     }
 }
 
-impl Book {
-    fn open(path: PathBuf, tag: u64) -> Book {
-        let history = match History::open(&path, tag) {
-            Ok((history, told)) => {
-                told.iter().for_each(|told| tracing::warn!("{told}"));
+impl PeerHistoryFile {
+    fn open(path: PathBuf, tag: u64) -> PeerHistoryFile {
+        let history = match MinuteHistory::open(&path, tag) {
+            Ok((history, notes)) => {
+                notes.iter().for_each(|notes| tracing::warn!("{notes}"));
                 Some(history)
             }
             Err(error) => {
@@ -147,14 +151,14 @@ impl Book {
                 None
             }
         };
-        Book { history, ..Book::closed(path, tag) }
+        PeerHistoryFile { history, ..PeerHistoryFile::closed(path, tag) }
     }
 
-    fn closed(path: PathBuf, tag: u64) -> Book {
-        Book { path, tag, history: None, failing: false }
+    fn closed(path: PathBuf, tag: u64) -> PeerHistoryFile {
+        PeerHistoryFile { path, tag, history: None, failing: false }
     }
 
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &MinuteRecord) {
         let Some(history) = &mut self.history else { return };
         let result = history.append(record);
         if let Err(error) = &result
@@ -167,10 +171,10 @@ impl Book {
 }
 
 fn record(minute: &Minute) -> api::LinkRecord {
-    shown(&Record::of(minute, unix_ms()))
+    shown(&MinuteRecord::of(minute, unix_ms()))
 }
 
-fn shown(record: &Record) -> api::LinkRecord {
+fn shown(record: &MinuteRecord) -> api::LinkRecord {
     api::LinkRecord {
         unix_ms: record.unix_ms,
         covered_ms: record.covered_ms.into(),

@@ -2,7 +2,7 @@
 
 use host::driver::{RecordedKind, RecordedRequest};
 use plan::trace::own::TraceWriter;
-use plan::trace::{Kind, LENGTH_BYTES_MAX, Record};
+use plan::trace::{LENGTH_BYTES_MAX, TraceKind, TraceRecord};
 
 pub(super) fn trace(notes: &[RecordedRequest]) -> Vec<u8> {
     let whole = || {
@@ -13,12 +13,12 @@ pub(super) fn trace(notes: &[RecordedRequest]) -> Vec<u8> {
     whole().expect("memory takes everything")
 }
 
-fn record(note: &RecordedRequest) -> Record {
+fn record(note: &RecordedRequest) -> TraceRecord {
     let (kind, fua) = match note.kind {
-        RecordedKind::Write { fua } => (Kind::Write, fua),
-        RecordedKind::Flush => (Kind::Flush, false),
-        RecordedKind::Zero => (Kind::Trim, false),
+        RecordedKind::Write { fua } => (TraceKind::Write, fua),
+        RecordedKind::Flush => (TraceKind::Flush, false),
+        RecordedKind::Zero => (TraceKind::Trim, false),
     };
     let length = note.length.min(LENGTH_BYTES_MAX) as u32;
-    Record { time_ns: note.time_ns, offset: note.offset, length, volume: note.volume, kind, fua, synthetic: false }
+    TraceRecord { time_ns: note.time_ns, offset: note.offset, length, volume: note.volume, kind, fua, synthetic: false }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::tls::{Credentials, Paths, Store, facts};
+use host::tls::{CredentialStore, Credentials, Paths, facts};
 use settings::{Config, NodeName};
 
 use crate::api::TlsStatus;
@@ -19,12 +19,12 @@ use crate::api::TlsStatus;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Device and inode, owner and mode, size, and time of the last change of a file; `None`: it is not there.
-type Stamp = Option<(u64, u64, u32, u32, u64, i64, i64)>;
+type FileStamp = Option<(u64, u64, u32, u32, u64, i64, i64)>;
 /// Of the authority, certificate, key and list of revoked ones; and of the two directories they are in, whose size and time do not count.
-type Stamps = [Stamp; 6];
+type Stamps = [FileStamp; 6];
 
 pub(crate) struct Renewal {
-    store: Store,
+    store: CredentialStore,
     paths: Paths,
     taken: Cell<Stamps>,
     /// Files that make no sense, and whether that was said.
@@ -38,7 +38,7 @@ pub(crate) struct Renewal {
 
 impl Renewal {
     /// The first look reads the files again: they may have changed since `store` was filled.
-    pub fn new(store: Store, paths: Paths) -> Renewal {
+    pub fn new(store: CredentialStore, paths: Paths) -> Renewal {
         Renewal {
             taken: Cell::new([None; 6]),
             store,
@@ -93,7 +93,7 @@ impl Renewal {
             );
             self.links_are_due.set(true);
         }
-        // Whoever is inside is judged again by them, at once.
+        // Whoever is inside is examined again by them, at once.
         self.store.replace(credentials);
     }
 

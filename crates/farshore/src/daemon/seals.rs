@@ -68,7 +68,7 @@ impl Seals {
         for group in &self.0 {
             if let Err(error) = group.write() {
                 tracing::warn!(
-                    "group {}: its volumes were not sealed, so the next start cannot tell whether they were changed until \
+                    "group {}: its volumes were not sealed, so the next start cannot know whether they were changed until \
                      then: {error:#}",
                     group.group
                 );
@@ -249,95 +249,95 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_tells_whether_a_volume_was_touched() {
+    fn a_seal_reports_whether_a_volume_was_touched() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        record(place, 5, true);
-        assert_eq!(group(place).compare(), [false], "without a seal nobody knows");
-        at_rest(place);
-        assert_eq!(group(place).compare(), [false]);
-        let mut other = group(place);
+        let state_dir = directory.path();
+        record(state_dir, 5, true);
+        assert_eq!(group(state_dir).compare(), [false], "without a seal nobody knows");
+        at_rest(state_dir);
+        assert_eq!(group(state_dir).compare(), [false]);
+        let mut other = group(state_dir);
         other.volumes[0].0 = "another".to_owned();
         assert_eq!(other.compare(), [true], "the stop left seals, and none of this volume");
         drop(other);
-        let whole = fs::read(path(place)).expect("there");
-        fs::write(path(place), &whole[..40]).expect("written");
-        assert_eq!(group(place).compare(), [true], "damaged");
-        fs::write(path(place), whole).expect("written");
-        change(place, 8);
-        assert_eq!(group(place).compare(), [true]);
+        let whole = fs::read(path(state_dir)).expect("there");
+        fs::write(path(state_dir), &whole[..40]).expect("written");
+        assert_eq!(group(state_dir).compare(), [true], "damaged");
+        fs::write(path(state_dir), whole).expect("written");
+        change(state_dir, 8);
+        assert_eq!(group(state_dir).compare(), [true]);
     }
 
     #[test]
     fn what_was_found_changed_is_found_until_a_start_has_recorded_it() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        at_rest(place);
-        change(place, 8);
-        assert_eq!(group(place).compare(), [true], "then it was killed");
-        let stopped = group(place);
+        let state_dir = directory.path();
+        at_rest(state_dir);
+        change(state_dir, 8);
+        assert_eq!(group(state_dir).compare(), [true], "then it was killed");
+        let stopped = group(state_dir);
         stopped.write().expect("nothing to do");
         assert_eq!(stopped.compare(), [true]);
         drop(stopped);
-        assert_eq!(group(place).compare(), [true], "it was stopped before its record");
+        assert_eq!(group(state_dir).compare(), [true], "it was stopped before its record");
 
-        let started = group(place);
-        record(place, 6, false);
+        let started = group(state_dir);
+        record(state_dir, 6, false);
         drop(started);
-        assert_eq!(group(place).compare(), [false], "it was killed after its record");
-        let failed = group(place);
+        assert_eq!(group(state_dir).compare(), [false], "it was killed after its record");
+        let failed = group(state_dir);
         failed.write().expect("nothing to do");
-        assert_eq!(decode(&fs::read(path(place)).expect("there")).expect("sound").run, Incarnation(5));
+        assert_eq!(decode(&fs::read(path(state_dir)).expect("there")).expect("sound").run, Incarnation(5));
     }
 
     #[test]
     fn the_seal_of_an_earlier_run_does_not_count() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        at_rest(place);
-        let started = group(place);
-        record(place, 6, true);
+        let state_dir = directory.path();
+        at_rest(state_dir);
+        let started = group(state_dir);
+        record(state_dir, 6, true);
         drop(started);
-        change(place, 8);
-        assert_eq!(group(place).compare(), [false], "killed between its record and its seal");
-        let started = group(place);
-        record(place, 7, true);
+        change(state_dir, 8);
+        assert_eq!(group(state_dir).compare(), [false], "killed between its record and its seal");
+        let started = group(state_dir);
+        record(state_dir, 7, true);
         started.write().expect("sealed");
         drop(started);
-        assert_eq!(group(place).compare(), [false]);
-        change(place, 9);
-        assert_eq!(group(place).compare(), [true]);
+        assert_eq!(group(state_dir).compare(), [false]);
+        change(state_dir, 9);
+        assert_eq!(group(state_dir).compare(), [true]);
     }
 
     /// For want of a descriptor, say: a moment later the engine reads it, and would take the volumes for unchanged.
     #[test]
     fn volumes_count_as_changed_when_the_last_run_cannot_be_asked() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        at_rest(place);
-        change(place, 9);
-        let superblock = place.join("superblock");
-        fs::rename(&superblock, place.join("aside")).expect("away");
-        assert_eq!(group(place).compare(), [false], "there was no last run");
+        let state_dir = directory.path();
+        at_rest(state_dir);
+        change(state_dir, 9);
+        let superblock = state_dir.join("superblock");
+        fs::rename(&superblock, state_dir.join("aside")).expect("away");
+        assert_eq!(group(state_dir).compare(), [false], "there was no last run");
         fs::create_dir(&superblock).expect("in its place");
-        assert_eq!(group(place).compare(), [true]);
+        assert_eq!(group(state_dir).compare(), [true]);
     }
 
     #[test]
     fn what_cannot_be_read_is_not_sealed() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        fs::write(place.join("superblock"), [7; FILE_BYTES as usize]).expect("written");
-        assert!(group(place).write().is_err());
-        assert!(!path(place).exists());
+        let state_dir = directory.path();
+        fs::write(state_dir.join("superblock"), [7; FILE_BYTES as usize]).expect("written");
+        assert!(group(state_dir).write().is_err());
+        assert!(!path(state_dir).exists());
     }
 
     #[test]
     fn damage_counts_as_no_seal() {
         let directory = tempfile::tempdir().expect("directory");
-        let place = directory.path();
-        at_rest(place);
-        let whole = fs::read(path(place)).expect("there");
+        let state_dir = directory.path();
+        at_rest(state_dir);
+        let whole = fs::read(path(state_dir)).expect("there");
         let sound = decode(&whole).expect("sound");
         let head_bytes = head(sound.run).len();
         for end in (0..head_bytes).chain(head_bytes + 1..whole.len()) {

@@ -13,7 +13,7 @@ use host::disk::meta::{create_or_open_meta, create_or_open_sparse, lengthen_meta
 use host::disk::volume::OpenError;
 use host::driver::Stores;
 use rustix::fs::OFlags;
-use settings::Group;
+use settings::ConfiguredGroup;
 use units::exact::size_text;
 use units::size::show_exact;
 
@@ -21,16 +21,16 @@ use super::names;
 use super::patience::Patience;
 
 /// A journal ends on a block.
-pub(super) fn journal_bytes(group: &Group) -> u64 {
+pub(super) fn journal_bytes(group: &ConfiguredGroup) -> u64 {
     group.layout.journal_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
 /// The undo store ends on a block.
-pub(super) fn history_bytes(group: &Group) -> u64 {
+pub(super) fn history_bytes(group: &ConfiguredGroup) -> u64 {
     group.layout.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
-pub(super) fn activity(group: &Group) -> ActivityConfig {
+pub(super) fn activity(group: &ConfiguredGroup) -> ActivityConfig {
     ActivityConfig { extents: group.layout.activity_extents, ..ActivityConfig::default() }
 }
 
@@ -40,12 +40,12 @@ pub(super) fn activity(group: &Group) -> ActivityConfig {
 /// A sentence: a file is missing beside others, has a size that is not its own, or cannot be made or opened.
 pub(super) fn open(
     directory: &Path,
-    group: &Group,
+    group: &ConfiguredGroup,
     tag: u64,
     volumes: impl Iterator<Item = u64>,
     patience: Patience,
 ) -> anyhow::Result<Stores> {
-    let files = Files { directory, patience };
+    let files = StateFiles { directory, patience };
     files.nothing_without_superblock()?;
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
     let path = files.path("superblock");
@@ -80,12 +80,12 @@ const BITMAP_ADVICE: &str = "a volume was given another size, or the file was cu
 const ACTIVITY_ADVICE: &str = "the last stop was not clean, so what it says is needed: give 'activity.extents' its old value, \
      start and stop once, then change it; if the file was cut short, remove it, and every region is compared";
 
-struct Files<'a> {
+struct StateFiles<'a> {
     directory: &'a Path,
     patience: Patience,
 }
 
-impl Files<'_> {
+impl StateFiles<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -184,9 +184,9 @@ mod tests {
     /// A link there had whatever it led to cut to the size of the undo store, or was removed as if it were the file.
     #[test]
     fn links_in_the_place_of_state_files_are_not_followed() {
-        let place = tempfile::tempdir().expect("a directory");
-        let files = Files { directory: place.path(), patience: Patience::new() };
-        let victim = place.path().join("victim");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let files = StateFiles { directory: scratch.path(), patience: Patience::new() };
+        let victim = scratch.path().join("victim");
         fs::write(&victim, [7; 4096]).expect("written");
         for name in ["undo", "activity", "superblock"] {
             symlink(&victim, files.path(name)).expect("a link");
@@ -201,15 +201,15 @@ mod tests {
     /// What it held would be gone without a word, and so would the way back.
     #[test]
     fn an_emptied_undo_store_with_a_rollback_point_is_refused() {
-        let place = tempfile::tempdir().expect("a directory");
-        let files = Files { directory: place.path(), patience: Patience::new() };
+        let scratch = tempfile::tempdir().expect("a directory");
+        let files = StateFiles { directory: scratch.path(), patience: Patience::new() };
         let undo = files.path("undo");
-        let told = |size_bytes| files.resize_undo(size_bytes, true).expect_err("refused").to_string();
+        let failure = |size_bytes| files.resize_undo(size_bytes, true).expect_err("refused").to_string();
         fs::write(&undo, []).expect("emptied");
-        let said = told(8192);
+        let said = failure(8192);
         assert!(said.contains("undo is empty, though it holds a rollback point: restore it; or remove it"), "{said}");
         fs::write(&undo, [7; 8192]).expect("written");
-        let said = told(4096);
+        let said = failure(4096);
         assert!(said.contains("so it cannot become smaller: give 'history' its old value (8KiB)"), "{said}");
         assert_eq!(fs::read(&undo).expect("there").len(), 8192);
         files.resize_undo(16384, true).expect("it may grow");

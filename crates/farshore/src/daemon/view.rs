@@ -7,8 +7,8 @@ use engine::identity::Role;
 use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
-use host::driver::{GroupSnapshot, Snapshot};
-use settings::{Config, Group, GroupOverrides, Keyed, LinkOverrides, NodeName, Settings};
+use host::driver::{DriverSnapshot, GroupSnapshot};
+use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
 use units::exact::show_seconds;
 
 use super::{link_view, promises};
@@ -30,11 +30,11 @@ pub(super) fn status(
     config: &Config,
     node: &NodeName,
     (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
-    snapshot: &Snapshot,
+    snapshot: &DriverSnapshot,
     only: Option<&str>,
-) -> api::Status {
+) -> api::NodeView {
     let groups = pairs(config, snapshot).filter(|(group, _)| only.is_none_or(|only| group.name.as_str() == only));
-    api::Status {
+    api::NodeView {
         schema: STATUS_SCHEMA.to_owned(),
         node: node.to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -49,9 +49,9 @@ pub(super) fn status(
     }
 }
 
-fn shared(snapshot: &Snapshot) -> api::SharedStatus {
+fn shared(snapshot: &DriverSnapshot) -> api::SharedView {
     let figures::SharedStatus { memory_bytes, memory_limit_bytes, starting, syncing } = snapshot.shared;
-    api::SharedStatus {
+    api::SharedView {
         memory_bytes,
         memory_limit_bytes,
         starting: starting.0 as u64,
@@ -61,7 +61,7 @@ fn shared(snapshot: &Snapshot) -> api::SharedStatus {
     }
 }
 
-fn clients(nbd: &host::nbd::Counters) -> api::ClientsStatus {
+fn clients(nbd: &host::nbd::NbdCounters) -> api::ClientsStatus {
     api::ClientsStatus {
         connected: nbd.connections_open,
         refused: nbd.connections_refused,
@@ -71,21 +71,24 @@ fn clients(nbd: &host::nbd::Counters) -> api::ClientsStatus {
 }
 
 /// The data thread's groups with what the configuration calls them.
-fn pairs<'a>(config: &'a Config, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Group, &'a GroupSnapshot)> {
+fn pairs<'a>(
+    config: &'a Config,
+    snapshot: &'a DriverSnapshot,
+) -> impl Iterator<Item = (&'a ConfiguredGroup, &'a GroupSnapshot)> {
     snapshot.groups.iter().filter_map(|group| Some((config.groups.get(group.status.id.0 as usize)?, group)))
 }
 
 fn group_status(
     node: &NodeName,
     overrides: &GroupOverrides,
-    group: &Group,
+    group: &ConfiguredGroup,
     snapshot: &GroupSnapshot,
-) -> api::GroupStatus {
+) -> api::GroupView {
     let now = &snapshot.status;
     let question = question(node, group, now);
     let overrides = overrides.of(&group.name);
     let effective = overrides.effective(&group.settings);
-    api::GroupStatus {
+    api::GroupView {
         name: group.name.to_string(),
         role: now.role.word().into(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
@@ -96,7 +99,7 @@ fn group_status(
             .filter(|_| waits_for_word(now))
             .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
-        queue: api::QueueStatus {
+        queue: api::QueueView {
             bytes: now.queue.bytes,
             items: now.queue.items,
             bytes_hwm: now.queue.bytes_hwm,
@@ -116,12 +119,12 @@ fn group_status(
             time: units::exact::time_text(wall.0),
         }),
         marks: now.rollback_point.iter().map(mark).collect(),
-        sync: now.sync.map(|sync| api::SyncStatus {
+        sync: now.sync.map(|sync| api::SyncView {
             full: snapshot.sync.is_some_and(|pace| pace.full),
             done_bytes: sync.done_bytes,
             total_bytes: sync.total_bytes,
             rate_bytes_per_s: snapshot.sync.map_or(0.0, |pace| pace.bytes_per_s),
-            cut: sync.cut,
+            snapshot: sync.snapshot,
             dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
             missing_bytes_per_s: sync
                 .dirtied_bytes_per_s
@@ -129,7 +132,7 @@ fn group_status(
                 .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
         }),
         sync_ordered: now.sync_ordered,
-        sync_place: now.sync_place.map(|place| place as u64),
+        sync_position: now.sync_position.map(|position| position as u64),
         settings: link_view::settings(overrides, &effective),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
@@ -149,7 +152,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
 
 /// A secondary whose peer is connected and has not spoken as its primary since. A primary says by itself what it waits for.
 fn is_unserved(now: &figures::GroupStatus, link_for: Duration) -> bool {
-    let is_heard = now.peer.told.is_some_and(|told| told.since < link_for);
+    let is_heard = now.peer.reported.is_some_and(|reported| reported.since < link_for);
     let waits = now.role == Role::Secondary && now.reason == WAITING && !is_heard;
     waits && now.peer.link == LinkStatus::Connected && link_for >= GREETING_LATE_AFTER
 }
@@ -168,8 +171,8 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
     match now.state {
         State::Failed(broken) if now.reason.is_empty() => Some(broken.words().to_owned()),
         _ if !wanted && is_unserved(now, link_for) => Some(UNSERVED.to_owned()),
-        _ if !wanted && !now.reason.is_empty() => Some(match now.sync_place {
-            Some(place) => format!("{}; number {place} in line", now.reason),
+        _ if !wanted && !now.reason.is_empty() => Some(match now.sync_position {
+            Some(position) => format!("{}; number {position} in line", now.reason),
             None => now.reason.clone(),
         }),
         _ => None,
@@ -177,42 +180,44 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
 }
 
 /// The engine knows neither the group's name nor those of its volumes.
-pub(super) fn with_names(group: &Group, text: &str) -> String {
+pub(super) fn with_names(group: &ConfiguredGroup, text: &str) -> String {
     host::engine_text::with_names(text, group.name.as_str(), group.volumes.iter().map(|volume| volume.name.as_str()))
 }
 
-fn volumes(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> Vec<api::VolumeStatus> {
+fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Vec<api::VolumeView> {
     let figures = snapshot.status.volumes.iter().zip(&snapshot.volumes);
-    let one =
-        |(volume, (figures, facts)): (&settings::Volume, (&figures::VolumeStatus, &host::driver::VolumeSnapshot))| {
-            api::VolumeStatus {
-                name: volume.name.to_string(),
-                size_bytes: figures.size_bytes,
-                device_bytes: figures.device_bytes,
-                device: volume.device(node).display().to_string(),
-                dirty_bytes: figures.dirty_bytes,
-                direct: facts.direct,
-                clients: facts.clients,
-                error: facts.error.clone(),
-            }
-        };
+    let one = |(volume, (figures, facts)): (
+        &settings::ConfiguredVolume,
+        (&figures::VolumeStatus, &host::driver::VolumeSnapshot),
+    )| {
+        api::VolumeView {
+            name: volume.name.to_string(),
+            size_bytes: figures.size_bytes,
+            device_bytes: figures.device_bytes,
+            device: volume.device(node).display().to_string(),
+            dirty_bytes: figures.dirty_bytes,
+            direct: facts.direct,
+            clients: facts.clients,
+            error: facts.error.clone(),
+        }
+    };
     group.volumes.iter().zip(figures).map(one).collect()
 }
 
-fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerStatus {
+fn peer(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> api::PeerStatusView {
     let now = &snapshot.status.peer;
-    api::PeerStatus {
+    api::PeerStatusView {
         node: group.peer_of(node).map(ToString::to_string).unwrap_or_default(),
         link: now.link.word().into(),
         link_since_s: snapshot.link_for.as_secs_f64(),
         link_reason: link_view::link_reason(snapshot),
         lag_bytes: now.lag_bytes,
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
-        heard_s: now.told.map(|told| told.since.as_secs_f64()),
-        heard_lag_bytes: now.told.map(|told| told.lag_bytes),
-        heard_lag_seconds: now.told.and_then(|told| told.lag).map(|lag| lag.as_secs_f64()),
+        heard_s: now.reported.map(|reported| reported.since.as_secs_f64()),
+        heard_lag_bytes: now.reported.map(|reported| reported.lag_bytes),
+        heard_lag_seconds: now.reported.and_then(|reported| reported.lag).map(|lag| lag.as_secs_f64()),
         settings: now.settings.as_ref().map(|settings| {
-            let settings = Settings::told(settings);
+            let settings = LiveSettings::of_peer(settings);
             settings.acting().map(|key| (key.to_string(), settings.text(key))).collect()
         }),
         dirty_bytes: now.dirty_bytes,
@@ -223,7 +228,7 @@ fn peer(node: &NodeName, group: &Group, snapshot: &GroupSnapshot) -> api::PeerSt
 }
 
 /// What the operator of a primary is asked whose volume was written while farshore was stopped.
-fn question(node: &NodeName, group: &Group, now: &figures::GroupStatus) -> Option<String> {
+fn question(node: &NodeName, group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<String> {
     let (name, peer) = (&group.name, group.peer_of(node)?);
     now.changed_outside.then(|| {
         format!(
@@ -241,8 +246,8 @@ fn waits_for_word(now: &figures::GroupStatus) -> bool {
 
 fn warnings(
     node: &NodeName,
-    group: &Group,
-    (snapshot, settings): (&GroupSnapshot, &Settings),
+    group: &ConfiguredGroup,
+    (snapshot, settings): (&GroupSnapshot, &LiveSettings),
     question: Option<String>,
 ) -> Vec<String> {
     let named = group.volumes.iter().zip(&snapshot.volumes);
@@ -278,7 +283,7 @@ fn queue_warning(queue: &figures::QueueStatus, settings: &engine::Settings) -> O
 }
 
 /// Sums since the start, by dotted name.
-pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) -> api::Counters {
+pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapshot) -> api::DaemonCounters {
     let mut counters = BTreeMap::new();
     for (group, snapshot) in pairs(config, snapshot) {
         let now = &snapshot.status;
@@ -322,7 +327,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &Snapshot) ->
     }
     counters.insert("memory.front_bytes".to_owned(), snapshot.front_bytes.0 as u64);
     counters.insert("memory.front_limit_bytes".to_owned(), snapshot.front_bytes.1 as u64);
-    api::Counters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters }
+    api::DaemonCounters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters }
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -10,19 +10,19 @@ use std::sync::Arc;
 use settings::{Config, NodeName};
 
 /// What is looked at, and the problems that were found last.
-pub(super) struct Watch {
-    state: Place,
+pub(super) struct StateWatch {
+    state: WatchedDirectory,
     problems: RefCell<Vec<String>>,
 }
 
 /// A directory, by its path and what the path led to at the start.
 #[derive(Clone)]
-struct Place {
+struct WatchedDirectory {
     path: PathBuf,
     held: Option<(u64, u64)>,
 }
 
-impl Place {
+impl WatchedDirectory {
     fn is_another(&self) -> bool {
         match std::fs::metadata(&self.path) {
             Ok(found) => self.held.is_some_and(|held| held != (found.dev(), found.ino())),
@@ -42,11 +42,11 @@ impl Place {
     }
 }
 
-impl Watch {
+impl StateWatch {
     /// `state`: the directory that this daemon holds.
-    pub fn new(state: &Path) -> Watch {
+    pub fn new(state: &Path) -> StateWatch {
         let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
-        Watch { state: Place { path: state.to_owned(), held }, problems: RefCell::default() }
+        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, problems: RefCell::default() }
     }
 
     /// Looks again. A problem is logged when it comes up, and stands in status until it is gone.

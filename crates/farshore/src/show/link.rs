@@ -184,7 +184,7 @@ fn buffer(buffer: &BufferStatus) -> String {
 }
 
 /// A row of `link history`: a stretch, and the same one some time before.
-pub struct Row {
+pub struct HistoryRow {
     /// When it began.
     pub from_unix_ms: u64,
     pub now: LinkRecord,
@@ -192,11 +192,11 @@ pub struct Row {
 }
 
 /// What `link history` prints; `against` names the other columns.
-pub fn history(rows: &[Row], against: Option<&str>, paint: &Paint) -> String {
+pub fn history(rows: &[HistoryRow], against: Option<&str>, paint: &Paint) -> String {
     let out = against.map_or(String::new(), |_| "OUT BEFORE".to_owned());
     let trip = against.map_or(String::new(), |_| "TRIP BEFORE".to_owned());
     let mut table = Table::new(["FROM (UTC)", "UP", "OUT", "PEAK", "IN", "ROUND TRIP", "AGAIN", "LIMITS", &out, &trip]);
-    for Row { from_unix_ms, now, before } in rows {
+    for HistoryRow { from_unix_ms, now, before } in rows {
         let before = before.as_ref();
         table.row([
             plain(&moment(*from_unix_ms)),

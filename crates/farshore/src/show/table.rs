@@ -23,15 +23,15 @@ pub fn in_one_line(text: &str) -> String {
     clean(&lines.fold(String::new(), join))
 }
 
-pub fn plain(text: &str) -> Cell {
+pub fn plain(text: &str) -> TableCell {
     (clean(text), None)
 }
 
-pub type Cell = (String, Option<Colour>);
+pub type TableCell = (String, Option<Colour>);
 
 /// Columns as wide as their widest cell, two blanks between.
 pub struct Table<const N: usize> {
-    rows: Vec<[Cell; N]>,
+    rows: Vec<[TableCell; N]>,
 }
 
 impl<const N: usize> Table<N> {
@@ -39,7 +39,7 @@ impl<const N: usize> Table<N> {
         Self { rows: vec![head.map(|title| (title.to_owned(), Some(Colour::Head)))] }
     }
 
-    pub fn row(&mut self, cells: [Cell; N]) {
+    pub fn row(&mut self, cells: [TableCell; N]) {
         self.rows.push(cells);
     }
 

@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 
 use engine::cell::{BYTES, CELL_BYTES};
 
-use super::{GROUP, Node, Pair, Plan};
+use super::{GROUP, Pair, PairPlan, Side};
 
 /// With an undo store that can be read whole and copied.
-pub const SMALL: Plan =
-    Plan { volumes: &["data"], volume_bytes: 2 << 20, group: "history = \"64MiB\"", ..Plan::DEFAULT };
+pub const SMALL: PairPlan =
+    PairPlan { volumes: &["data"], volume_bytes: 2 << 20, group: "history = \"64MiB\"", ..PairPlan::DEFAULT };
 
 /// The group's own directory.
-pub fn directory(pair: &Pair, node: Node) -> PathBuf {
+pub fn directory(pair: &Pair, node: Side) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP)
 }
 
-pub fn state(pair: &Pair, node: Node, name: &str) -> PathBuf {
+pub fn state(pair: &Pair, node: Side, name: &str) -> PathBuf {
     directory(pair, node).join(name)
 }
 
 /// A pair that is in step, with something on its volumes.
 pub fn in_step() -> Pair {
     let mut pair = Pair::replicating(&SMALL);
-    pair.qemu_io(Node::Near, "data", &["write -P 7 0 1M", "flush"]);
-    pair.until("every dirty bit is cleared", |pair| pair.status(Node::Near)["peers"][0]["dirty_bytes"] == 0);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 1M", "flush"]);
+    pair.until("every dirty bit is cleared", |pair| pair.status(Side::Near)["peers"][0]["dirty_bytes"] == 0);
     pair
 }
 
@@ -72,13 +72,13 @@ pub fn reseal(block: &mut [u8]) {
 
 /// The engine's checksum, by way of a frame.
 fn crc32c_of(bytes: &[u8]) -> u32 {
-    use engine::wire::{Header, Kind};
-    Header::new(Kind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
+    use engine::wire::{FrameHeader, FrameKind};
+    FrameHeader::new(FrameKind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
 }
 
 /// The group must be refused with a sentence that has these parts, served to nobody, and its volume untouched.
 #[track_caller]
-pub fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
+pub fn fails_with(mut pair: Pair, node: Side, parts: &[&str]) {
     let volume = pair.content(node, "data");
     pair.serve(node);
     pair.until(&format!("the group has failed: {parts:?}"), |pair| {
@@ -87,7 +87,7 @@ pub fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
     });
     let (served, _) = pair.try_qemu_io(node, "data", &["write 0 4k"]);
     assert!(!served, "a failed group has no export");
-    let (code, said) = pair.told(node, &["promote", GROUP, "--force"]);
+    let (code, said) = pair.output_of(node, &["promote", GROUP, "--force"]);
     assert_eq!(code, 2, "{said}");
     pair.stop(node);
     assert!(pair.content(node, "data") == volume, "a volume was touched");
@@ -95,7 +95,7 @@ pub fn fails_with(mut pair: Pair, node: Node, parts: &[&str]) {
 
 /// The group must not be taken up, for a reason that has these parts, and its files must be as they were.
 #[track_caller]
-pub fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
+pub fn is_refused(pair: &mut Pair, node: Side, parts: &[&str]) {
     let read = |pair: &Pair| {
         let names =
             fs::read_dir(directory(pair, node)).expect("a directory").map(|entry| entry.expect("listed").path());
@@ -112,7 +112,7 @@ pub fn is_refused(pair: &mut Pair, node: Node, parts: &[&str]) {
 
 /// The daemon runs and does not take the group up; what it says of it. It is stopped again.
 #[track_caller]
-pub fn not_taken_up(pair: &mut Pair, node: Node) -> String {
+pub fn not_taken_up(pair: &mut Pair, node: Side) -> String {
     pair.serve(node);
     let status = pair.status(node);
     assert_eq!(status["state"], "failed", "{status}\n{}", pair.log(node));
@@ -122,12 +122,12 @@ pub fn not_taken_up(pair: &mut Pair, node: Node) -> String {
 
 /// Both nodes must come to be in step again, the log of `node` must say these parts, and the volumes be equal.
 #[track_caller]
-pub fn heals_with(mut pair: Pair, node: Node, parts: &[&str]) {
-    Node::BOTH.into_iter().for_each(|node| pair.serve(node));
-    pair.wait_for(Node::Near, "replicating");
+pub fn heals_with(mut pair: Pair, node: Side, parts: &[&str]) {
+    Side::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.wait_for(Side::Near, "replicating");
     let log = pair.log(node);
     parts.iter().for_each(|part| assert!(log.contains(part), "no {part:?} in: {log}"));
-    pair.qemu_io(Node::Near, "data", &["write -P 9 512k 64k", "flush"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 9 512k 64k", "flush"]);
     pair.stop_both();
     pair.assert_equal(&["data"]);
 }

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forgetful::Store;
-use host::nbd::{Address, Ask, Client};
+use forgetful::ForgetfulStore;
+use host::nbd::{Address, Ask, NbdClient};
 use serde_json::Value;
 
-use super::{GROUP, Node, Pair, Plan};
+use super::{GROUP, Pair, PairPlan, Side};
 
-const PLAN: Plan = Plan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..Plan::DEFAULT };
+const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: VOLUME_BYTES, ..PairPlan::DEFAULT };
 pub const VOLUME_BYTES: u64 = 4 << 20;
 pub const PAGE: u64 = 4096;
 /// The groups beside the pair's own, in all modes; the last one's disk hangs.
@@ -21,15 +21,15 @@ pub const HANGS: &str = "hangs";
 const ASKED: u64 = 40;
 
 /// Eight groups in step; `node`'s disk of the last one is the store. `more`: further text of the configuration.
-pub fn eight_groups(node: Node, more: impl FnOnce(&Pair) -> String) -> (Store, Pair) {
+pub fn eight_groups(node: Side, more: impl FnOnce(&Pair) -> String) -> (ForgetfulStore, Pair) {
     let mut pair = Pair::new(&PLAN);
     fs::create_dir(pair.path("store")).expect("a directory");
-    let store = Store::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
     let mut text = fs::read_to_string(pair.config()).expect("there");
     for (group, mode) in MODES {
         text += &format!("[groups.{group}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{mode}\"\n");
         text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{group}.volumes.data]\n");
-        for here in Node::BOTH {
+        for here in Side::BOTH {
             let path = volume(&pair, here, group, node);
             fs::File::create(&path).and_then(|file| file.set_len(VOLUME_BYTES)).expect("a volume");
             text += &format!("{} = {path:?}\n", here.name());
@@ -39,21 +39,21 @@ pub fn eight_groups(node: Node, more: impl FnOnce(&Pair) -> String) -> (Store, P
     fs::write(pair.config(), text).expect("written");
     pair.first_sync();
     for (group, _) in MODES {
-        pair.done(Node::Near, &["sync", group, "--full", "--wait"]);
-        pair.done(Node::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+        pair.done(Side::Near, &["sync", group, "--full", "--wait"]);
+        pair.done(Side::Near, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
     }
     (store, pair)
 }
 
-pub fn volume(pair: &Pair, here: Node, group: &str, hangs_on: Node) -> PathBuf {
-    let place = if group == HANGS && here == hangs_on { "store".to_owned() } else { ".".to_owned() };
-    pair.path(&place).join(format!("{}-{group}", here.name()))
+pub fn volume(pair: &Pair, here: Side, group: &str, hangs_on: Side) -> PathBuf {
+    let location = if group == HANGS && here == hangs_on { "store".to_owned() } else { ".".to_owned() };
+    pair.path(&location).join(format!("{}-{group}", here.name()))
 }
 
-pub async fn client(pair: &Pair, group: &str) -> Client {
+pub async fn client(pair: &Pair, group: &str) -> NbdClient {
     let address = Address::Unix(pair.path("near/state/nbd.sock"));
     let export = format!("{group}/data");
-    let connected = tokio::time::timeout(Duration::from_secs(60), Client::connect(&address, &export)).await;
+    let connected = tokio::time::timeout(Duration::from_secs(60), NbdClient::connect(&address, &export)).await;
     connected.unwrap_or_else(|_| panic!("{group} takes no client")).expect("an export")
 }
 
@@ -112,7 +112,7 @@ pub async fn others_work(pair: &Pair, length: Duration) -> Latencies {
 }
 
 /// Reads, writes and flushes, the first one alone. They are answered some day.
-pub async fn ask_what_hangs(client: &mut Client, with_reads: bool) -> u64 {
+pub async fn ask_what_hangs(client: &mut NbdClient, with_reads: bool) -> u64 {
     let data = [0xaa; PAGE as usize];
     let mut cookies = 0..;
     let mut next = || cookies.next().expect("endless");
@@ -131,7 +131,7 @@ pub async fn ask_what_hangs(client: &mut Client, with_reads: bool) -> u64 {
     next()
 }
 
-pub fn status_of(pair: &Pair, node: Node) -> Vec<Value> {
+pub fn status_of(pair: &Pair, node: Side) -> Vec<Value> {
     let output = pair.run(node, &["status", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
     status["groups"].as_array().expect("a list").clone()

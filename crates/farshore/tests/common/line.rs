@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Node, Pair, Plan};
+use super::{Pair, PairPlan, Side};
 
-pub const PLAN: Plan = Plan { volumes: &["data"], volume_bytes: 1 << 20, ..Plan::DEFAULT };
+pub const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 1 << 20, ..PairPlan::DEFAULT };
 
-pub fn farshore(pair: &Pair, words: &[&str], node: Node) -> Command {
+pub fn farshore(pair: &Pair, words: &[&str], node: Side) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
     command.args(words).arg("--config").arg(pair.config()).args(["--node", node.name()]);
     command.stdin(Stdio::null()).env("NO_COLOR", "1");
@@ -23,7 +23,7 @@ pub fn farshore(pair: &Pair, words: &[&str], node: Node) -> Command {
 /// What a command says line by line as it goes, once it has ended.
 pub fn stream(pair: &Pair, address: &str, command: &str, words: &[&str]) -> Vec<Value> {
     let words = [&["link", command, address, "--json-stream"], words].concat();
-    let output = farshore(pair, &words, Node::Near).output().expect("the binary runs");
+    let output = farshore(pair, &words, Side::Near).output().expect("the binary runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
     let said = String::from_utf8(output.stdout).expect("text");
@@ -37,13 +37,13 @@ pub fn stream(pair: &Pair, address: &str, command: &str, words: &[&str]) -> Vec<
 /// The same while it runs.
 pub fn streaming(pair: &Pair, words: &[&str]) -> (Child, impl Iterator<Item = Value> + use<>) {
     let words = [words, &["--json-stream"]].concat();
-    let mut child = farshore(pair, &words, Node::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let mut child = farshore(pair, &words, Side::Near).stdout(Stdio::piped()).spawn().expect("the binary runs");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     (child, lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")))
 }
 
 /// `link serve` on the far node, ended with the test.
-pub struct Server {
+pub struct LinkServer {
     pub child: Child,
     pub address: SocketAddr,
     said: BufReader<std::process::ChildStdout>,
@@ -51,18 +51,18 @@ pub struct Server {
     log: PathBuf,
 }
 
-impl Server {
-    pub fn start(pair: &Pair, words: &[&str]) -> Server {
+impl LinkServer {
+    pub fn start(pair: &Pair, words: &[&str]) -> LinkServer {
         let words = [&["link", "serve", "--listen", "127.0.0.1:0"], words].concat();
         let log = pair.path("serve.log");
-        let mut command = farshore(pair, &words, Node::Far);
+        let mut command = farshore(pair, &words, Side::Far);
         command.stdout(Stdio::piped()).stderr(fs::File::create(&log).expect("created"));
         let mut child = command.spawn().expect("the binary runs");
         let mut said = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         said.read_line(&mut line).expect("it says where it listens");
         let address = line.trim_start_matches("serving line tests on ").split(';').next().unwrap_or_default();
-        Server { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said, log }
+        LinkServer { address: address.parse().unwrap_or_else(|_| panic!("{line}")), child, said, log }
     }
 
     /// What it said, once it has ended by itself.
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for LinkServer {
     fn drop(&mut self) {
         // Both fail when it has ended by itself, which is as good.
         let _ = self.child.kill();

@@ -1,4 +1,4 @@
-//! Stamped writers, and the judge that reads what is left of their work.
+//! Stamped writers, and the checker that reads what is left of their work.
 //!
 //! Several writers share each volume, keep several writes in flight, and meet again and again in a small area, so that
 //! most writes overlap others that are under way.
@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use host::nbd::{Address, Ask, Client, ClientError};
+use host::nbd::{Address, Ask, ClientError, NbdClient};
 use tokio::sync::watch;
-use witness::{Image, Recorder, Report, RunId, SECTOR_BYTES, Ticket, Verdict, VolumeId, WriteName, WriterId};
+use witness::{
+    PrefixReport, PrefixVerdict, RunId, SECTOR_BYTES, VolumeImage, VolumeNumber, WriteName, WriteRecorder, WriteTicket,
+    WriterId,
+};
 
-use super::{GROUP, Node, Pair, Random};
+use super::{GROUP, Pair, Side, TestRandom};
 
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPlan {
@@ -37,8 +40,8 @@ impl LoadPlan {
 }
 
 /// One run: its writers' note book, and what the volumes held before.
-pub struct Run {
-    pub recorder: Arc<Recorder>,
+pub struct WriterRun {
+    pub recorder: Arc<WriteRecorder>,
     volumes: &'static [&'static str],
     /// By volume; empty: zeroes.
     base: Vec<Vec<u8>>,
@@ -51,40 +54,40 @@ struct Durable {
     /// Written through, or flushed before the last power loss.
     certain: HashSet<WriteName>,
     /// By volume, when the last of the acknowledged flushes was issued.
-    flushed: HashMap<VolumeId, u64>,
+    flushed: HashMap<VolumeNumber, u64>,
     /// When the power was lost last: what was not flushed by then no later flush can bring back.
     power_lost: u64,
 }
 
 impl Durable {
-    fn covers(&self, write: &witness::Write) -> bool {
+    fn covers(&self, write: &witness::RecordedWrite) -> bool {
         let flushed = self.flushed.get(&write.volume).copied().unwrap_or(0);
         let is_flushed = write.acknowledged.is_some_and(|tick| self.power_lost < tick && tick < flushed);
         is_flushed || self.certain.contains(&write.name)
     }
 }
 
-impl Run {
+impl WriterRun {
     /// A run on volumes that hold zeroes.
-    pub fn on_zeroes(number: u64, volumes: &'static [&'static str]) -> Run {
+    pub fn on_zeroes(number: u64, volumes: &'static [&'static str]) -> WriterRun {
         let base = vec![Vec::new(); volumes.len()];
-        Run { recorder: Arc::new(Recorder::new(RunId(number))), volumes, base, durable: Arc::default() }
+        WriterRun { recorder: Arc::new(WriteRecorder::new(RunId(number))), volumes, base, durable: Arc::default() }
     }
 
     /// A run on what the node, which must rest, holds now.
-    pub fn on_content(number: u64, pair: &Pair, node: Node, volumes: &'static [&'static str]) -> Run {
+    pub fn on_content(number: u64, pair: &Pair, node: Side, volumes: &'static [&'static str]) -> WriterRun {
         let base = volumes.iter().map(|volume| pair.content(node, volume)).collect();
-        Run { base, ..Run::on_zeroes(number, volumes) }
+        WriterRun { base, ..WriterRun::on_zeroes(number, volumes) }
     }
 
     /// Which prefix of the run the volumes of a node at rest are. Anything else ends the test with the first reason.
-    pub fn judge(&self, pair: &Pair, node: Node) -> Report {
+    pub fn check(&self, pair: &Pair, node: Side) -> PrefixReport {
         let contents: Vec<Vec<u8>> = self.volumes.iter().map(|volume| pair.content(node, volume)).collect();
         match witness::check(&self.recorder.history(), self.images(&contents)).expect("images in memory can be read") {
-            Verdict::Prefix(report) => report,
-            Verdict::Broken(violation) => {
+            PrefixVerdict::Prefix(report) => report,
+            PrefixVerdict::Broken(violation) => {
                 let kept = self.keep(&contents);
-                let logs = Node::BOTH.map(|node| pair.log(node)).join("\n");
+                let logs = Side::BOTH.map(|node| pair.log(node)).join("\n");
                 panic!("{} holds no prefix: {violation}\n(images kept in {})\n{logs}", node.name(), kept.display())
             }
         }
@@ -111,19 +114,19 @@ impl Run {
     }
 
     /// Ends the test unless the volumes of a node at rest hold all that was promised. They need not be a prefix.
-    pub fn assert_kept(&self, pair: &Pair, node: Node, promised: &HashSet<WriteName>) {
+    pub fn assert_kept(&self, pair: &Pair, node: Side, promised: &HashSet<WriteName>) {
         let contents: Vec<Vec<u8>> = self.volumes.iter().map(|volume| pair.content(node, volume)).collect();
         let kept = witness::check_kept(&self.recorder.history(), promised, self.images(&contents));
         if let Err(violation) = kept.expect("images in memory can be read") {
             let kept = self.keep(&contents);
-            let logs = Node::BOTH.map(|node| pair.log(node)).join("\n");
+            let logs = Side::BOTH.map(|node| pair.log(node)).join("\n");
             panic!("{} broke a promise: {violation}\n(images kept in {})\n{logs}", node.name(), kept.display())
         }
     }
 
-    fn images<'a>(&'a self, contents: &'a [Vec<u8>]) -> Vec<Image<'a>> {
+    fn images<'a>(&'a self, contents: &'a [Vec<u8>]) -> Vec<VolumeImage<'a>> {
         let images = contents.iter().zip(&self.base).enumerate().map(|(number, (content, base))| {
-            Image::new(VolumeId(number as u32), content.as_slice()).on_base(base.as_slice())
+            VolumeImage::new(VolumeNumber(number as u32), content.as_slice()).on_base(base.as_slice())
         });
         images.collect()
     }
@@ -140,7 +143,7 @@ impl Run {
 
 /// What the test says. Writers only read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum LoadOrder {
     Write,
     /// Issue nothing more for now.
     Pause,
@@ -151,34 +154,34 @@ enum Order {
 }
 
 /// Writers at work on a node's exports. Dropped, they abandon it.
-pub struct Load {
-    orders: watch::Sender<Order>,
-    counts: Arc<Counts>,
+pub struct WriterLoad {
+    orders: watch::Sender<LoadOrder>,
+    counts: Arc<LoadCounts>,
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct LoadCounts {
     acknowledged: AtomicU64,
     failed: AtomicU64,
     in_flight: AtomicU64,
 }
 
-impl Load {
+impl WriterLoad {
     /// Sets the writers to work on a primary's exports.
-    pub fn start(pair: &Pair, node: Node, run: &Run, plan: LoadPlan) -> Load {
-        let (orders, _) = watch::channel(Order::Write);
-        let counts = Arc::new(Counts::default());
+    pub fn start(pair: &Pair, node: Side, run: &WriterRun, plan: LoadPlan) -> WriterLoad {
+        let (orders, _) = watch::channel(LoadOrder::Write);
+        let counts = Arc::new(LoadCounts::default());
         let socket = pair.path(node.name()).join("state/nbd.sock");
         let mut threads = Vec::new();
         for number in 0..plan.volumes.len() as u32 * plan.writers_per_volume {
             let volume = number % plan.volumes.len() as u32;
-            let writer = Writer {
+            let writer = LoadWriter {
                 address: Address::Unix(socket.clone()),
                 export: format!("{GROUP}/{}", plan.volumes[volume as usize]),
-                volume: VolumeId(volume),
+                volume: VolumeNumber(volume),
                 name: WriterId(number),
-                random: Random::new(1 + u64::from(number) + run.recorder.history().writes.len() as u64),
+                random: TestRandom::new(1 + u64::from(number) + run.recorder.history().writes.len() as u64),
                 plan,
                 recorder: run.recorder.clone(),
                 durable: run.durable.clone(),
@@ -188,7 +191,7 @@ impl Load {
             };
             threads.push(std::thread::spawn(move || writer.work()));
         }
-        Load { orders, counts, threads }
+        WriterLoad { orders, counts, threads }
     }
 
     pub fn acknowledged(&self) -> u64 {
@@ -205,74 +208,74 @@ impl Load {
         let goal = self.acknowledged() + more;
         pair.until("the writers get their answers", |pair| {
             let has_ended = self.threads.iter().any(JoinHandle::is_finished);
-            assert!(!has_ended, "a writer ended:\n{}", Node::BOTH.map(|node| pair.log(node)).join("\n"));
+            assert!(!has_ended, "a writer ended:\n{}", Side::BOTH.map(|node| pair.log(node)).join("\n"));
             self.acknowledged() >= goal
         });
     }
 
     /// Issues nothing more and waits until nothing is in flight.
     pub fn pause(&self, pair: &mut Pair) {
-        self.orders.send_replace(Order::Pause);
+        self.orders.send_replace(LoadOrder::Pause);
         pair.until("the last writes are answered", |_| self.counts.in_flight.load(Ordering::SeqCst) == 0);
     }
 
     pub fn resume(&self) {
-        self.orders.send_replace(Order::Write);
+        self.orders.send_replace(LoadOrder::Write);
     }
 
     /// Waits for all answers; no writer may have met trouble.
     pub fn stop(self) {
         let failed = self.failed();
-        let troubles = self.end(Order::Stop);
+        let troubles = self.end(LoadOrder::Stop);
         assert!(troubles.is_empty() && failed == 0, "{failed} requests failed; {troubles:?}");
     }
 
     /// Leaves what is in flight as it is: of unknown outcome.
     pub fn abandon(self) {
-        self.end(Order::Abandon);
+        self.end(LoadOrder::Abandon);
     }
 
-    fn end(mut self, order: Order) -> Vec<String> {
+    fn end(mut self, order: LoadOrder) -> Vec<String> {
         self.orders.send_replace(order);
         let results = self.threads.drain(..).map(|thread| thread.join().expect("no writer panics"));
         results.filter_map(Result::err).collect()
     }
 }
 
-impl Drop for Load {
+impl Drop for WriterLoad {
     fn drop(&mut self) {
-        self.orders.send_replace(Order::Abandon);
+        self.orders.send_replace(LoadOrder::Abandon);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-struct Writer {
+struct LoadWriter {
     address: Address,
     export: String,
-    volume: VolumeId,
+    volume: VolumeNumber,
     name: WriterId,
-    random: Random,
+    random: TestRandom,
     plan: LoadPlan,
-    recorder: Arc<Recorder>,
-    orders: watch::Receiver<Order>,
-    counts: Arc<Counts>,
+    recorder: Arc<WriteRecorder>,
+    orders: watch::Receiver<LoadOrder>,
+    counts: Arc<LoadCounts>,
     durable: Arc<Mutex<Durable>>,
-    flying: Vec<(u64, Flying)>,
+    flying: Vec<(u64, RequestInFlight)>,
 }
 
 /// A request whose answer is awaited.
-enum Flying {
+enum RequestInFlight {
     Write {
-        ticket: Ticket,
+        ticket: WriteTicket,
         fua: bool,
     },
     /// With the tick of its issue.
     Flush(u64),
 }
 
-impl Writer {
+impl LoadWriter {
     /// Why it ended, if nobody had said so.
     fn work(mut self) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -283,19 +286,19 @@ impl Writer {
     }
 
     async fn write_on(&mut self) -> Result<(), ClientError> {
-        let mut client = Client::connect(&self.address, &self.export).await?;
+        let mut client = NbdClient::connect(&self.address, &self.export).await?;
         for cookie in 0.. {
             let order = *self.orders.borrow_and_update();
             match order {
-                Order::Abandon => return Ok(()),
-                Order::Stop if self.flying.is_empty() => return client.disconnect().await,
-                Order::Write if self.flying.len() < self.plan.depth => {
+                LoadOrder::Abandon => return Ok(()),
+                LoadOrder::Stop if self.flying.is_empty() => return client.disconnect().await,
+                LoadOrder::Write if self.flying.len() < self.plan.depth => {
                     self.issue(&mut client, cookie);
                     if self.flying.len() < self.plan.depth {
                         continue;
                     }
                 }
-                Order::Write | Order::Pause | Order::Stop => {}
+                LoadOrder::Write | LoadOrder::Pause | LoadOrder::Stop => {}
             }
             tokio::select! {
                 biased;
@@ -309,20 +312,20 @@ impl Writer {
         Ok(())
     }
 
-    fn issue(&mut self, client: &mut Client, cookie: u64) {
+    fn issue(&mut self, client: &mut NbdClient, cookie: u64) {
         // Counted before it is recorded: a pause that sees nothing in flight has seen everything.
         self.counts.in_flight.fetch_add(1, Ordering::SeqCst);
         let flying = if self.plan.flush_one_in > 0 && self.random.below(self.plan.flush_one_in) == 0 {
             let tick = self.recorder.tick();
             client.queue(cookie, Ask::Flush);
-            Flying::Flush(tick)
+            RequestInFlight::Flush(tick)
         } else {
             self.issue_write(client, cookie)
         };
         self.flying.push((cookie, flying));
     }
 
-    fn issue_write(&mut self, client: &mut Client, cookie: u64) -> Flying {
+    fn issue_write(&mut self, client: &mut NbdClient, cookie: u64) -> RequestInFlight {
         let sector_bytes = SECTOR_BYTES as u64;
         let sectors = 1 + self.random.below(self.plan.sectors_max);
         let offset = self.random.below(self.plan.area_bytes / sector_bytes - sectors) * sector_bytes;
@@ -331,13 +334,13 @@ impl Writer {
         ticket.stamp(&mut payload);
         let fua = self.random.below(16) == 0;
         client.queue(cookie, Ask::Write { offset, data: &payload, fua });
-        Flying::Write { ticket, fua }
+        RequestInFlight::Write { ticket, fua }
     }
 
     fn take(&mut self, cookie: u64, is_done: bool) {
         let at = self.flying.iter().position(|(flying, _)| *flying == cookie).expect("answers are to our own requests");
         match self.flying.swap_remove(at).1 {
-            Flying::Write { ticket, fua } if is_done => {
+            RequestInFlight::Write { ticket, fua } if is_done => {
                 let name = ticket.name();
                 self.recorder.acknowledge(ticket);
                 if fua {
@@ -345,17 +348,17 @@ impl Writer {
                 }
                 self.counts.acknowledged.fetch_add(1, Ordering::Relaxed);
             }
-            Flying::Flush(tick) if is_done => {
+            RequestInFlight::Flush(tick) if is_done => {
                 let volume = self.volume;
                 let mut durable = self.durable();
                 let flushed = durable.flushed.entry(volume).or_insert(0);
                 *flushed = tick.max(*flushed);
             }
-            Flying::Write { ticket, .. } => {
+            RequestInFlight::Write { ticket, .. } => {
                 self.recorder.fail(ticket);
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
             }
-            Flying::Flush(_) => {
+            RequestInFlight::Flush(_) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use demo::relay::{Relay, RelayOptions};
-use farshore::certs::{Holder, Registry, Validity};
-use forgetful::{Fate, Loss, Store};
-use host::tls::Identity;
+use farshore::certs::{CertificateHolder, Registry, Validity};
+use forgetful::{Fate, ForgetfulStore, Loss};
+use host::tls::MemberIdentity;
 use serde_json::Value;
 
 /// However loaded the machine is, what takes longer has failed.
@@ -35,31 +35,31 @@ static PORT: AtomicU16 = AtomicU16::new(7400);
 pub const GROUP: &str = "g";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum Side {
     Near,
     Far,
 }
 
-impl Node {
-    pub const BOTH: [Node; 2] = [Node::Near, Node::Far];
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::Near, Side::Far];
 
     pub fn name(self) -> &'static str {
         match self {
-            Node::Near => "near",
-            Node::Far => "far",
+            Side::Near => "near",
+            Side::Far => "far",
         }
     }
 
-    pub fn other(self) -> Node {
+    pub fn other(self) -> Side {
         match self {
-            Node::Near => Node::Far,
-            Node::Far => Node::Near,
+            Side::Near => Side::Far,
+            Side::Far => Side::Near,
         }
     }
 }
 
 /// What a pair is made of; `near` starts as primary.
-pub struct Plan<'a> {
+pub struct PairPlan<'a> {
     pub volumes: &'a [&'a str],
     pub volume_bytes: u64,
     pub mode: &'a str,
@@ -76,8 +76,8 @@ pub struct Plan<'a> {
 /// Lines of a group's table with which a new primary opens its export though it never meets its peer.
 pub const SERVES_ALONE: &str = "start_alone = \"serve\"\n";
 
-impl Plan<'_> {
-    pub const DEFAULT: Plan<'static> = Plan {
+impl PairPlan<'_> {
+    pub const DEFAULT: PairPlan<'static> = PairPlan {
         volumes: &["data", "log"],
         volume_bytes: 16 << 20,
         mode: "async",
@@ -88,29 +88,29 @@ impl Plan<'_> {
     };
 }
 
-impl Default for Plan<'_> {
+impl Default for PairPlan<'_> {
     fn default() -> Self {
-        Plan::DEFAULT
+        PairPlan::DEFAULT
     }
 }
 
 /// Two nodes of one cluster; neither runs until it is served.
 pub struct Pair {
     // Taken down in this order: daemons, what they stand on, the directory of it all.
-    daemons: [Option<Daemon>; 2],
+    daemons: [Option<DaemonProcess>; 2],
     relay: Option<Relay>,
     /// By node, if the plan says so.
-    stores: Vec<Store>,
+    stores: Vec<ForgetfulStore>,
     /// By node, how often its power came on.
     boots: [u32; 2],
     directory: tempfile::TempDir,
 }
 
-struct Daemon(Child);
+struct DaemonProcess(Child);
 
 /// What became of a start.
 #[derive(Debug)]
-pub enum Start {
+pub enum DaemonStart {
     Up,
     WithoutPower,
     Ended(ExitStatus),
@@ -119,11 +119,11 @@ pub enum Start {
 impl Drop for Pair {
     fn drop(&mut self) {
         // A daemon that waits for a store without power could not be killed.
-        self.stores.iter().for_each(Store::fail_requests);
+        self.stores.iter().for_each(ForgetfulStore::fail_requests);
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         // Both fail when it has ended by itself, which is as good.
         let _ = self.0.kill();
@@ -132,16 +132,17 @@ impl Drop for Daemon {
 }
 
 impl Pair {
-    pub fn new(plan: &Plan) -> Pair {
+    pub fn new(plan: &PairPlan) -> Pair {
         let directory = tempfile::Builder::new().prefix("farshore-").tempdir().expect("a directory for the pair");
         let mut pair = Pair { daemons: [None, None], relay: None, stores: Vec::new(), boots: [1; 2], directory };
         let mut secret = fs::OpenOptions::new();
         let mut secret = secret.write(true).create_new(true).mode(0o600).open(pair.path("secret")).expect("a secret");
         std::io::Write::write_all(&mut secret, &[b's'; 48]).expect("a secret is written");
-        for node in Node::BOTH {
+        for node in Side::BOTH {
             fs::create_dir(pair.path(node.name())).expect("a directory for the node");
             if plan.forgets {
-                pair.stores.push(Store::mount(&pair.path(node.name())).expect("FUSE and root: ask must_skip first"));
+                pair.stores
+                    .push(ForgetfulStore::mount(&pair.path(node.name())).expect("FUSE and root: ask must_skip first"));
             }
             for volume in plan.volumes {
                 let file = fs::File::create(pair.device(node, volume)).expect("a volume");
@@ -154,7 +155,7 @@ impl Pair {
     }
 
     /// A pair whose nodes run and whose first sync is done.
-    pub fn replicating(plan: &Plan) -> Pair {
+    pub fn replicating(plan: &PairPlan) -> Pair {
         let mut pair = Pair::new(plan);
         pair.first_sync();
         pair
@@ -162,22 +163,22 @@ impl Pair {
 
     /// Serves both nodes and makes the first copy.
     pub fn first_sync(&mut self) {
-        Node::BOTH.into_iter().for_each(|node| self.serve(node));
-        self.sync_fully(Node::Near);
+        Side::BOTH.into_iter().for_each(|node| self.serve(node));
+        self.sync_fully(Side::Near);
     }
 
     /// A full sync to its end, from the node that is primary.
-    pub fn sync_fully(&mut self, primary: Node) {
+    pub fn sync_fully(&mut self, primary: Side) {
         self.until("the nodes have met", |pair| {
-            let (code, said) = pair.told(primary, &["sync", GROUP, "--full", "--wait"]);
+            let (code, said) = pair.output_of(primary, &["sync", GROUP, "--full", "--wait"]);
             assert!(code == 0 || said.contains("not connected"), "{said}\n{}", pair.log(primary));
             code == 0
         });
     }
 
     /// Makes new volumes durable, as whoever creates them has to before a power loss.
-    fn flush_stores(&self, plan: &Plan) {
-        for node in Node::BOTH.into_iter().filter(|_| plan.forgets) {
+    fn flush_stores(&self, plan: &PairPlan) {
+        for node in Side::BOTH.into_iter().filter(|_| plan.forgets) {
             let volumes = plan.volumes.iter().map(|volume| self.device(node, volume));
             for path in volumes.chain([self.path(node.name())]) {
                 fs::File::open(path).and_then(|file| file.sync_all()).expect("the store flushes");
@@ -185,13 +186,13 @@ impl Pair {
         }
     }
 
-    fn config_text(&self, plan: &Plan) -> String {
+    fn config_text(&self, plan: &PairPlan) -> String {
         let process = std::process::id().to_be_bytes();
         // A loopback address of this process alone: its ports meet nobody else's.
         let address = format!("127.{}.{}.{}", 64 + process[1] % 64, process[2], process[3]);
         let mut text =
             format!("cluster = \"test\"\nsecret_file = \"{}\"\n{}\n", self.path("secret").display(), plan.head);
-        for node in Node::BOTH {
+        for node in Side::BOTH {
             let (name, port) = (node.name(), PORT.fetch_add(1, Ordering::Relaxed));
             let state = self.path(name).join("state");
             text += &format!(
@@ -204,7 +205,7 @@ impl Pair {
         text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n{}\n", plan.group);
         for volume in plan.volumes {
             text += &format!("[groups.{GROUP}.volumes.{volume}]\n");
-            for node in Node::BOTH {
+            for node in Side::BOTH {
                 text += &format!("{} = \"{}\"\n", node.name(), self.device(node, volume).display());
             }
         }
@@ -215,8 +216,11 @@ impl Pair {
     pub fn certify(&self) {
         let registry = Registry::new(&self.path("tls"));
         registry.make_authority("test", Validity::days(2)).expect("an authority");
-        for node in Node::BOTH {
-            let holder = Holder { identity: Identity::node("test", node.name()), hosts: vec![node.name().to_owned()] };
+        for node in Side::BOTH {
+            let holder = CertificateHolder {
+                identity: MemberIdentity::node("test", node.name()),
+                hosts: vec![node.name().to_owned()],
+            };
             registry.issue(&holder, Validity::days(2), false).expect("a certificate");
         }
     }
@@ -230,19 +234,19 @@ impl Pair {
     }
 
     /// What the node is served with.
-    fn config_of(&self, node: Node) -> PathBuf {
-        if self.relay.is_some() && node == Node::Far { self.path("relayed.toml") } else { self.config() }
+    fn config_of(&self, node: Side) -> PathBuf {
+        if self.relay.is_some() && node == Side::Far { self.path("relayed.toml") } else { self.config() }
     }
 
     /// Where the configuration says a node is.
-    pub fn address(&self, node: Node) -> SocketAddr {
+    pub fn address(&self, node: Side) -> SocketAddr {
         let text = fs::read_to_string(self.config()).expect("the configuration is there");
         let table: toml::Table = text.parse().expect("the configuration is TOML");
         table["nodes"][node.name()]["address"].as_str().and_then(|address| address.parse().ok()).expect("an address")
     }
 
     /// The configuration with another address of a node, in a file of its own.
-    fn config_with_address(&self, name: &str, node: Node, address: SocketAddr) -> PathBuf {
+    fn config_with_address(&self, name: &str, node: Side, address: SocketAddr) -> PathBuf {
         let text = fs::read_to_string(self.config()).expect("the configuration is there");
         let text = text.replace(&format!("\"{}\"", self.address(node)), &format!("\"{address}\""));
         fs::write(self.path(name), text).expect("the configuration is written");
@@ -251,11 +255,11 @@ impl Pair {
 
     /// Puts a line between the nodes that can be cut; before either is served. `far` is the one that dials.
     pub fn lay_relay(&mut self) {
-        let target = self.address(Node::Near);
+        let target = self.address(Side::Near);
         let listen = SocketAddr::new(target.ip(), 0);
         let rtt = Duration::from_millis(2);
         let relay = Relay::start(RelayOptions { listen, target, rtt, rate_bits: 1_000_000_000 }).expect("a relay");
-        self.config_with_address("relayed.toml", Node::Near, relay.address());
+        self.config_with_address("relayed.toml", Side::Near, relay.address());
         self.relay = Some(relay);
     }
 
@@ -270,102 +274,104 @@ impl Pair {
         fs::write(self.config(), text.replace(from, to)).expect("the configuration is written");
     }
 
-    pub fn device(&self, node: Node, volume: &str) -> PathBuf {
+    pub fn device(&self, node: Side, volume: &str) -> PathBuf {
         self.path(node.name()).join(volume)
     }
 
     /// Where NBD clients find a volume.
-    pub fn uri(&self, node: Node, volume: &str) -> String {
+    pub fn uri(&self, node: Side, volume: &str) -> String {
         let socket = self.path(node.name()).join("state/nbd.sock");
         format!("nbd+unix:///{GROUP}/{volume}?socket={}", socket.display())
     }
 
     /// What the node's daemons have said so far.
-    pub fn log(&self, node: Node) -> String {
+    pub fn log(&self, node: Side) -> String {
         fs::read_to_string(self.log_path(node)).unwrap_or_default()
     }
 
-    fn log_path(&self, node: Node) -> PathBuf {
+    fn log_path(&self, node: Side) -> PathBuf {
         self.path(&format!("{}.log", node.name()))
     }
 
     // --- Daemons ---
 
     /// Starts the node's daemon and waits until it answers.
-    pub fn serve(&mut self, node: Node) {
+    pub fn serve(&mut self, node: Side) {
         assert!(self.try_serve(node), "{} lost its power:\n{}", node.name(), self.log(node));
     }
 
     /// The same for a node that may lose its power meanwhile; whether it still has it.
-    pub fn try_serve(&mut self, node: Node) -> bool {
+    pub fn try_serve(&mut self, node: Side) -> bool {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
         self.start(node, command)
     }
 
     /// Starts the node's daemon where it cannot reach its peer, nor its peer it.
-    pub fn serve_alone(&mut self, node: Node) {
-        let ip = self.address(Node::Near).ip();
+    pub fn serve_alone(&mut self, node: Side) {
+        let ip = self.address(Side::Near).ip();
         let elsewhere = match node {
             // It listens where nobody dials.
-            Node::Near => SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed)),
+            Side::Near => SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed)),
             // It dials where nobody listens.
-            Node::Far => SocketAddr::new(ip, 1),
+            Side::Far => SocketAddr::new(ip, 1),
         };
-        let config = self.config_with_address("alone.toml", Node::Near, elsewhere);
+        let config = self.config_with_address("alone.toml", Side::Near, elsewhere);
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(config);
         self.serve_by(node, command);
     }
 
     /// Starts the node's daemon by a command of the caller's, and waits until its group has started.
-    pub fn serve_by(&mut self, node: Node, command: Command) {
+    pub fn serve_by(&mut self, node: Side, command: Command) {
         assert!(self.start(node, command), "{} lost its power:\n{}", node.name(), self.log(node));
     }
 
     /// Starts the node's daemon with a log of the caller's.
-    pub fn serve_with_log(&mut self, node: Node, log: Stdio) {
+    pub fn serve_with_log(&mut self, node: Side, log: Stdio) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
         assert!(self.start_logging(node, command, log), "{} lost its power", node.name());
     }
 
     /// The same for one that says all it can.
-    pub fn serve_loudly(&mut self, node: Node, log: Stdio) {
+    pub fn serve_loudly(&mut self, node: Side, log: Stdio) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
         command.env("FARSHORE_LOG", "debug");
         assert!(self.start_logging(node, command, log), "{} lost its power", node.name());
     }
 
-    fn start(&mut self, node: Node, command: Command) -> bool {
+    fn start(&mut self, node: Side, command: Command) -> bool {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         self.start_logging(node, command, log.into())
     }
 
-    fn start_logging(&mut self, node: Node, command: Command, log: Stdio) -> bool {
+    fn start_logging(&mut self, node: Side, command: Command, log: Stdio) -> bool {
         match self.start_or_end(node, command, log) {
-            Start::Up => true,
-            Start::WithoutPower => false,
-            Start::Ended(status) => panic!("the daemon of {} ended with {status}:\n{}", node.name(), self.log(node)),
+            DaemonStart::Up => true,
+            DaemonStart::WithoutPower => false,
+            DaemonStart::Ended(status) => {
+                panic!("the daemon of {} ended with {status}:\n{}", node.name(), self.log(node))
+            }
         }
     }
 
     /// Starts the node's daemon, which may refuse to.
-    pub fn serve_or_end(&mut self, node: Node) -> Start {
+    pub fn serve_or_end(&mut self, node: Side) -> DaemonStart {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(["serve", "--node", node.name(), "--config"]).arg(self.config_of(node));
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path(node)).expect("a log");
         self.start_or_end(node, command, log.into())
     }
 
-    fn start_or_end(&mut self, node: Node, mut command: Command, log: Stdio) -> Start {
+    fn start_or_end(&mut self, node: Side, mut command: Command, log: Stdio) -> DaemonStart {
         if !self.stores.is_empty() {
             // The machine goes on when a store loses its power; the node is to see another boot of it.
             command.env("FARSHORE_BOOT_ID", self.boots[node as usize].to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts");
-        self.daemons[node as usize] = Some(Daemon(child));
+        self.daemons[node as usize] = Some(DaemonProcess(child));
         let (mut question, mut ended) = (None, None);
         self.until(&format!("{} has started", node.name()), |pair| {
             let daemon = pair.daemons[node as usize].as_mut().expect("started above");
@@ -387,26 +393,26 @@ impl Pair {
         match ended {
             Some(status) => {
                 self.daemons[node as usize] = None;
-                Start::Ended(status)
+                DaemonStart::Ended(status)
             }
-            None if self.has_power(node) => Start::Up,
-            None => Start::WithoutPower,
+            None if self.has_power(node) => DaemonStart::Up,
+            None => DaemonStart::WithoutPower,
         }
     }
 
     /// Ends the node's daemon at once, as a crash would.
-    pub fn kill(&mut self, node: Node) {
+    pub fn kill(&mut self, node: Side) {
         self.daemons[node as usize].take().expect("the daemon runs");
     }
 
     /// The medium does not give these bytes of a file on a node's store back any more.
-    pub fn refuse_reads(&self, node: Node, path: &Path, bytes: Range<u64>) {
+    pub fn refuse_reads(&self, node: Side, path: &Path, bytes: Range<u64>) {
         self.stores[node as usize].refuse_reads(path, bytes).expect("a file");
     }
 
     /// Cuts the power of nodes, all at one moment: their stores forget, their daemons are gone. Then it is back; what
     /// that has cost each.
-    pub fn lose_power(&mut self, nodes: &[Node], seed: u64) -> Vec<Loss> {
+    pub fn lose_power(&mut self, nodes: &[Side], seed: u64) -> Vec<Loss> {
         for node in nodes.iter().filter(|node| self.has_power(**node)) {
             self.stores[*node as usize].cut_power(Fate::Drawn(seed + *node as u64));
         }
@@ -426,37 +432,37 @@ impl Pair {
 
     /// Has the node's power cut after so many more flushes. From then on it must not be asked anything while
     /// [`Pair::has_power`] says no: nobody would answer. [`Pair::lose_power`] ends that.
-    pub fn lose_power_after(&self, node: Node, flushes: u64, seed: u64) {
+    pub fn lose_power_after(&self, node: Side, flushes: u64, seed: u64) {
         self.stores[node as usize].cut_power_after(flushes, Fate::Drawn(seed));
     }
 
-    /// Has a call of the node's store fail, after so many more; see [`Store::fail_call_after`].
-    pub fn fail_call_after(&self, node: Node, calls: u64, errno: i32) {
+    /// Has a call of the node's store fail, after so many more; see [`ForgetfulStore::fail_call_after`].
+    pub fn fail_call_after(&self, node: Side, calls: u64, errno: i32) {
         self.stores[node as usize].fail_call_after(calls, errno);
     }
 
     /// The node's store answers nothing any more, or again.
-    pub fn hang(&self, node: Node) {
+    pub fn hang(&self, node: Side) {
         self.stores[node as usize].hang();
     }
 
-    pub fn answer_again(&self, node: Node) {
+    pub fn answer_again(&self, node: Side) {
         self.stores[node as usize].answer_again();
     }
 
     /// Calls off a failure that has not come. Which call it was if it has.
-    pub fn fail_no_call(&self, node: Node) -> Option<&'static str> {
+    pub fn fail_no_call(&self, node: Side) -> Option<&'static str> {
         self.stores[node as usize].fail_no_call()
     }
 
     /// The same at the first flush that finds at least so many bytes not flushed: so many may be forgotten.
-    pub fn lose_power_when_unflushed(&self, node: Node, bytes: u64, seed: u64) {
+    pub fn lose_power_when_unflushed(&self, node: Side, bytes: u64, seed: u64) {
         self.stores[node as usize].cut_power_when_unflushed(bytes, Fate::Drawn(seed));
     }
 
     /// Starts a node's daemon, whose power is lost at a flush of that start, if it comes to so many. Then it starts
     /// once more. Whether the power was lost.
-    pub fn serve_with_a_loss(&mut self, node: Node, flushes: u64, seed: u64) -> bool {
+    pub fn serve_with_a_loss(&mut self, node: Side, flushes: u64, seed: u64) -> bool {
         self.lose_power_after(node, flushes, seed);
         self.try_serve(node);
         self.stores[node as usize].keep_power();
@@ -468,30 +474,30 @@ impl Pair {
         true
     }
 
-    pub fn has_power(&self, node: Node) -> bool {
-        self.stores.get(node as usize).is_none_or(Store::has_power)
+    pub fn has_power(&self, node: Side) -> bool {
+        self.stores.get(node as usize).is_none_or(ForgetfulStore::has_power)
     }
 
     /// The same for both while neither runs, and of what was not flushed nothing survives.
     pub fn lose_power_at_rest(&mut self) -> Vec<Loss> {
         assert!(self.daemons.iter().all(Option::is_none), "both nodes rest");
         let losses = self.stores.iter().map(|store| store.cut_power(Fate::AllLost)).collect();
-        Node::BOTH.into_iter().for_each(|node| self.restore_power(node));
+        Side::BOTH.into_iter().for_each(|node| self.restore_power(node));
         losses
     }
 
-    fn restore_power(&mut self, node: Node) {
+    fn restore_power(&mut self, node: Side) {
         self.stores[node as usize].restore_power();
         self.boots[node as usize] += 1;
     }
 
     /// The node's daemon, which runs.
-    pub fn pid(&self, node: Node) -> u32 {
+    pub fn pid(&self, node: Side) -> u32 {
         self.daemons[node as usize].as_ref().expect("the daemon runs").0.id()
     }
 
     /// Stops the node's daemon cleanly.
-    pub fn stop(&mut self, node: Node) -> ExitStatus {
+    pub fn stop(&mut self, node: Side) -> ExitStatus {
         let mut daemon = self.daemons[node as usize].take().expect("the daemon runs");
         let process = rustix::process::Pid::from_child(&daemon.0);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("our own child takes a signal");
@@ -507,11 +513,11 @@ impl Pair {
 
     /// Stops both cleanly, `near` first.
     pub fn stop_both(&mut self) {
-        self.stop_from(Node::Near);
+        self.stop_from(Side::Near);
     }
 
     /// Stops both, the primary first: then nothing is left to be sent.
-    pub fn stop_from(&mut self, primary: Node) {
+    pub fn stop_from(&mut self, primary: Side) {
         for node in [primary, primary.other()] {
             let status = self.stop(node);
             assert!(status.success(), "{} stopped with {status}:\n{}", node.name(), self.log(node));
@@ -519,26 +525,26 @@ impl Pair {
     }
 
     /// Makes a node primary whose peer is gone.
-    pub fn promote_by_force(&self, node: Node) {
-        let (code, said) = self.told(node, &["promote", GROUP, "--force"]);
+    pub fn promote_by_force(&self, node: Side) {
+        let (code, said) = self.output_of(node, &["promote", GROUP, "--force"]);
         assert_eq!(code, 1, "a forced promotion warns: {said}\n{}", self.log(node));
     }
 
     /// Starts a former primary again, whose peer was promoted meanwhile, and makes it the secondary.
-    pub fn return_as_secondary(&mut self, node: Node) {
+    pub fn return_as_secondary(&mut self, node: Side) {
         self.serve(node);
         self.until("both nodes see the fork", |pair| {
-            let reasons = Node::BOTH.map(|node| pair.status(node)["reason"].to_string());
+            let reasons = Side::BOTH.map(|node| pair.status(node)["reason"].to_string());
             reasons.iter().all(|reason| reason.contains("both nodes are primary"))
         });
-        let (code, said) = self.told(node, &["demote", GROUP]);
+        let (code, said) = self.output_of(node, &["demote", GROUP]);
         assert!(code < 2, "{said}\n{}", self.log(node));
         self.until_fork_is_over(node.other());
         self.sync_fully(node.other());
     }
 
     /// Waits until a primary has heard that its peer was demoted, which is told after the peer's answer.
-    pub fn until_fork_is_over(&mut self, primary: Node) {
+    pub fn until_fork_is_over(&mut self, primary: Side) {
         self.until("the primary has heard of the demotion", |pair| {
             !pair.status(primary)["reason"].to_string().contains("both nodes are primary")
         });
@@ -548,7 +554,7 @@ impl Pair {
 
     /// Runs a command of the binary against the node. One that does not end, such as a daemon that should have refused to
     /// start, is ended with exit code 124.
-    pub fn run(&self, node: Node, words: &[&str]) -> Output {
+    pub fn run(&self, node: Side, words: &[&str]) -> Output {
         let command = self.command(node, words);
         let mut bounded = Command::new("timeout");
         bounded.arg("110").arg(command.get_program()).args(command.get_args());
@@ -556,33 +562,33 @@ impl Pair {
     }
 
     /// A command of the binary against the node, not yet run.
-    pub fn command(&self, node: Node, words: &[&str]) -> Command {
+    pub fn command(&self, node: Side, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
         command.args(words).args(["--node", node.name(), "--config"]).arg(self.config());
         command
     }
 
     /// Runs a command that must end with exit code 0; its output.
-    pub fn done(&self, node: Node, words: &[&str]) -> String {
-        let (code, text) = self.told(node, words);
+    pub fn done(&self, node: Side, words: &[&str]) -> String {
+        let (code, text) = self.output_of(node, words);
         assert_eq!(code, 0, "{words:?} on {}: {text}\n{}", node.name(), self.log(node));
         text
     }
 
     /// Runs a command; its exit code and everything it said.
-    pub fn told(&self, node: Node, words: &[&str]) -> (i32, String) {
+    pub fn output_of(&self, node: Side, words: &[&str]) -> (i32, String) {
         let output = self.run(node, words);
         let said = [output.stdout, output.stderr].concat();
         (output.status.code().expect("commands end by themselves"), String::from_utf8_lossy(&said).into_owned())
     }
 
-    pub fn wait_for(&self, node: Node, state: &str) {
+    pub fn wait_for(&self, node: Side, state: &str) {
         self.done(node, &["wait", GROUP, "--for", state, "--timeout", "90s"]);
     }
 
     /// Waits until all that was written is on its way to the peer's volumes: confirmed as durable there. Writers must have
     /// stopped.
-    pub fn wait_for_rest(&mut self, primary: Node) {
+    pub fn wait_for_rest(&mut self, primary: Side) {
         self.until("nothing waits to be sent or confirmed", |pair| {
             let status = pair.status(primary);
             status["state"] == "replicating" && status["queue"]["items"] == 0
@@ -590,14 +596,14 @@ impl Pair {
     }
 
     /// The group as the node shows it.
-    pub fn status(&self, node: Node) -> Value {
+    pub fn status(&self, node: Side) -> Value {
         let output = self.run(node, &["status", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
         status["groups"][0].clone()
     }
 
     /// Asks the control socket itself.
-    pub fn ask(&self, node: Node, request: &Value) -> Value {
+    pub fn ask(&self, node: Side, request: &Value) -> Value {
         use std::io::{BufRead, BufReader, Write};
         let socket = self.path(node.name()).join("state/control.sock");
         let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
@@ -607,7 +613,7 @@ impl Pair {
         serde_json::from_str(&line).expect("answers are JSON")
     }
 
-    pub fn counter(&self, node: Node, name: &str) -> u64 {
+    pub fn counter(&self, node: Side, name: &str) -> u64 {
         let reply = self.ask(node, &serde_json::json!({ "request": "counters" }));
         reply["counters"][name].as_u64().unwrap_or_else(|| panic!("there is a counter {name}: {reply}"))
     }
@@ -616,7 +622,7 @@ impl Pair {
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Pair) -> bool) {
         let started = Instant::now();
         while !holds(self) {
-            let logs = Node::BOTH.map(|node| self.log(node)).join("\n");
+            let logs = Side::BOTH.map(|node| self.log(node)).join("\n");
             assert!(started.elapsed() < DEADLINE, "it did not come to this: {what}\n{logs}");
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -625,12 +631,12 @@ impl Pair {
     // --- Clients and content ---
 
     /// Runs qemu-io commands on a volume; all must succeed.
-    pub fn qemu_io(&self, node: Node, volume: &str, commands: &[&str]) {
+    pub fn qemu_io(&self, node: Side, volume: &str, commands: &[&str]) {
         let (success, said) = self.try_qemu_io(node, volume, commands);
         assert!(success, "qemu-io {commands:?}: {said}\n{}", self.log(node));
     }
 
-    pub fn try_qemu_io(&self, node: Node, volume: &str, commands: &[&str]) -> (bool, String) {
+    pub fn try_qemu_io(&self, node: Side, volume: &str, commands: &[&str]) -> (bool, String) {
         let mut command = Command::new("qemu-io");
         command.args(["-f", "raw"]).args(commands.iter().flat_map(|words| ["-c", words]));
         let output = command.arg(self.uri(node, volume)).output().expect("qemu-io is installed (apt: qemu-utils)");
@@ -640,7 +646,7 @@ impl Pair {
     }
 
     /// Runs qemu-io commands while the test goes on.
-    pub fn start_qemu_io(&self, node: Node, volume: &str, commands: &[&str]) -> Background {
+    pub fn start_qemu_io(&self, node: Side, volume: &str, commands: &[&str]) -> Background {
         let mut command = Command::new("qemu-io");
         command.args(["-f", "raw"]).args(commands.iter().flat_map(|words| ["-c", words]));
         command.arg(self.uri(node, volume));
@@ -648,15 +654,15 @@ impl Pair {
     }
 
     /// The volume's bytes on a node that does not run.
-    pub fn content(&self, node: Node, volume: &str) -> Vec<u8> {
+    pub fn content(&self, node: Side, volume: &str) -> Vec<u8> {
         assert!(self.daemons[node as usize].is_none(), "a volume is looked at when its daemon rests");
         fs::read(self.device(node, volume)).expect("the volume is there")
     }
 
     pub fn assert_equal(&self, volumes: &[&str]) {
         for volume in volumes {
-            let differ = first_difference(&self.content(Node::Near, volume), &self.content(Node::Far, volume));
-            let logs = || Node::BOTH.map(|node| self.log(node)).join("\n");
+            let differ = first_difference(&self.content(Side::Near, volume), &self.content(Side::Far, volume));
+            let logs = || Side::BOTH.map(|node| self.log(node)).join("\n");
             assert!(differ.is_none(), "{volume} differs from byte {differ:?} on:\n{}", logs());
         }
     }
@@ -670,7 +676,7 @@ fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
 }
 
 /// Where a node's peers dial it.
-pub fn address(pair: &Pair, node: Node) -> String {
+pub fn address(pair: &Pair, node: Side) -> String {
     let text = fs::read_to_string(pair.config()).expect("the configuration is there");
     let mut lines = text.lines().skip_while(|line| *line != format!("[nodes.{}]", node.name()));
     let line = lines.find(|line| line.starts_with("address")).expect("a node has an address");
@@ -737,11 +743,11 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// The same numbers in every run.
-pub struct Random(u64);
+pub struct TestRandom(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl TestRandom {
+    pub fn new(seed: u64) -> TestRandom {
+        TestRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// From 0 to `limit` - 1.

@@ -5,18 +5,18 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{Node, Pair, Plan, is_root, must_skip};
+use super::{Pair, PairPlan, Side, is_root, must_skip};
 
 /// A WAN kept up by a process of its own, which removes it when it ends.
-pub struct Wan {
+pub struct WanGuard {
     forwarder: Child,
     xtask: PathBuf,
     environment: HashMap<String, String>,
 }
 
-impl Wan {
+impl WanGuard {
     /// Sets one up; `None` where that is impossible, which is said.
-    pub fn start(test: &str, options: &[&str]) -> Option<Wan> {
+    pub fn start(test: &str, options: &[&str]) -> Option<WanGuard> {
         let xtask = xtask();
         let needed = [
             ("root", is_root()),
@@ -34,7 +34,7 @@ impl Wan {
         let lines: Vec<String> = lines.map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
         let pairs = lines.iter().filter_map(|line| line.split_once('='));
         let environment = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Some(Wan { forwarder, xtask, environment })
+        Some(WanGuard { forwarder, xtask, environment })
     }
 
     fn value(&self, name: &str) -> &str {
@@ -50,10 +50,10 @@ impl Wan {
     }
 
     /// A pair with a node at each end, which know each other by certificates; neither is served yet.
-    pub fn pair(&self, plan: &Plan) -> Pair {
-        let pair = Pair::new(&Plan { head: &format!("[tls]\ndirectory = \"tls\"\n{}", plan.head), ..*plan });
+    pub fn pair(&self, plan: &PairPlan) -> Pair {
+        let pair = Pair::new(&PairPlan { head: &format!("[tls]\ndirectory = \"tls\"\n{}", plan.head), ..*plan });
         pair.certify();
-        for node in Node::BOTH {
+        for node in Side::BOTH {
             let address = format!("{}:7337", self.address(node));
             pair.edit_config(&pair.address(node).to_string(), &address);
         }
@@ -61,21 +61,21 @@ impl Wan {
     }
 
     /// A command to be run at an end.
-    pub fn at(&self, node: Node, program: &str) -> Command {
-        let end = if node == Node::Near { "NEAR" } else { "FAR" };
+    pub fn at(&self, node: Side, program: &str) -> Command {
+        let end = if node == Side::Near { "NEAR" } else { "FAR" };
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.value(&format!("FARSHORE_WAN_{end}_NS")), program]);
         command
     }
 
     /// The address of an end.
-    pub fn address(&self, node: Node) -> &str {
-        self.value(if node == Node::Near { "FARSHORE_WAN_NEAR_ADDR" } else { "FARSHORE_WAN_FAR_ADDR" })
+    pub fn address(&self, node: Side) -> &str {
+        self.value(if node == Side::Near { "FARSHORE_WAN_NEAR_ADDR" } else { "FARSHORE_WAN_FAR_ADDR" })
     }
 
     /// Serves both nodes, each at its end.
     pub fn serve(&self, pair: &mut Pair) {
-        for node in Node::BOTH {
+        for node in Side::BOTH {
             let mut command = self.at(node, env!("CARGO_BIN_EXE_farshore"));
             command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
             pair.serve_by(node, command);
@@ -86,9 +86,9 @@ impl Wan {
 /// `link serve` at the far end; it ends with this.
 pub struct LineServer(Child);
 
-impl Wan {
+impl WanGuard {
     pub fn serve_tests(&self, pair: &Pair) -> LineServer {
-        let mut command = self.at(Node::Far, env!("CARGO_BIN_EXE_farshore"));
+        let mut command = self.at(Side::Far, env!("CARGO_BIN_EXE_farshore"));
         command.args(["link", "serve", "--node", "far", "--config"]).arg(pair.config());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary runs");
         // It ends after a few lines for each test: a pipe holds more.
@@ -101,7 +101,7 @@ impl Wan {
 
     /// `link WORDS` at the near end, to its end.
     pub fn link(&self, pair: &Pair, words: &[&str]) -> Output {
-        let mut command = self.at(Node::Near, env!("CARGO_BIN_EXE_farshore"));
+        let mut command = self.at(Side::Near, env!("CARGO_BIN_EXE_farshore"));
         command.arg("link").args(words).args(["--node", "near", "--config"]).arg(pair.config());
         command.stdin(Stdio::null()).env("NO_COLOR", "1").output().expect("the binary runs")
     }
@@ -115,7 +115,7 @@ impl Drop for LineServer {
     }
 }
 
-impl Drop for Wan {
+impl Drop for WanGuard {
     fn drop(&mut self) {
         let process = rustix::process::Pid::from_child(&self.forwarder);
         // It fails when the forwarder has ended by itself, which is as good.

@@ -154,7 +154,7 @@ impl DeviceId {
             return self.add_below(prefix, &PathBuf::from(backing), depth);
         }
         for (name, paths) in NAMES {
-            let found = paths.iter().find_map(|place| text(&whole.join(place)));
+            let found = paths.iter().find_map(|bus_path| text(&whole.join(bus_path)));
             self.add(prefix, name, &found.unwrap_or_default());
         }
         if self.facts.contains_key(&format!("{prefix}dm-uuid")) {
@@ -212,7 +212,7 @@ impl DeviceId {
         facts.extend(get("path").map(|path| format!("a file that was at {path}")));
         if get("kind") == Some("device") && self.names(prefix).next().is_none() {
             facts.push("without WWN or serial number".to_owned());
-            facts.extend(get("plugged").map(|place| format!("at {place}")));
+            facts.extend(get("plugged").map(|bus_path| format!("at {bus_path}")));
         }
         let kind = kind_in_words(get("kind").unwrap_or_default());
         if facts.is_empty() { format!("a {kind}") } else { format!("a {kind} ({})", facts.join(", ")) }
@@ -312,7 +312,7 @@ fn called(name: &str) -> &str {
         "partition" => "partition number",
         "start" => "first sector",
         "offset" => "first byte",
-        "plugged" => "place",
+        "plugged" => "bus path",
         name => name,
     }
 }
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_by_inode_and_by_when_they_were_made() {
+    fn files_are_recognised_by_inode_and_by_when_they_were_made() {
         let file = "size 4096\nkind file\ninode 7\nmade 5.000000001";
         same(file, file);
         same(file, "size 8192\nkind file\ninode 7\nmade 5.000000001");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_told_by_what_they_call_themselves() {
+    fn devices_are_recognised_by_what_they_call_themselves() {
         let disk = "size 512\nkind device\nwwid naa.5\nserial A\nplugged pci0000:00/1:0:0";
         same(disk, disk);
         same(disk, "size 1024\nkind device\nwwid naa.5\nserial A\nplugged pci0000:00/2:0:0");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_one_disk_are_told_by_their_place() {
+    fn partitions_of_one_disk_are_recognised_by_their_offset() {
         let first = "size 512\nkind device\nserial A\npartition 1\nstart 2048";
         same(first, first);
         other(first, "size 512\nkind device\nserial A\npartition 2\nstart 9000", "its partition number was 1 and is 2");
@@ -417,11 +417,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_told_by_its_place_and_size() {
+    fn what_has_no_name_is_recognised_by_its_bus_path_and_size() {
         let disk = "size 512\nkind device\nplugged pci0000:00/0000:00:04.0";
         same(disk, disk);
         let moved = "size 512\nkind device\nplugged pci0000:00/0000:00:05.0";
-        other(disk, moved, "its place was pci0000:00/0000:00:04.0 and is pci0000:00/0000:00:05.0");
+        other(disk, moved, "its bus path was pci0000:00/0000:00:04.0 and is pci0000:00/0000:00:05.0");
         let why = "it has neither WWN nor serial number, and had 512 B where it has 1 KiB";
         other(disk, "size 1024\nkind device\nplugged pci0000:00/0000:00:04.0", why);
     }
@@ -465,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_no_numbers_that_are_drawn() {
-        let place = |path: &str| plugged(Path::new(path));
-        assert_eq!(place("/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda"), "pci0000:00/0000:00:02.0");
+    fn a_bus_path_has_no_numbers_that_are_drawn() {
+        let bus_path = |path: &str| plugged(Path::new(path));
+        assert_eq!(bus_path("/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda"), "pci0000:00/0000:00:02.0");
         let scsi = "/sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:1/2:0:1:0/block/sdb";
-        assert_eq!(place(scsi), "pci0000:00/0000:00:1f.2/0:1:0");
-        assert_eq!(place("/sys/devices/virtual/block/nbd0"), "virtual/nbd0");
+        assert_eq!(bus_path(scsi), "pci0000:00/0000:00:1f.2/0:1:0");
+        assert_eq!(bus_path("/sys/devices/virtual/block/nbd0"), "virtual/nbd0");
     }
 }

@@ -28,7 +28,7 @@ struct DeviceQueue<T> {
 
 impl<T> DeviceQueues<T> {
     pub fn new(slots: usize, own: usize) -> DeviceQueues<T> {
-        assert!(own > 0, "a device without a place would wait for ever");
+        assert!(own > 0, "a device without a slot would wait for ever");
         DeviceQueues { slots, own, taken: 0, queues: Vec::new(), order: VecDeque::new() }
     }
 
@@ -64,7 +64,7 @@ impl<T> DeviceQueues<T> {
     /// A slot of this device is free again.
     pub fn leave(&mut self, device: usize) {
         let queue = &mut self.queues[device];
-        assert!(queue.taken > 0, "who leaves had a place");
+        assert!(queue.taken > 0, "who leaves had a slot");
         queue.taken -= 1;
         self.taken -= 1;
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_hold_their_places_for_ever_leave_room_for_all_others() {
+    fn those_that_hold_their_slots_for_ever_leave_room_for_all_others() {
         let mut queues = DeviceQueues::new(64, 2);
         let held = (0..20).map(|device| {
             (0..100).for_each(|_| queues.push(device, device));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_the_place_that_is_left() {
+    fn who_waits_gets_the_slot_that_is_left() {
         let mut queues = DeviceQueues::new(4, 1);
         (0..5).for_each(|number| queues.push(0, number));
         assert_eq!([queues.next(), queues.next(), queues.next()], [Some(0), Some(1), None]);

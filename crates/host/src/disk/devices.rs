@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_told_once_and_so_is_its_end() {
+    fn a_silence_is_reported_once_and_so_is_its_end() {
         let mut devices = WatchedDevices::default();
         let start = Instant::now();
         let number = number(&mut devices, 8);

@@ -11,11 +11,11 @@ use rustix::event::EventfdFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use crate::timer::{Timer, Watched, readable, watch};
+use crate::timer::{Timer, WatchedDescriptor, readable, watch};
 
 pub(super) struct Signals {
-    ring: Option<AsyncFd<Watched>>,
-    workers: AsyncFd<Watched>,
+    ring: Option<AsyncFd<WatchedDescriptor>>,
+    workers: AsyncFd<WatchedDescriptor>,
     timer: Timer,
     own: Notify,
 }

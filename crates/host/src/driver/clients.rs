@@ -19,7 +19,7 @@ struct AttachedClient {
 }
 
 /// Whom the engine's reply is for.
-struct Asker {
+struct RequestAsker {
     client: ClientId,
     cookie: u64,
 }
@@ -53,7 +53,7 @@ pub(super) struct AttachedClients {
     /// Clients that have ever come, for their generations.
     count: u32,
     /// Requests the engine has.
-    requests: Slab<Asker>,
+    requests: Slab<RequestAsker>,
     deliveries: Deliveries,
     /// Numbers of clients with answers in `deliveries`.
     answered: Vec<u32>,
@@ -99,13 +99,13 @@ impl AttachedClients {
 
     /// A request goes to the engine; its answer comes back by this id.
     pub fn asked(&mut self, client: ClientId, cookie: u64) -> RequestId {
-        RequestId(u64::from(self.requests.put(Asker { client, cookie })))
+        RequestId(u64::from(self.requests.put(RequestAsker { client, cookie })))
     }
 
     /// The engine's answer to a request.
     pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {
         let asker = u32::try_from(id.0).ok().and_then(|number| self.requests.take(number));
-        let Asker { client, cookie } = asker.expect("a request is answered once");
+        let RequestAsker { client, cookie } = asker.expect("a request is answered once");
         let outcome = match result {
             Ok(()) => RequestOutcome::Done,
             Err(IoError::NoSpace) => RequestOutcome::Failed(RequestFailure::NoSpace),

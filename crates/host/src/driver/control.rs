@@ -4,10 +4,10 @@ use engine::{Command, CommandResult, GroupId, NodeId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::request_recorder::RecordedRequests;
-use super::snapshot::Snapshot;
+use super::snapshot::DriverSnapshot;
 use crate::frontend::ClientInfo;
 use crate::link::meter::Minute;
-use crate::link::{Flow, SocketOptions};
+use crate::link::{FrameOptions, SocketOptions};
 
 /// The data thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,22 +16,22 @@ pub struct Gone;
 
 /// The way to the data thread, from any thread.
 #[derive(Clone)]
-pub struct Control(mpsc::Sender<ControlQuestion>);
+pub struct DriverControl(mpsc::Sender<ControlQuestion>);
 
 pub(super) enum ControlQuestion {
-    Snapshot(oneshot::Sender<Snapshot>),
+    Snapshot(oneshot::Sender<DriverSnapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
-    CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<Used> },
+    CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<ClientsOrResult> },
     Notes { group: GroupId, answer: oneshot::Sender<RecordedRequests> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
-    Flow(Flow),
+    Flow(FrameOptions),
     Reconnect { reason: String },
     Stop,
 }
 
 /// Who is attached to a group, or, if nobody is, the way of the command's result.
-pub(super) type Used = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
+pub(super) type ClientsOrResult = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
 
 pub(super) struct ControlReceiver(mpsc::Receiver<ControlQuestion>);
 
@@ -41,15 +41,15 @@ impl ControlReceiver {
     }
 }
 
-pub(super) fn channel(depth: usize) -> (Control, ControlReceiver) {
+pub(super) fn channel(depth: usize) -> (DriverControl, ControlReceiver) {
     let (sender, receiver) = mpsc::channel(depth);
-    (Control(sender), ControlReceiver(receiver))
+    (DriverControl(sender), ControlReceiver(receiver))
 }
 
-impl Control {
+impl DriverControl {
     /// # Errors
     /// The data thread has ended.
-    pub async fn snapshot(&self) -> Result<Snapshot, Gone> {
+    pub async fn snapshot(&self) -> Result<DriverSnapshot, Gone> {
         let (answer, wait) = oneshot::channel();
         self.0.send(ControlQuestion::Snapshot(answer)).await.map_err(|_| Gone)?;
         wait.await.map_err(|_| Gone)
@@ -69,7 +69,7 @@ impl Control {
     /// and the command.
     ///
     /// # Errors
-    /// As of [`Control::command`].
+    /// As of [`DriverControl::command`].
     pub async fn command_if_unused(
         &self,
         group: GroupId,
@@ -115,7 +115,7 @@ impl Control {
     ///
     /// # Errors
     /// The data thread has ended.
-    pub async fn set_flow(&self, flow: Flow) -> Result<(), Gone> {
+    pub async fn set_flow(&self, flow: FrameOptions) -> Result<(), Gone> {
         self.0.send(ControlQuestion::Flow(flow)).await.map_err(|_| Gone)
     }
 

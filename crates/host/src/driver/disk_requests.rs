@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Buf, Bytes, GroupId, IoDone, IoError, Output, Slice, Store, Token};
+use engine::{Buf, GroupId, IoDone, IoError, Output, Slice, Store, Token, WriteBytes};
 
 use super::groups::LocalGroups;
 use super::slab::Slab;
@@ -270,17 +270,17 @@ fn payload(buffer: Buffer, crc: Option<u32>) -> Result<IoDone, IoError> {
     Ok(IoDone::Payload { buf: Buf::new(Arc::new(buffer)), zero })
 }
 
-fn parts_of(parts: Vec<Bytes>) -> Parts {
+fn parts_of(parts: Vec<WriteBytes>) -> Parts {
     if parts.len() == 1 {
         return Parts::One(parts.into_iter().next().map(part_of).expect("there is one"));
     }
     Parts::Many(parts.into_iter().map(part_of).collect())
 }
 
-fn part_of(bytes: Bytes) -> Part {
+fn part_of(bytes: WriteBytes) -> Part {
     match bytes {
-        Bytes::Meta(bytes) => Part::Meta(bytes),
-        Bytes::Payload(Slice { buf, start, length }) => {
+        WriteBytes::Meta(bytes) => Part::Meta(bytes),
+        WriteBytes::Payload(Slice { buf, start, length }) => {
             let buffer = buf.shared::<Buffer>().expect("payload is always one of this host's buffers");
             let range = start as usize..start as usize + length as usize;
             assert!(range.end <= buffer.len(), "a slice lies inside its buffer");

@@ -55,7 +55,7 @@ pub(super) fn log(group: &str, volumes: &[LocalVolume], event: &Event) {
             tracing::info!("group {group}: writes go on without the peer, as generation {generation}");
         }
         Event::Decided { decision, .. } => log_decision(group, decision, named),
-        Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::CutEnded { .. } => log_sync(group, event),
+        Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => log_sync(group, event),
         Event::QueueDropped { items, bytes, why } => {
             let size = show_size(*bytes);
             tracing::warn!("group {group}: {items} queued writes ({size}) became dirty regions: {}", named(why));
@@ -98,7 +98,7 @@ fn log_sync(group: &str, event: &Event) {
         Event::SyncEnded { sent_bytes } => {
             tracing::info!("group {group}: the sync has sent its last region, {} in all", show_size(*sent_bytes));
         }
-        Event::CutEnded { at, .. } => {
+        Event::SnapshotEnded { at, .. } => {
             tracing::info!("group {group}: the secondary is consistent at sequence {}", at.seq.0);
         }
         _ => unreachable!("an event of a sync"),
@@ -146,13 +146,13 @@ fn name_of(volumes: &[LocalVolume], id: VolumeId) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use engine::identity::Row;
+    use engine::identity::DecisionRow;
 
     use super::*;
 
     #[test]
     fn a_decision_is_logged_once_until_something_else_happens() {
-        let decided = |decision| Event::Decided { row: Row::LoneStretch, decision };
+        let decided = |decision| Event::Decided { row: DecisionRow::LoneStretch, decision };
         let mut last = LastDecision::default();
         let news = [
             decided(Decision::UpdateSync),

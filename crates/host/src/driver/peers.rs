@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use engine::wire::Header;
+use engine::wire::FrameHeader;
 use engine::{LinkId, NodeId, SendPayload, SessionId};
 
 use super::snapshot::{LinkSnapshot, PeerConnection};
-use crate::link::meter::{Meter, Minute};
+use crate::link::meter::{LinkMeter, Minute};
 use crate::link::{LinkSender, PeerInfo};
 use crate::report_limiter::REPEAT_AFTER;
 
@@ -48,7 +48,7 @@ struct KnownPeer {
     /// The peer's definitions, when they differ.
     differs: Option<String>,
     connection: Option<PeerConnection>,
-    meter: Meter,
+    meter: LinkMeter,
     turnover: Turnover,
 }
 
@@ -91,7 +91,7 @@ impl Peers {
             problem: None,
             differs: None,
             connection: None,
-            meter: Meter::new(now),
+            meter: LinkMeter::new(now),
             turnover: Turnover::new(now),
         };
         Peers { peers: peers.into_iter().map(known).collect(), links: Vec::new(), definitions, show_difference }
@@ -168,7 +168,7 @@ impl Peers {
         for KnownPeer { name, turnover, .. } in &mut self.peers {
             if let Some(unreported) = turnover.look(now) {
                 tracing::warn!(
-                    "node {name}: {unreported} more connections came up within a minute and are not told one by one; 'farshore link show' has \
+                    "node {name}: {unreported} more connections came up within a minute and are not reported one by one; 'farshore link show' has \
                      their count"
                 );
             }
@@ -183,7 +183,7 @@ impl Peers {
 
     // --- Frames out ---
 
-    pub fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+    pub fn send(&mut self, link: LinkId, header: FrameHeader, payload: SendPayload) {
         // A link that has ended takes no frames; its end is on its way to the engine.
         if let Some(link) = self.links.iter_mut().find(|known| known.id == link) {
             link.sender.push(header, payload);
@@ -229,7 +229,7 @@ impl Peers {
     /// What each link did since this was last asked; with `take` the next answer begins here.
     pub fn minutes(&mut self, take: bool) -> Vec<(NodeId, Minute)> {
         let now = Instant::now();
-        let minute = |meter: &mut Meter| if take { meter.take_minute(now) } else { meter.minute(now) };
+        let minute = |meter: &mut LinkMeter| if take { meter.take_minute(now) } else { meter.minute(now) };
         self.peers.iter_mut().map(|peer| (peer.id, minute(&mut peer.meter))).collect()
     }
 

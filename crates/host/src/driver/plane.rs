@@ -1,6 +1,6 @@
 //! The data plane: the loop's state, and its turn.
 //!
-//! [`Core`] routes: what the engine asks for goes to the part that does it, and what a part returns goes to the engine or
+//! [`PlaneCore`] routes: what the engine asks for goes to the part that does it, and what a part returns goes to the engine or
 //! to a client. The parts know nothing of one another, nor of the engine's node.
 
 mod gateway;
@@ -33,7 +33,7 @@ const SILENCE_LOOK: Duration = Duration::from_secs(5);
 
 /// All of one data thread. Shared by its tasks; each borrows the core for the length of one call.
 pub(super) struct Plane {
-    core: RefCell<Core>,
+    core: RefCell<PlaneCore>,
     front: Pool,
     clock: NodeClock,
     /// What the clock's task sleeps for.
@@ -44,7 +44,7 @@ pub(super) struct Plane {
     link_ended: Notify,
 }
 
-struct Core {
+struct PlaneCore {
     node: Node,
     clock: NodeClock,
     disks: DiskRequests,
@@ -64,7 +64,7 @@ impl Plane {
         let clock = NodeClock::new();
         let mut node = Node::new(config);
         refused.into_iter().for_each(|(id, RefusedGroup { why, recorded })| node.refuse(id, why, recorded));
-        let core = Core {
+        let core = PlaneCore {
             node,
             clock,
             disks: DiskRequests::new(disks),
@@ -210,7 +210,7 @@ impl Plane {
     }
 }
 
-impl Core {
+impl PlaneCore {
     /// Tells the engine what happened. Once its groups are at rest and recorded it hears no more: what is recorded must
     /// stay true.
     fn input(&mut self, input: Input) {

@@ -8,8 +8,8 @@ use engine::NodeConfig;
 use engine::identity::Identity;
 
 use crate::disk::{EngineKind, File};
-use crate::link::{Flow, Peer, SocketOptions};
-use crate::tls::Store;
+use crate::link::{FrameOptions, LinkPeer, SocketOptions};
+use crate::tls::CredentialStore;
 
 /// One volume of this node.
 pub struct VolumeSetup {
@@ -55,7 +55,7 @@ pub enum NodeProof {
     /// Bytes that all of them share; nothing is encrypted.
     Secret(Vec<u8>),
     /// Certificates; all links are encrypted.
-    Certificates(Store),
+    Certificates(CredentialStore),
 }
 
 /// How the node meets its peers.
@@ -67,10 +67,10 @@ pub struct LinkSetup {
     pub definitions: String,
     /// Shows two differing texts side by side, ours first.
     pub show_difference: fn(&str, &str) -> String,
-    pub peers: Vec<Peer>,
+    pub peers: Vec<LinkPeer>,
     pub listen: Vec<SocketAddr>,
     pub socket: SocketOptions,
-    pub flow: Flow,
+    pub flow: FrameOptions,
 }
 
 /// Where NBD clients come in.

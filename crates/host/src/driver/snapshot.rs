@@ -8,8 +8,8 @@ use engine::{Mono, NodeId};
 
 use crate::disk::EngineKind;
 use crate::frontend::ClientInfo;
-use crate::link::meter::Reading;
-use crate::link::{Carried, SocketReport};
+use crate::link::meter::LinkReading;
+use crate::link::{LinkTraffic, SocketReport};
 use crate::nbd;
 
 /// Shortest stretch a sync's rate is measured over.
@@ -17,13 +17,13 @@ const RATE_WINDOW: Duration = Duration::from_secs(2);
 
 /// Everything the data thread knows that people may want to see, at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct DriverSnapshot {
     /// Since the data thread started.
     pub uptime: Duration,
     /// In the order of their ids.
     pub groups: Vec<GroupSnapshot>,
     pub links: Vec<LinkSnapshot>,
-    pub nbd: nbd::Counters,
+    pub nbd: nbd::NbdCounters,
     /// Who is attached, sorted by export.
     pub clients: Vec<ClientInfo>,
     /// `Uring` or `Pool`.
@@ -61,11 +61,11 @@ pub struct LinkSnapshot {
     pub peer: NodeId,
     /// Of the connection that is up.
     pub connection: Option<PeerConnection>,
-    pub reading: Option<Reading>,
+    pub reading: Option<LinkReading>,
     /// How often it came up since the start.
     pub connections: u64,
     /// By the connection that is up.
-    pub carried: Option<Carried>,
+    pub carried: Option<LinkTraffic>,
 }
 
 /// A connection that is up, and what its socket got.

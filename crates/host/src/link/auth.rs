@@ -40,7 +40,7 @@ use engine::SessionId;
 pub use error::{AuthError, Versions};
 pub use message::{Attempt, BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL};
 use message::{AuthVerdict, Hello, MessageFields, MessageKind, body_bytes, message, put_announced, put_name};
-pub use secret::Secret;
+pub use secret::ClusterSecret;
 use secret::{MAC_BYTES, keyed, same};
 
 /// What a node says of itself, and whom it knows.
@@ -50,7 +50,7 @@ pub struct Ourselves {
     pub node: String,
     /// Names of all other nodes ([`super::Links`] fills this in from its configuration).
     pub peers: Vec<String>,
-    pub secret: Secret,
+    pub secret: ClusterSecret,
     /// The definitions of all groups as text, the same bytes on every node that means the same.
     pub definitions: String,
     pub versions: Versions,
@@ -105,19 +105,19 @@ struct OpeningMessages {
 }
 
 impl OpeningMessages {
-    fn mac(&self, secret: &Secret, label: &str, more: &[u8]) -> [u8; MAC_BYTES] {
+    fn mac(&self, secret: &ClusterSecret, label: &str, more: &[u8]) -> [u8; MAC_BYTES] {
         secret.mac(label, &[&self.hello, &self.challenge, more])
     }
 
-    fn proof(&self, secret: &Secret) -> [u8; MAC_BYTES] {
+    fn proof(&self, secret: &ClusterSecret) -> [u8; MAC_BYTES] {
         self.mac(secret, "farshore 1 dialer proof", &[])
     }
 
-    fn answer(&self, secret: &Secret, verdict: &[u8]) -> [u8; MAC_BYTES] {
+    fn answer(&self, secret: &ClusterSecret, verdict: &[u8]) -> [u8; MAC_BYTES] {
         self.mac(secret, "farshore 1 acceptor answer", verdict)
     }
 
-    fn authenticated(&self, secret: &Secret, peer: &str, version: u8, attempt: Attempt) -> Authenticated {
+    fn authenticated(&self, secret: &ClusterSecret, peer: &str, version: u8, attempt: Attempt) -> Authenticated {
         let [a, b, c, d, e, f, g, h, ..] = self.mac(secret, "farshore 1 session id", &[]);
         // Zero means "no session" elsewhere.
         let session = SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1));

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::auth::{AuthError, Authenticated, Handshake, Ourselves, PREFIX_BYTES, Secret};
+use super::auth::{AuthError, Authenticated, ClusterSecret, Handshake, Ourselves, PREFIX_BYTES};
 use super::link_stream::LinkStream;
 use crate::report_limiter::ReportSubject;
 use crate::tls::ChannelError;
@@ -57,7 +57,7 @@ impl fmt::Display for LinkFailure {
 }
 
 impl LinkFailure {
-    /// What makes it another failure than the one before: no words that a stranger chose.
+    /// What makes it another failure than the one before: no words that an unauthenticated peer chose.
     pub fn kind(&self, about: ReportSubject) -> String {
         match (self, about) {
             // Names in these sentences are the other side's own.
@@ -97,7 +97,7 @@ pub(super) async fn ours_on(ours: &Rc<Ourselves>, line: &LinkStream) -> Result<R
     }
     Ok(match line.binding()? {
         None => ours.clone(),
-        Some(binding) => Rc::new(Ourselves { secret: Secret::new(&binding), ..(**ours).clone() }),
+        Some(binding) => Rc::new(Ourselves { secret: ClusterSecret::new(&binding), ..(**ours).clone() }),
     })
 }
 

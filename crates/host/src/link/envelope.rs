@@ -145,14 +145,14 @@ mod tests {
         let plain = vec![0; 64 << 20];
         for (envelope, packed) in [lz4(&plain), zstd(&plain)] {
             for plain_bytes in [PLAIN, PLAIN_BYTES_MAX as u32] {
-                let lie = Envelope { plain_bytes, ..envelope };
+                let forged = Envelope { plain_bytes, ..envelope };
                 let mut out = vec![0; plain_bytes as usize];
-                assert_eq!(lie.unpack(&packed, &mut out), Err(PackError::DoesNotUnpack { plain: plain_bytes }));
+                assert_eq!(forged.unpack(&packed, &mut out), Err(PackError::DoesNotUnpack { plain: plain_bytes }));
             }
         }
         for (envelope, packed) in [lz4(&plain[..1000]), zstd(&plain[..1000])] {
-            let lie = Envelope { plain_bytes: 1001, ..envelope };
-            assert!(lie.unpack(&packed, &mut [0; 1001]).is_err());
+            let forged = Envelope { plain_bytes: 1001, ..envelope };
+            assert!(forged.unpack(&packed, &mut [0; 1001]).is_err());
         }
     }
 

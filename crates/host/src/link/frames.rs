@@ -14,7 +14,7 @@ use std::fmt;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use engine::wire::{FrameError, HEADER_BYTES, Header};
+use engine::wire::{FrameError, FrameHeader, HEADER_BYTES};
 use engine::{Buf, FramePayload, SessionId, limits};
 
 use super::Amount;
@@ -71,9 +71,9 @@ impl From<PackError> for StreamError {
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextFrame {
     /// A frame, header and payload checked.
-    Frame(Header, FramePayload),
+    Frame(FrameHeader, FramePayload),
     /// Nothing whole is left: read into [`FrameReader::space`].
     Bytes,
     /// No buffer of this many bytes was to be had: call again when one may be free, and read nothing until then.
@@ -88,7 +88,7 @@ pub struct FrameReader {
     start: usize,
     end: usize,
     /// A header was taken and its payload is still due.
-    header: Option<Header>,
+    header: Option<FrameHeader>,
     /// The payload that is being filled, and how far.
     data: Option<(Buffer, usize)>,
     packed: Packed,
@@ -162,7 +162,7 @@ impl FrameReader {
         self.start != self.end || self.header.is_some() || self.packed.envelope.is_some()
     }
 
-    /// Where the next bytes belong, in this order. Never empty after [`Next::Bytes`].
+    /// Where the next bytes belong, in this order. Never empty after [`NextFrame::Bytes`].
     pub fn space(&mut self) -> [IoSliceMut<'_>; 2] {
         if self.start > 0 {
             self.chunk.copy_within(self.start..self.end, 0);
@@ -195,7 +195,7 @@ impl FrameReader {
     }
 
     /// The next frame. `take` fetches a buffer of exactly so many bytes for volume content.
-    pub fn next(&mut self, take: impl FnOnce(usize) -> Option<Buffer>) -> Result<Next, StreamError> {
+    pub fn next(&mut self, take: impl FnOnce(usize) -> Option<Buffer>) -> Result<NextFrame, StreamError> {
         self.unpack()?;
         let Some(header) = self.take_header()? else { return self.wants_bytes() };
         let length = header.payload_bytes as usize;
@@ -203,7 +203,7 @@ impl FrameReader {
             return self.control(header, length);
         }
         if self.data.is_none() {
-            let Some(buffer) = take(length) else { return Ok(Next::Buffer(length)) };
+            let Some(buffer) = take(length) else { return Ok(NextFrame::Buffer(length)) };
             assert_eq!(buffer.len(), length, "the pool gives what was asked for");
             self.data = Some((buffer, 0));
         }
@@ -212,7 +212,7 @@ impl FrameReader {
             Some((buffer, filled)) if filled == length => {
                 header.check_payload(&buffer)?;
                 self.header = None;
-                Ok(Next::Frame(header, FramePayload::Data(Buf::new(Arc::new(buffer)))))
+                Ok(NextFrame::Frame(header, FramePayload::Data(Buf::new(Arc::new(buffer)))))
             }
             unfinished => {
                 self.data = unfinished;
@@ -222,8 +222,8 @@ impl FrameReader {
     }
 
     /// More has to arrive; out of an envelope nothing more can come.
-    fn wants_bytes(&self) -> Result<Next, StreamError> {
-        if self.packed.is_open() { Err(PackError::FrameCutShort.into()) } else { Ok(Next::Bytes) }
+    fn wants_bytes(&self) -> Result<NextFrame, StreamError> {
+        if self.packed.is_open() { Err(PackError::FrameCutShort.into()) } else { Ok(NextFrame::Bytes) }
     }
 
     fn here(&self) -> &[u8] {
@@ -270,7 +270,7 @@ impl FrameReader {
         Ok(())
     }
 
-    fn take_header(&mut self) -> Result<Option<Header>, StreamError> {
+    fn take_header(&mut self) -> Result<Option<FrameHeader>, StreamError> {
         if self.header.is_some() {
             return Ok(self.header);
         }
@@ -279,7 +279,7 @@ impl FrameReader {
             return Ok(None);
         }
         let Some(bytes) = self.here().first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let header = Header::decode(bytes)?;
+        let header = FrameHeader::decode(bytes)?;
         if header.session != self.session {
             return Err(StreamError::WrongSession { ours: self.session, theirs: header.session });
         }
@@ -291,13 +291,13 @@ impl FrameReader {
         Ok(self.header)
     }
 
-    fn control(&mut self, header: Header, length: usize) -> Result<Next, StreamError> {
+    fn control(&mut self, header: FrameHeader, length: usize) -> Result<NextFrame, StreamError> {
         let Some(payload) = self.here().get(..length) else { return self.wants_bytes() };
         header.check_payload(payload)?;
         let payload = if length == 0 { FramePayload::None } else { FramePayload::Control(payload.to_vec()) };
         self.took(length);
         self.header = None;
-        Ok(Next::Frame(header, payload))
+        Ok(NextFrame::Frame(header, payload))
     }
 
     fn fill_from_table(&mut self) {
@@ -314,25 +314,25 @@ impl FrameReader {
 mod tests {
     use super::*;
     use engine::GroupId;
-    use engine::wire::Kind;
+    use engine::wire::FrameKind;
 
     const SESSION: SessionId = SessionId(9);
 
-    fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
-        let mut header = Header::new(kind, SESSION, GroupId(1)).sealed(payload);
+    fn frame(kind: FrameKind, payload: &[u8]) -> Vec<u8> {
+        let mut header = FrameHeader::new(kind, SESSION, GroupId(1)).sealed(payload);
         header.length = if kind.carries_data() { payload.len() as u64 } else { 0 };
         [&header.encode()[..], payload].concat()
     }
 
     /// Feeds `bytes` in pieces of the lengths that `piece` gives; payloads of all frames, then the error if any.
-    fn read(bytes: &[u8], mut piece: impl FnMut() -> usize) -> (Vec<(Kind, Vec<u8>)>, Option<StreamError>) {
+    fn read(bytes: &[u8], mut piece: impl FnMut() -> usize) -> (Vec<(FrameKind, Vec<u8>)>, Option<StreamError>) {
         let mut reader = FrameReader::new(SESSION);
         let (mut frames, mut rest) = (Vec::new(), bytes);
         loop {
             match reader.next(|length| Some(Buffer::detached(length))) {
                 Err(error) => return (frames, Some(error)),
-                Ok(Next::Buffer(_)) => unreachable!("buffers are always to be had here"),
-                Ok(Next::Frame(header, payload)) => {
+                Ok(NextFrame::Buffer(_)) => unreachable!("buffers are always to be had here"),
+                Ok(NextFrame::Frame(header, payload)) => {
                     let bytes = match payload {
                         FramePayload::None => Vec::new(),
                         FramePayload::Control(bytes) => bytes,
@@ -340,7 +340,7 @@ mod tests {
                     };
                     frames.push((header.kind, bytes));
                 }
-                Ok(Next::Bytes) => {
+                Ok(NextFrame::Bytes) => {
                     if rest.is_empty() {
                         assert_eq!(reader.is_inside_frame(), frames.len() < 5, "truncation is seen");
                         return (frames, None);
@@ -359,14 +359,14 @@ mod tests {
         }
     }
 
-    fn stream() -> (Vec<u8>, Vec<(Kind, Vec<u8>)>) {
+    fn stream() -> (Vec<u8>, Vec<(FrameKind, Vec<u8>)>) {
         let big: Vec<u8> = (0..limits::PART_BYTES_MAX).map(|n| (n * 7 % 251) as u8).collect();
         let frames = vec![
-            (Kind::GroupHello, vec![3; limits::CONTROL_BYTES_MAX as usize]),
-            (Kind::Data, big),
-            (Kind::Void, Vec::new()),
-            (Kind::Data, vec![5; 512]),
-            (Kind::Probe, vec![6; 32]),
+            (FrameKind::GroupHello, vec![3; limits::CONTROL_BYTES_MAX as usize]),
+            (FrameKind::Data, big),
+            (FrameKind::Void, Vec::new()),
+            (FrameKind::Data, vec![5; 512]),
+            (FrameKind::Probe, vec![6; 32]),
         ];
         (frames.iter().flat_map(|(kind, payload)| frame(*kind, payload)).collect(), frames)
     }
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn single_bytes_give_the_same_frames() {
-        let bytes: Vec<u8> = (0..5).flat_map(|n| frame(Kind::Data, &[n; 600])).collect();
+        let bytes: Vec<u8> = (0..5).flat_map(|n| frame(FrameKind::Data, &[n; 600])).collect();
         assert_eq!(read(&bytes, || 1).0.len(), 5);
     }
 
@@ -414,8 +414,8 @@ mod tests {
         let mut rest = &bytes[..];
         loop {
             match reader.next(|length| Some(Buffer::detached(length))).expect("good frames") {
-                Next::Bytes if rest.is_empty() => break,
-                Next::Bytes => {
+                NextFrame::Bytes if rest.is_empty() => break,
+                NextFrame::Bytes => {
                     let mut filled = 0;
                     for mut space in reader.space() {
                         filled += std::io::Read::read(&mut rest, &mut space).expect("from memory");
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn an_envelope_holds_whole_frames_and_comes_only_where_it_may() {
-        let data = frame(Kind::Data, &[7; 4096]);
+        let data = frame(FrameKind::Data, &[7; 4096]);
         let cut_short = Some(StreamError::Pack(PackError::FrameCutShort));
         for cut in [1, 95, HEADER_BYTES, HEADER_BYTES + 1, data.len() - 1] {
             // The rest follows as it is: nothing may be joined across the edge.
@@ -439,35 +439,35 @@ mod tests {
             let bytes = [packed(&front), data[cut..].to_vec()].concat();
             assert_eq!(read(&bytes, || 1 << 20).1, cut_short, "cut at {cut}");
         }
-        let inside = [&frame(Kind::Void, &[])[..], &packed(&data), &[0; 200]].concat();
+        let inside = [&frame(FrameKind::Void, &[])[..], &packed(&data), &[0; 200]].concat();
         assert_eq!(read(&packed(&inside), || 1 << 20).1, Some(FrameError::NotAFrame.into()));
     }
 
     #[test]
     fn without_a_buffer_nothing_moves_until_one_is_free() {
         let mut reader = FrameReader::new(SESSION);
-        let bytes = frame(Kind::Data, &[1; 512]);
+        let bytes = frame(FrameKind::Data, &[1; 512]);
         let [_, mut table] = reader.space();
         table[..bytes.len()].copy_from_slice(&bytes);
         reader.filled(bytes.len());
         for _ in 0..3 {
-            assert!(matches!(reader.next(|_| None), Ok(Next::Buffer(512))));
+            assert!(matches!(reader.next(|_| None), Ok(NextFrame::Buffer(512))));
         }
-        assert!(matches!(reader.next(|n| Some(Buffer::detached(n))), Ok(Next::Frame(..))));
+        assert!(matches!(reader.next(|n| Some(Buffer::detached(n))), Ok(NextFrame::Frame(..))));
         assert!(!reader.is_inside_frame());
     }
 
     #[test]
     fn damage_another_session_and_empty_data_end_the_stream() {
-        let good = frame(Kind::Data, &[1; 512]);
+        let good = frame(FrameKind::Data, &[1; 512]);
         for bit in (0..good.len() * 8).step_by(13) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(matches!(read(&bad, || 4096).1, Some(StreamError::Frame(_))), "bit {bit}");
         }
-        let foreign = Header::new(Kind::Void, SessionId(8), GroupId(1)).encode();
+        let foreign = FrameHeader::new(FrameKind::Void, SessionId(8), GroupId(1)).encode();
         assert_eq!(read(&foreign, || 96).1, Some(StreamError::WrongSession { ours: SESSION, theirs: SessionId(8) }));
-        assert_eq!(read(&frame(Kind::Data, &[]), || 96).1, Some(StreamError::EmptyData));
+        assert_eq!(read(&frame(FrameKind::Data, &[]), || 96).1, Some(StreamError::EmptyData));
     }
 
     #[test]

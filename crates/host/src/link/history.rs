@@ -27,7 +27,7 @@ const FILE_BYTES: u64 = HEAD_BYTES as u64 + RECORDS_MAX * RECORD_BYTES as u64;
 
 /// One line: what a stretch of time, mostly a minute, has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct MinuteRecord {
     /// Counts the records of this file from 1.
     pub number: u64,
     /// When it ended, by this node's clock.
@@ -49,11 +49,11 @@ pub struct Record {
     pub buffer_limited_ms: u32,
 }
 
-impl Record {
-    pub fn of(minute: &Minute, unix_ms: u64) -> Record {
+impl MinuteRecord {
+    pub fn of(minute: &Minute, unix_ms: u64) -> MinuteRecord {
         let short = |ms: u128| u32::try_from(ms).unwrap_or(u32::MAX);
         let us = |us: u64| short(u128::from(us / 1000));
-        Record {
+        MinuteRecord {
             number: 0,
             unix_ms,
             covered_ms: short(minute.covered.as_millis()),
@@ -100,11 +100,11 @@ impl Record {
     }
 
     /// `None`: not whole, or of another position.
-    fn decode(bytes: &[u8; RECORD_BYTES], position: u64) -> Option<Record> {
+    fn decode(bytes: &[u8; RECORD_BYTES], position: u64) -> Option<MinuteRecord> {
         let (content, sum) = bytes.split_last_chunk::<4>().expect("a record is longer than its checksum");
         let wide = |at: usize| u64::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
         let narrow = |at: usize| u32::from_le_bytes(*content[at..].first_chunk().expect("a field lies inside"));
-        let record = Record {
+        let record = MinuteRecord {
             number: wide(0),
             unix_ms: wide(8),
             covered_ms: narrow(16),
@@ -132,9 +132,9 @@ fn position_of(number: u64) -> u64 {
 
 /// What a file held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
+pub struct HistoryRecords {
     /// In the order of their numbers.
-    pub list: Vec<Record>,
+    pub list: Vec<MinuteRecord>,
     /// Positions that hold something that is no record.
     pub damaged: u64,
 }
@@ -154,28 +154,28 @@ pub enum HistoryError {
 
 /// A peer's history, open for one more line.
 #[derive(Debug)]
-pub struct History {
+pub struct MinuteHistory {
     file: File,
     next: u64,
 }
 
-impl History {
+impl MinuteHistory {
     /// Opens the file, or makes a new one. One that cannot be used is put aside as `NAME.damaged`, `NAME.damaged.2` and so on, and a
     /// new one begun: then there is a sentence for the log.
     ///
     /// # Errors
     /// Neither is possible.
-    pub fn open(path: &Path, tag: u64) -> io::Result<(History, Option<String>)> {
+    pub fn open(path: &Path, tag: u64) -> io::Result<(MinuteHistory, Option<String>)> {
         let file = unfollowed().open(path);
         let read = file.map_err(HistoryError::Io).and_then(|file| Ok((read_from(&file, tag)?, file)));
         let why = match read {
             Ok((records, file)) => {
                 let next = records.list.last().map_or(1, |last| last.number.saturating_add(1));
                 let note = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
-                return Ok((History { file, next }, note));
+                return Ok((MinuteHistory { file, next }, note));
             }
             Err(HistoryError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((History { file: make(path, tag)?, next: 1 }, None));
+                return Ok((MinuteHistory { file: make(path, tag)?, next: 1 }, None));
             }
             Err(HistoryError::Io(error)) => return Err(error),
             Err(error) => error,
@@ -187,15 +187,15 @@ impl History {
             path.display(),
             aside.display()
         );
-        Ok((History { file: make(path, tag)?, next: 1 }, Some(note)))
+        Ok((MinuteHistory { file: make(path, tag)?, next: 1 }, Some(note)))
     }
 
     /// Writes the next line, durably.
     ///
     /// # Errors
     /// The disk refuses; the next call tries the same position again.
-    pub fn append(&mut self, record: &Record) -> io::Result<()> {
-        let record = Record { number: self.next, ..*record };
+    pub fn append(&mut self, record: &MinuteRecord) -> io::Result<()> {
+        let record = MinuteRecord { number: self.next, ..*record };
         let position = HEAD_BYTES as u64 + position_of(self.next) * RECORD_BYTES as u64;
         self.file.write_all_at(&record.encode(), position)?;
         self.file.sync_data()?;
@@ -208,15 +208,15 @@ impl History {
 ///
 /// # Errors
 /// It cannot be read, or is no history of this link.
-pub fn read(path: &Path, tag: u64) -> Result<Records, HistoryError> {
+pub fn read(path: &Path, tag: u64) -> Result<HistoryRecords, HistoryError> {
     read_from(&unfollowed().write(false).open(path)?, tag)
 }
 
 /// A file's bytes with these records: for tests and fuzzing.
-pub fn example(tag: u64, records: &[Record]) -> Vec<u8> {
+pub fn example(tag: u64, records: &[MinuteRecord]) -> Vec<u8> {
     let mut bytes = head(tag).to_vec();
     for (position, record) in records.iter().enumerate() {
-        bytes.extend(Record { number: position as u64 + 1, ..*record }.encode());
+        bytes.extend(MinuteRecord { number: position as u64 + 1, ..*record }.encode());
     }
     bytes
 }
@@ -247,7 +247,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn read_from(mut file: &File, tag: u64) -> Result<Records, HistoryError> {
+fn read_from(mut file: &File, tag: u64) -> Result<HistoryRecords, HistoryError> {
     let mut bytes = Vec::new();
     file.by_ref().take(FILE_BYTES).read_to_end(&mut bytes)?;
     parse(&bytes, Some(tag))
@@ -257,15 +257,15 @@ fn read_from(mut file: &File, tag: u64) -> Result<Records, HistoryError> {
 ///
 /// # Errors
 /// It is no history, or not this link's.
-pub fn parse(bytes: &[u8], tag: Option<u64>) -> Result<Records, HistoryError> {
+pub fn parse(bytes: &[u8], tag: Option<u64>) -> Result<HistoryRecords, HistoryError> {
     let (head, content) = bytes.split_first_chunk().ok_or(HistoryError::Head)?;
     check_head(head, tag)?;
-    let mut records = Records::default();
+    let mut records = HistoryRecords::default();
     // What a cut-off file lacks was never written, or is lost: either way there is nothing to be said of it.
     let (positions, _) = content.as_chunks::<RECORD_BYTES>();
     let written = positions.iter().enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
     for (position, bytes) in written {
-        match Record::decode(bytes, position as u64) {
+        match MinuteRecord::decode(bytes, position as u64) {
             Some(record) => records.list.push(record),
             None => records.damaged += 1,
         }
@@ -327,8 +327,8 @@ mod tests {
 
     const TAG: u64 = 7;
 
-    fn record(minute: u64) -> Record {
-        Record { unix_ms: minute * 60_000, sent_bytes: minute * 1000, rtt_min_us: 50, ..Record::default() }
+    fn record(minute: u64) -> MinuteRecord {
+        MinuteRecord { unix_ms: minute * 60_000, sent_bytes: minute * 1000, rtt_min_us: 50, ..MinuteRecord::default() }
     }
 
     fn file() -> (tempfile::TempDir, PathBuf) {
@@ -337,8 +337,8 @@ mod tests {
         (directory, path)
     }
 
-    fn open(path: &Path) -> (History, Option<String>) {
-        History::open(path, TAG).expect("it opens")
+    fn open(path: &Path) -> (MinuteHistory, Option<String>) {
+        MinuteHistory::open(path, TAG).expect("it opens")
     }
 
     /// With a link there, root emptied whatever it led to.
@@ -351,7 +351,7 @@ mod tests {
         open(&path).0.append(&record(1)).expect("written");
         std::fs::remove_file(&path).expect("there");
         std::os::unix::fs::symlink(&victim, &path).expect("a link");
-        assert!(History::open(&path, TAG).is_err() && read(&path, TAG).is_err());
+        assert!(MinuteHistory::open(&path, TAG).is_err() && read(&path, TAG).is_err());
         assert_eq!(std::fs::read(&victim).expect("there"), b"precious");
     }
 
@@ -377,8 +377,8 @@ mod tests {
     }
 
     /// Every field another value.
-    fn full_record() -> Record {
-        Record {
+    fn full_record() -> MinuteRecord {
+        MinuteRecord {
             number: 3,
             unix_ms: 2,
             covered_ms: 3,
@@ -413,8 +413,8 @@ mod tests {
     #[test]
     fn every_field_is_read_back() {
         let record = full_record();
-        assert_eq!(Record::decode(&record.encode(), 2), Some(record));
-        assert_eq!(Record::decode(&record.encode(), 3), None, "astray");
+        assert_eq!(MinuteRecord::decode(&record.encode(), 2), Some(record));
+        assert_eq!(MinuteRecord::decode(&record.encode(), 3), None, "astray");
     }
 
     #[test]
@@ -438,13 +438,13 @@ mod tests {
         let (mut history, _) = open(&path);
         history.append(&record(1)).expect("written");
         for tag in [TAG + 1, TAG] {
-            History::open(&path, tag).expect("a new one begins").1.expect("told");
+            MinuteHistory::open(&path, tag).expect("a new one begins").1.expect("told");
         }
         let kept = read(&beside(&path, ".damaged"), TAG).expect("the good one");
         assert_eq!(kept.list.len(), 1);
         assert!(read(&beside(&path, ".damaged.2"), TAG + 1).is_ok());
         for tag in (0..4 * ASIDE_MAX).map(|round| TAG + round % 2 + 1) {
-            History::open(&path, tag).expect("a new one begins");
+            MinuteHistory::open(&path, tag).expect("a new one begins");
         }
         assert!(read(&beside(&path, ".damaged"), TAG).is_ok(), "still");
         assert!(!beside(&path, &format!(".damaged.{}", ASIDE_MAX + 1)).exists());
@@ -467,7 +467,7 @@ mod tests {
             assert!(note.contains(words) && note.contains("beta.damaged"), "{note}");
             assert_eq!(history.next, 1);
             assert!(beside(&path, ".damaged").exists());
-            assert_eq!(read(&path, TAG).expect("begun anew"), Records::default());
+            assert_eq!(read(&path, TAG).expect("begun anew"), HistoryRecords::default());
         }
     }
 }

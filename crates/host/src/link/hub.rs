@@ -28,13 +28,13 @@ use super::link_stream::LinkStream;
 use super::path::PathWatch;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Backoff, Listener};
-use super::{Flow, LinkConfig, LinkEvents, Ourselves, Peer, PeerInfo, SocketOptions, SocketReport};
+use super::{FrameOptions, LinkConfig, LinkEvents, LinkPeer, Ourselves, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::node_name::is_name;
 use crate::random::random;
 use crate::report_limiter::{ReportLimiter, ReportSubject};
 use crate::tcp_info::TcpInfo;
-use crate::tls::{Channel, ChannelError, Credentials, Store};
+use crate::tls::{Channel, ChannelError, CredentialStore, Credentials};
 use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot, network};
 
 /// All links of this node. Dropping it ends them without further events.
@@ -80,7 +80,7 @@ impl Links {
     }
 
     /// Other ways with frames, on the links that are up as well.
-    pub fn set_flow(&self, flow: Flow) {
+    pub fn set_flow(&self, flow: FrameOptions) {
         self.hub.flow.set(flow);
         for live in self.hub.live.borrow().values() {
             live.sender.set_flow(flow);
@@ -126,7 +126,7 @@ struct LinkHub {
     config: LinkConfig,
     /// What the next connection asks of its socket.
     socket: RefCell<SocketOptions>,
-    flow: Cell<Flow>,
+    flow: Cell<FrameOptions>,
     ours: Rc<Ourselves>,
     pool: Pool,
     events: Rc<dyn LinkEvents>,
@@ -242,7 +242,7 @@ impl LinkHub {
     fn line(
         &self,
         stream: TcpStream,
-        channel: impl FnOnce(&crate::tls::Store) -> Result<Channel, rustls::Error>,
+        channel: impl FnOnce(&crate::tls::CredentialStore) -> Result<Channel, rustls::Error>,
     ) -> Result<LinkStream, LinkFailure> {
         let channel = self.config.tls.as_ref().map(channel).transpose().map_err(ChannelError::from)?;
         Ok(LinkStream::new(stream, channel))
@@ -313,7 +313,7 @@ impl LinkHub {
 
     // --- Dialing ---
 
-    async fn dial_for_ever(self: Rc<LinkHub>, peer: Peer) {
+    async fn dial_for_ever(self: Rc<LinkHub>, peer: LinkPeer) {
         let bounds = &self.config.bounds;
         let seed = self.run ^ u64::from(peer.id.0);
         let mut backoff = Backoff::new(bounds.backoff_min, bounds.backoff_max, seed);
@@ -335,7 +335,11 @@ impl LinkHub {
     }
 
     /// Dials once and runs the link to its end; how long it held.
-    async fn dial(self: &Rc<LinkHub>, peer: &Peer, path: &mut PathWatch) -> Result<Duration, (String, LinkFailure)> {
+    async fn dial(
+        self: &Rc<LinkHub>,
+        peer: &LinkPeer,
+        path: &mut PathWatch,
+    ) -> Result<Duration, (String, LinkFailure)> {
         let named = |failure| (peer.address.clone(), failure);
         let segment_bytes = path.segment_bytes(Instant::now());
         let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
@@ -367,7 +371,7 @@ impl LinkHub {
     async fn authenticate_acceptor(
         &self,
         line: &LinkStream,
-        peer: &Peer,
+        peer: &LinkPeer,
     ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let ours = ours_on(&self.ours, line).await?;
         let attempt = Attempt { run: self.run, number: self.number() };
@@ -379,7 +383,7 @@ impl LinkHub {
     /// Tries all addresses of the name, in the resolver's order.
     async fn connect(
         &self,
-        peer: &Peer,
+        peer: &LinkPeer,
         options: &SocketOptions,
     ) -> Result<(TcpStream, SocketAddr, SocketReport), LinkFailure> {
         let limit = self.config.bounds.connect_timeout;
@@ -402,7 +406,7 @@ impl LinkHub {
     // --- Verifying again ---
 
     /// Ends the links of peers that are believed no more, whenever that changes.
-    async fn verify_for_ever(self: Rc<LinkHub>, store: Store) {
+    async fn verify_for_ever(self: Rc<LinkHub>, store: CredentialStore) {
         let mut changes = store.changes();
         while changes.changed().await.is_ok() {
             let credentials = changes.borrow_and_update().clone();
@@ -474,7 +478,7 @@ impl LinkHub {
 
     // --- Reporting ---
 
-    /// `who` is the full story, `about` what makes the complaint a new one.
+    /// `who` is the full sentence, `about` what makes the complaint a new one.
     fn report_failure(&self, about: ReportSubject, who: String, failure: LinkFailure) {
         if let LinkFailure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
             && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)

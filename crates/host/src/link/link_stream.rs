@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
-use crate::tls::{Channel, ChannelError, Facts, Raw, Received};
+use crate::tls::{CertificateFacts, Channel, ChannelError, Raw, TlsReceived};
 
 impl Raw for TcpStream {
     fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
@@ -70,7 +70,7 @@ impl LinkStream {
     }
 
     /// What the other end's certificate says, if the line is encrypted.
-    pub fn certificate(&self) -> Option<Facts> {
+    pub fn certificate(&self) -> Option<CertificateFacts> {
         self.channel.as_ref().and_then(|channel| channel.borrow().peer())
     }
 
@@ -103,13 +103,13 @@ impl LinkStream {
         self.stream.readable().await
     }
 
-    pub fn try_read(&self, spaces: &mut [IoSliceMut<'_>]) -> Result<Received, ChannelError> {
+    pub fn try_read(&self, spaces: &mut [IoSliceMut<'_>]) -> Result<TlsReceived, ChannelError> {
         match &self.channel {
             Some(channel) => channel.borrow_mut().receive(&self.stream, spaces),
             None => Ok(match not_now(self.stream.try_read_vectored(spaces))? {
-                None => Received::Nothing,
-                Some(0) => Received::End,
-                Some(count) => Received::Bytes(count),
+                None => TlsReceived::Nothing,
+                Some(0) => TlsReceived::End,
+                Some(count) => TlsReceived::Bytes(count),
             }),
         }
     }
@@ -129,9 +129,9 @@ impl LinkStream {
         while filled < bytes.len() {
             self.readable().await?;
             match self.try_read(&mut [IoSliceMut::new(&mut bytes[filled..])])? {
-                Received::Bytes(count) => filled += count,
-                Received::Part | Received::Nothing => {}
-                Received::End => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                TlsReceived::Bytes(count) => filled += count,
+                TlsReceived::Part | TlsReceived::Nothing => {}
+                TlsReceived::End => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ const HELD: f64 = 0.5;
 /// From this share of bytes sent again on, the path loses packets.
 const LOSSY: f64 = 0.001;
 /// Fewer bytes say nothing about loss, nor about queues.
-const TELLING_BYTES: u64 = 1 << 20;
+const ENOUGH_BYTES: u64 = 1 << 20;
 /// A slow line that is full has something to send nearly all of the time; heartbeats and their late acknowledgements take less.
 const QUIET: f64 = 0.5;
 /// A round trip this much longer than the shortest is time spent in queues.
@@ -25,7 +25,7 @@ const QUEUED_MIN_US: u32 = 5_000;
 
 /// What passed between looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct TrafficSums {
     pub time: Duration,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -36,10 +36,10 @@ pub struct Sums {
     pub held_us: u64,
 }
 
-impl Sums {
+impl TrafficSums {
     /// From one look at a connection to a later one.
-    pub fn between(old: &TcpInfo, new: &TcpInfo, time: Duration) -> Sums {
-        Sums {
+    pub fn between(old: &TcpInfo, new: &TcpInfo, time: Duration) -> TrafficSums {
+        TrafficSums {
             time,
             sent_bytes: new.bytes_sent.saturating_sub(old.bytes_sent),
             received_bytes: new.bytes_received.saturating_sub(old.bytes_received),
@@ -51,7 +51,7 @@ impl Sums {
         }
     }
 
-    pub fn add(&mut self, more: &Sums) {
+    pub fn add(&mut self, more: &TrafficSums) {
         self.time += more.time;
         self.sent_bytes += more.sent_bytes;
         self.received_bytes += more.received_bytes;
@@ -141,19 +141,19 @@ impl Limit {
     }
 
     /// The first row that holds, the surest sign first.
-    pub fn judge(now: &TcpInfo, lately: &Sums) -> Limit {
+    pub fn find(now: &TcpInfo, lately: &TrafficSums) -> Limit {
         // A few milliseconds of a quiet link are no limit.
-        let tells = |us: u64| us as f64 >= lately.time.as_micros() as f64 / 100.0;
+        let is_enough = |us: u64| us as f64 >= lately.time.as_micros() as f64 / 100.0;
         let slow = now.rtt_us.saturating_sub(now.rtt_min_us) >= QUEUED_MIN_US
             && f64::from(now.rtt_us) > QUEUED * f64::from(now.rtt_min_us);
         // Heartbeats fill no queue: on a quiet link a long round trip is a busy machine, or somebody else's traffic.
         // The kernel's own word for it comes and goes with each packet, so little to send most of the time says it too.
-        let quiet = lately.sent_bytes < TELLING_BYTES && (now.app_limited || lately.busy() < QUIET);
+        let quiet = lately.sent_bytes < ENOUGH_BYTES && (now.app_limited || lately.busy() < QUIET);
         let rows = [
             (Limit::Rate, lately.held() > HELD),
-            (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && tells(lately.receiver_limited_us)),
-            (Limit::SendBuffer, lately.buffer_limited() > LIMITED && tells(lately.buffer_limited_us)),
-            (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= TELLING_BYTES),
+            (Limit::ReceiverWindow, lately.receiver_limited() > LIMITED && is_enough(lately.receiver_limited_us)),
+            (Limit::SendBuffer, lately.buffer_limited() > LIMITED && is_enough(lately.buffer_limited_us)),
+            (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= ENOUGH_BYTES),
             (Limit::Queueing, now.rtt_min_us > 0 && slow && !quiet),
             (Limit::Nothing, now.app_limited || quiet),
         ];
@@ -163,15 +163,15 @@ impl Limit {
 
 /// A peer's link as it is now.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct LinkReading {
     pub now: TcpInfo,
-    pub lately: Sums,
+    pub lately: TrafficSums,
     pub limit: Limit,
     /// Retransmissions rose after the settings changed: shares before and after, and how long ago that was.
     pub risen: Option<(f64, f64, Duration)>,
 }
 
-impl Reading {
+impl LinkReading {
     /// The verdict in words, under this congestion control.
     pub fn sentence(&self, congestion: &str) -> String {
         let bbr = |advice: &str| if congestion == "bbr" { String::new() } else { advice.to_owned() };
@@ -220,7 +220,7 @@ impl Reading {
 pub struct Minute {
     pub covered: Duration,
     /// How much of it a connection was up is `sums.time`.
-    pub sums: Sums,
+    pub sums: TrafficSums,
     pub rtt_min_us: u32,
     pub rtt_max_us: u32,
     rtt_sum_us: u64,
@@ -236,7 +236,7 @@ impl Minute {
         self.rtt_sum_us.checked_div(u64::from(self.looks)).map_or(0, |mean| u32::try_from(mean).unwrap_or(u32::MAX))
     }
 
-    fn look(&mut self, info: &TcpInfo, step: &Sums) {
+    fn look(&mut self, info: &TcpInfo, step: &TrafficSums) {
         self.sums.add(step);
         self.sent_per_s_max = self.sent_per_s_max.max(step.sent_per_s() as u64);
         if info.rtt_us > 0 {
@@ -250,26 +250,26 @@ impl Minute {
 
 /// All connections with one peer, one after the other.
 #[derive(Debug)]
-pub struct Meter {
+pub struct LinkMeter {
     /// The last look at the connection that is up.
     last: Option<(Instant, TcpInfo)>,
-    window: VecDeque<Sums>,
+    window: VecDeque<TrafficSums>,
     minute: Minute,
     minute_since: Instant,
     /// Under the settings that hold, and under those before.
-    since_change: Sums,
-    before_change: Option<(Sums, Instant)>,
+    since_change: TrafficSums,
+    before_change: Option<(TrafficSums, Instant)>,
     connections: u64,
 }
 
-impl Meter {
-    pub fn new(now: Instant) -> Meter {
-        Meter {
+impl LinkMeter {
+    pub fn new(now: Instant) -> LinkMeter {
+        LinkMeter {
             last: None,
             window: VecDeque::new(),
             minute: Minute::default(),
             minute_since: now,
-            since_change: Sums::default(),
+            since_change: TrafficSums::default(),
             before_change: None,
             connections: 0,
         }
@@ -290,7 +290,7 @@ impl Meter {
 
     pub fn look(&mut self, now: Instant, info: TcpInfo) {
         let Some((at, old)) = self.last.replace((now, info)) else { return };
-        let step = Sums::between(&old, &info, now.saturating_duration_since(at));
+        let step = TrafficSums::between(&old, &info, now.saturating_duration_since(at));
         if self.window.len() == WINDOW {
             self.window.pop_front();
         }
@@ -303,7 +303,7 @@ impl Meter {
     pub(crate) fn retuned(&mut self, now: Instant) {
         let before = std::mem::take(&mut self.since_change);
         // A change that had no time to show does not hide the one before.
-        if before.sent_bytes >= TELLING_BYTES || self.before_change.is_none() {
+        if before.sent_bytes >= ENOUGH_BYTES || self.before_change.is_none() {
             self.before_change = Some((before, now));
         }
     }
@@ -313,18 +313,18 @@ impl Meter {
     }
 
     /// `None`: no connection is up, or it was not looked at yet.
-    pub fn reading(&self, now: Instant) -> Option<Reading> {
+    pub fn reading(&self, now: Instant) -> Option<LinkReading> {
         let (_, info) = self.last.filter(|_| !self.window.is_empty())?;
-        let mut lately = Sums::default();
+        let mut lately = TrafficSums::default();
         self.window.iter().for_each(|step| lately.add(step));
-        Some(Reading { now: info, lately, limit: Limit::judge(&info, &lately), risen: self.risen(now) })
+        Some(LinkReading { now: info, lately, limit: Limit::find(&info, &lately), risen: self.risen(now) })
     }
 
     fn risen(&self, now: Instant) -> Option<(f64, f64, Duration)> {
         let (before, at) = self.before_change.as_ref()?;
-        let tells = before.sent_bytes.min(self.since_change.sent_bytes) >= TELLING_BYTES;
+        let is_enough = before.sent_bytes.min(self.since_change.sent_bytes) >= ENOUGH_BYTES;
         let (old, new) = (before.retransmitted(), self.since_change.retransmitted());
-        (tells && new > 2.0 * old + LOSSY).then(|| (old, new, now.saturating_duration_since(*at)))
+        (is_enough && new > 2.0 * old + LOSSY).then(|| (old, new, now.saturating_duration_since(*at)))
     }
 
     /// What has gathered since the last minute was taken.
@@ -346,7 +346,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A connection that sends 10 MB/s, looked at every second; `change` makes it another kind of connection.
-    fn looks(meter: &mut Meter, from: Instant, seconds: u32, change: impl Fn(&mut TcpInfo)) {
+    fn looks(meter: &mut LinkMeter, from: Instant, seconds: u32, change: impl Fn(&mut TcpInfo)) {
         meter.up(from);
         for second in 1..=seconds {
             let n = u64::from(second);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_told_by_its_sign() {
+    fn each_limit_is_recognised_by_its_sign() {
         for (limit, change) in [
             (Limit::Network, (|_| {}) as fn(&mut TcpInfo)),
             (Limit::Nothing, |info| info.app_limited = true),
@@ -381,7 +381,7 @@ mod tests {
                 (info.receiver_limited_us, info.rtt_us, info.app_limited) = (info.busy_us, 90_000, true);
             }),
         ] {
-            let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
+            let (mut meter, start) = (LinkMeter::new(Instant::now()), Instant::now());
             looks(&mut meter, start, 20, change);
             let reading = meter.reading(start + 20 * SECOND).expect("it is up");
             assert_eq!(reading.limit, limit);
@@ -403,7 +403,7 @@ mod tests {
             (false, 40_000, 5, Limit::Nothing),
             (true, 2_000_000, 1, Limit::Queueing),
         ] {
-            let (mut meter, start) = (Meter::new(Instant::now()), Instant::now());
+            let (mut meter, start) = (LinkMeter::new(Instant::now()), Instant::now());
             looks(&mut meter, start, 10, |info| {
                 (info.rtt_us, info.rtt_min_us) = (18_700, 20);
                 (info.app_limited, info.bytes_sent) = (app_limited, info.bytes_sent * sent / 100_000_000);
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn minutes_add_up_over_connections() {
         let start = Instant::now();
-        let mut meter = Meter::new(start);
+        let mut meter = LinkMeter::new(start);
         looks(&mut meter, start, 20, |_| {});
         meter.down();
         assert!(meter.reading(start).is_none());
@@ -431,16 +431,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_of_retransmissions_after_a_change_is_told() {
-        for (before, after, is_told) in [(0, 0, false), (0, 100, true), (10, 500, true), (100, 150, false)] {
+    fn a_rise_of_retransmissions_after_a_change_is_reported() {
+        for (before, after, is_reported) in [(0, 0, false), (0, 100, true), (10, 500, true), (100, 150, false)] {
             let start = Instant::now();
-            let mut meter = Meter::new(start);
+            let mut meter = LinkMeter::new(start);
             looks(&mut meter, start, 5, |info| info.bytes_retransmitted = info.bytes_sent / 10_000 * before);
             assert_eq!(meter.reading(start).expect("up").risen, None, "nothing changed yet");
             meter.retuned(start);
             looks(&mut meter, start, 5, |info| info.bytes_retransmitted = info.bytes_sent / 10_000 * after);
             let risen = meter.reading(start + 5 * SECOND).expect("up").risen;
-            assert_eq!(risen.is_some(), is_told, "{before} to {after}: {risen:?}");
+            assert_eq!(risen.is_some(), is_reported, "{before} to {after}: {risen:?}");
         }
     }
 }

@@ -27,18 +27,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::wire::Header;
+use engine::wire::FrameHeader;
 use engine::{FramePayload, LinkId, NodeId, SessionId};
 
 pub use crate::tcp_info::ControlName;
-use crate::tls::{Facts, Store};
+use crate::tls::{CertificateFacts, CredentialStore};
 
-pub use auth::{Attempt, Ourselves, Secret, Versions};
+pub use auth::{Attempt, ClusterSecret, Ourselves, Versions};
 pub use hub::Links;
-pub use packer::{Compression, Doing, Method, ZSTD_LEVELS};
+pub use packer::{Compression, Method, PackingState, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
 pub use sender::{LinkSender, SocketCalls};
-pub use tuning::{BufferReport, Congestion, OptionReport, SocketOptions, SocketReport};
+pub use tuning::{BufferReport, CongestionChoice, OptionReport, SocketOptions, SocketReport};
 
 /// What happens on the links, reported to the data path. Called from the links' own tasks, never from inside
 /// [`LinkSender::push`], [`LinkSender::flush`] or [`LinkSender::close`], all three of which may be called from in here.
@@ -48,7 +48,7 @@ pub trait LinkEvents {
     /// Exactly once for each `up`; nothing of this link follows. Also after [`LinkSender::close`].
     fn down(&self, link: LinkId, reason: String);
     /// A frame of this link's session, header and payload checked. Its arrival also means "heard".
-    fn frame(&self, link: LinkId, header: Header, payload: FramePayload);
+    fn frame(&self, link: LinkId, header: FrameHeader, payload: FramePayload);
     /// Bytes arrived, but no whole frame yet; or nothing can be read for want of a buffer, which is not the peer's fault.
     fn heard(&self, link: LinkId);
     /// The kernel took this many bytes (headers included) of what was pushed.
@@ -75,12 +75,12 @@ pub struct PeerInfo {
     pub key: [u8; 32],
     pub socket: SocketReport,
     /// What the peer's certificate says; `None`: the link is not encrypted.
-    pub certificate: Option<Facts>,
+    pub certificate: Option<CertificateFacts>,
 }
 
 /// What is done with frames on their way to the line; may change while a link is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Flow {
+pub struct FrameOptions {
     pub compression: Compression,
     /// Bytes a second that go to the line at most, whichever group they are of; `None`: as it takes them.
     pub rate: Option<u64>,
@@ -96,17 +96,17 @@ pub struct Amount {
 
 /// What a connection carried since it came up, and what is done with its frames now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Carried {
+pub struct LinkTraffic {
     pub sent: Amount,
     pub received: Amount,
-    pub doing: Doing,
+    pub doing: PackingState,
     /// It is the rate allowed that what is to be sent waits for.
     pub is_held: bool,
 }
 
 /// A node to be linked with.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct LinkPeer {
     pub id: NodeId,
     pub name: String,
     /// `HOST:PORT`, dialed when this node's name sorts before the peer's.
@@ -116,12 +116,12 @@ pub struct Peer {
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     pub ours: Ourselves,
-    pub peers: Vec<Peer>,
+    pub peers: Vec<LinkPeer>,
     pub listen: Vec<SocketAddr>,
     /// With credentials every link is encrypted, and they take the place of the shared secret.
-    pub tls: Option<Store>,
+    pub tls: Option<CredentialStore>,
     pub socket: SocketOptions,
-    pub flow: Flow,
+    pub flow: FrameOptions,
     pub bounds: LinkBounds,
 }
 

@@ -72,7 +72,7 @@ impl fmt::Display for Compression {
 
 /// What is done with frames now, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Doing {
+pub enum PackingState {
     #[default]
     Off,
     /// Nothing was large enough yet.
@@ -83,14 +83,14 @@ pub enum Doing {
     LineIsFast,
 }
 
-impl Doing {
+impl PackingState {
     /// As a sentence; `None`: frames are packed, or nobody asked for it.
     pub fn reason(self) -> Option<&'static str> {
         match self {
-            Doing::Off | Doing::Packing(_) => None,
-            Doing::Nothing => Some("nothing worth packing was sent yet"),
-            Doing::DoesNotShrink => Some("what is sent does not get smaller"),
-            Doing::LineIsFast => Some("the line takes what is sent as fast as it could be packed"),
+            PackingState::Off | PackingState::Packing(_) => None,
+            PackingState::Nothing => Some("nothing worth packing was sent yet"),
+            PackingState::DoesNotShrink => Some("what is sent does not get smaller"),
+            PackingState::LineIsFast => Some("the line takes what is sent as fast as it could be packed"),
         }
     }
 }
@@ -102,7 +102,7 @@ const LADDER: [(Method, u64); 3] =
 /// Packs the frames of one connection.
 pub(super) struct Packer {
     wanted: Compression,
-    doing: Doing,
+    doing: PackingState,
     skipped: SkippedTrials,
     line: LineRate,
     /// Measured bytes a second of each way in [`LADDER`], and when.
@@ -116,7 +116,7 @@ impl Packer {
     pub fn new(wanted: Compression) -> Option<Packer> {
         (wanted != Compression::Off).then(|| Packer {
             wanted,
-            doing: Doing::Nothing,
+            doing: PackingState::Nothing,
             skipped: SkippedTrials::default(),
             line: LineRate::default(),
             speeds: [None; LADDER.len()],
@@ -129,7 +129,7 @@ impl Packer {
         self.wanted
     }
 
-    pub fn doing(&self) -> Doing {
+    pub fn doing(&self) -> PackingState {
         self.doing
     }
 
@@ -146,7 +146,7 @@ impl Packer {
             return None;
         }
         let Some(method) = self.method(now) else {
-            self.doing = Doing::LineIsFast;
+            self.doing = PackingState::LineIsFast;
             return None;
         };
         if self.skipped.lets_pass(plain_bytes as u64) {
@@ -164,10 +164,10 @@ impl Packer {
         let packed = self.press(method);
         self.learn(method, plain_bytes as u64, now, began.elapsed());
         match packed {
-            Some(_) => (self.skipped, self.doing) = (SkippedTrials::default(), Doing::Packing(method)),
+            Some(_) => (self.skipped, self.doing) = (SkippedTrials::default(), PackingState::Packing(method)),
             None => {
                 self.skipped.grows();
-                self.doing = Doing::DoesNotShrink;
+                self.doing = PackingState::DoesNotShrink;
             }
         }
         packed
@@ -327,7 +327,7 @@ mod tests {
                 let mut plain = vec![0; envelope.plain_bytes as usize];
                 envelope.unpack(packed, &mut plain).expect("it unpacks");
                 assert!(plain == content, "{method} of {bytes}");
-                assert_eq!(packer.doing(), Doing::Packing(method));
+                assert_eq!(packer.doing(), PackingState::Packing(method));
             }
         }
         assert!(Packer::new(Compression::Off).is_none());
@@ -337,7 +337,7 @@ mod tests {
     fn small_frames_go_as_they_are() {
         let mut packer = Packer::new(Compression::Always(Method::Lz4)).expect("it is on");
         assert_eq!(packs(&mut packer, &text(BATCH_BYTES_MIN - 1)), None);
-        assert_eq!(packer.doing(), Doing::Nothing);
+        assert_eq!(packer.doing(), PackingState::Nothing);
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
                 assert_eq!(packs(&mut packer, &noise), None);
                 tried += packer.plain.len();
             }
-            assert_eq!(packer.doing(), Doing::DoesNotShrink);
+            assert_eq!(packer.doing(), PackingState::DoesNotShrink);
             assert!(tried < 1024 * BATCH_BYTES / 200, "{tried} bytes of noise were tried");
             let until = (0..100u64).find(|_| packs(&mut packer, &text).is_some()).expect("it ends");
             assert!(until * BATCH_BYTES as u64 <= SKIPPED_BYTES_MAX, "{until} batches of text passed unseen");

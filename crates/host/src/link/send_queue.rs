@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::SendPayload;
-use engine::wire::{HEADER_BYTES, Header, Kind};
+use engine::wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
 use super::limiter::RateLimiter;
 use super::link_stream::LinkStream;
-use super::packer::{BATCH_BYTES, Doing, Packer};
-use super::{Amount, Flow};
+use super::packer::{BATCH_BYTES, Packer, PackingState};
+use super::{Amount, FrameOptions};
 use crate::buffers::Buffer;
 use crate::tls::ChannelError;
 
@@ -128,9 +128,9 @@ pub(super) struct SendQueue {
 
 impl SendQueue {
     /// Seals a frame (length and checksum of its payload) and queues it.
-    pub fn push(&mut self, header: Header, payload: SendPayload) {
+    pub fn push(&mut self, header: FrameHeader, payload: SendPayload) {
         let payload = OutgoingPayload::new(payload);
-        let is_heartbeat = matches!(header.kind, Kind::Heartbeat | Kind::HeartbeatEcho);
+        let is_heartbeat = matches!(header.kind, FrameKind::Heartbeat | FrameKind::HeartbeatEcho);
         let header = header.sealed(payload.bytes()).encode();
         self.push_frame(OutgoingFrame { header, payload, is_heartbeat });
     }
@@ -152,7 +152,7 @@ impl SendQueue {
     }
 
     /// Other ways, or none; what waits goes on under them.
-    pub fn set_flow(&mut self, flow: Option<Flow>) {
+    pub fn set_flow(&mut self, flow: Option<FrameOptions>) {
         let (packer, rate) = flow.map_or((None, None), |flow| (Packer::new(flow.compression), flow.rate));
         let is_same = self.packer.as_ref().map(Packer::wanted) == packer.as_ref().map(Packer::wanted);
         if !is_same {
@@ -181,7 +181,9 @@ impl SendQueue {
 
     /// Frames are packed, or may be: so they wait for others until all before them is with the kernel.
     pub fn gathers(&self) -> bool {
-        self.packer.as_ref().is_some_and(|packer| matches!(packer.doing(), Doing::Packing(_) | Doing::Nothing))
+        self.packer
+            .as_ref()
+            .is_some_and(|packer| matches!(packer.doing(), PackingState::Packing(_) | PackingState::Nothing))
     }
 
     /// Bytes of frames that the kernel has not taken.
@@ -198,8 +200,8 @@ impl SendQueue {
         self.sent
     }
 
-    pub fn doing(&self) -> Doing {
-        self.packer.as_ref().map_or(Doing::Off, Packer::doing)
+    pub fn doing(&self) -> PackingState {
+        self.packer.as_ref().map_or(PackingState::Off, Packer::doing)
     }
 
     /// One vectored write of what may go now.
@@ -327,7 +329,8 @@ mod tests {
                 _ => SendPayload::Data(slice),
             };
             let payload = OutgoingPayload::new(payload);
-            let header = Header::new(Kind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
+            let header =
+                FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
             all.extend([&header[..], payload.bytes()].concat());
             queue.push_frame(OutgoingFrame { header, payload, is_heartbeat: false });
         }
@@ -354,7 +357,7 @@ mod tests {
         let mut queue = SendQueue { packer: Packer::new(wanted), ..SendQueue::default() };
         for n in 0..3 {
             let payload = OutgoingPayload::new(SendPayload::Control(vec![n; 4096]));
-            let header = Header::new(Kind::Tick, SessionId(1), GroupId(1)).sealed(payload.bytes()).encode();
+            let header = FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(1)).sealed(payload.bytes()).encode();
             queue.push_frame(OutgoingFrame { header, payload, is_heartbeat: false });
             queue.prepare(Instant::now());
         }

@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use engine::wire::Header;
+use engine::wire::FrameHeader;
 use engine::{LinkId, SendPayload};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 use super::auto_congestion::{Chooser, Fullness};
 use super::link_stream::LinkStream;
 use super::send_queue::SendQueue;
-use super::tuning::{AUTO_ROUND_TRIP, Congestion, SocketOptions, follow_rate, take_auto_congestion};
-use super::{Amount, Carried, Flow, LinkEvents};
+use super::tuning::{AUTO_ROUND_TRIP, CongestionChoice, SocketOptions, follow_rate, take_auto_congestion};
+use super::{Amount, FrameOptions, LinkEvents, LinkTraffic};
 use crate::tcp_info::TcpInfo;
 
 /// The calls a connection made of the kernel since they were last taken, for tools that measure. The bytes of a call are
@@ -71,7 +71,10 @@ pub(super) struct AdaptiveOptions {
 
 impl AdaptiveOptions {
     pub fn by(options: &SocketOptions) -> AdaptiveOptions {
-        AdaptiveOptions { unsent: options.unsent_bytes.is_none(), congestion: options.congestion == Congestion::Auto }
+        AdaptiveOptions {
+            unsent: options.unsent_bytes.is_none(),
+            congestion: options.congestion == CongestionChoice::Auto,
+        }
     }
 }
 
@@ -97,7 +100,7 @@ pub struct LinkSender {
 }
 
 impl LinkSender {
-    pub(super) fn new(link: LinkId, line: LinkStream, adaptive: AdaptiveOptions, flow: Flow) -> Rc<LinkSender> {
+    pub(super) fn new(link: LinkId, line: LinkStream, adaptive: AdaptiveOptions, flow: FrameOptions) -> Rc<LinkSender> {
         let sender = Rc::new(LinkSender {
             link,
             line: RefCell::new(Some(Rc::new(line))),
@@ -118,16 +121,16 @@ impl LinkSender {
     }
 
     /// Frames that the kernel has not been offered go on by this.
-    pub fn set_flow(&self, flow: Flow) {
+    pub fn set_flow(&self, flow: FrameOptions) {
         self.queue.borrow_mut().set_flow(Some(flow));
         self.news.notify_one();
     }
 
     /// What the connection carried so far.
-    pub fn carried(&self) -> Carried {
+    pub fn carried(&self) -> LinkTraffic {
         let mut queue = self.queue.borrow_mut();
         let is_held = queue.pause(Instant::now()).is_some();
-        Carried { sent: queue.sent(), received: self.received.get(), doing: queue.doing(), is_held }
+        LinkTraffic { sent: queue.sent(), received: self.received.get(), doing: queue.doing(), is_held }
     }
 
     pub fn link(&self) -> LinkId {
@@ -178,7 +181,7 @@ impl LinkSender {
 
     /// Seals the frame (length and checksum of its payload) and queues it. On a link that has ended it goes nowhere: the
     /// report of the end is on its way.
-    pub fn push(&self, header: Header, payload: SendPayload) {
+    pub fn push(&self, header: FrameHeader, payload: SendPayload) {
         if self.has_ended() {
             return;
         }

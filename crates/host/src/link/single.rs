@@ -16,16 +16,16 @@ use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, Secret, Versions};
+use super::auth::{Attempt, AuthError, Authenticated, ClusterSecret, Handshake, Versions};
 use super::authenticate::{HandshakeProgress, LinkFailure, ours_on, run_handshake};
 use super::frames::FrameReader;
 use super::link_stream::LinkStream;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Listener};
-use super::{Flow, LinkEvents, Ourselves, SocketOptions, SocketReport};
+use super::{FrameOptions, LinkEvents, Ourselves, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::random::random;
-use crate::tls::{ChannelError, Facts, Store};
+use crate::tls::{CertificateFacts, ChannelError, CredentialStore};
 
 /// Spaces keep them apart from names of nodes; the dialer's sorts first.
 const DIALER: &str = "line test, dialing";
@@ -39,9 +39,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 pub struct LineCredentials {
     pub cluster: String,
     /// With credentials every connection is encrypted, and they take the place of the shared secret.
-    pub tls: Option<Store>,
+    pub tls: Option<CredentialStore>,
     /// Of no use with credentials.
-    pub secret: Option<Secret>,
+    pub secret: Option<ClusterSecret>,
 }
 
 impl LineCredentials {
@@ -49,7 +49,7 @@ impl LineCredentials {
         // An encrypted line brings its own: this one is never used then.
         let secret = match &self.secret {
             Some(secret) => secret.clone(),
-            None => Secret::new(&random::<32>()?),
+            None => ClusterSecret::new(&random::<32>()?),
         };
         Ok(Rc::new(Ourselves {
             cluster: self.cluster.clone(),
@@ -109,7 +109,7 @@ pub struct SingleConnection {
     pub address: SocketAddr,
     pub socket: SocketReport,
     /// What the other end's certificate says; `None`: the connection is not encrypted.
-    pub certificate: Option<Facts>,
+    pub certificate: Option<CertificateFacts>,
     frames: FrameReader,
 }
 
@@ -128,7 +128,7 @@ pub struct DialRequest<'a> {
     /// With certificates: the nodes that may be there.
     pub peers: &'a [String],
     pub socket: &'a SocketOptions,
-    pub flow: Flow,
+    pub flow: FrameOptions,
     /// For each step: resolving, connecting, proving.
     pub timeout: Duration,
 }
@@ -166,7 +166,7 @@ async fn prove(
     line: LinkStream,
     address: SocketAddr,
     mut socket: SocketReport,
-    (flow, options): (Flow, &SocketOptions),
+    (flow, options): (FrameOptions, &SocketOptions),
     dials: bool,
 ) -> Result<SingleConnection, LinkFailure> {
     let announced = options.announced_rto_min_us();
@@ -272,7 +272,8 @@ impl LineListener {
                 Err(error) => return (from, Err(LinkFailure::from(ChannelError::from(error)).into())),
             };
             let proven =
-                timeout(limit, prove(&credentials, line, from, report, (Flow::default(), &options), false)).await;
+                timeout(limit, prove(&credentials, line, from, report, (FrameOptions::default(), &options), false))
+                    .await;
             let proven = proven.map_err(|_| LinkFailure::TooSlow(limit)).and_then(|proven| proven);
             (from, proven.map_err(DialRefusal::from))
         });
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn both_ends_agree_on_the_shortest_pause_as_a_link_does() {
         let credentials =
-            LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+            LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(ClusterSecret::new(&[b's'; 48])) };
         let limit = Duration::from_secs(60);
         let shortest = SocketOptions { rto_min: Some(Duration::from_millis(40)), ..SocketOptions::default() };
         let longer = SocketOptions::default();
@@ -295,8 +296,13 @@ mod tests {
             let mut listener =
                 LineListener::bind(credentials.clone(), ([127, 0, 0, 1], 0).into(), limit).expect("a port");
             let address = listener.address().expect("bound").to_string();
-            let request =
-                DialRequest { address: &address, peers: &[], socket: &shortest, flow: Flow::default(), timeout: limit };
+            let request = DialRequest {
+                address: &address,
+                peers: &[],
+                socket: &shortest,
+                flow: FrameOptions::default(),
+                timeout: limit,
+            };
             for is_there_too in [false, true] {
                 listener.tuner().retune(if is_there_too { &shortest } else { &longer });
                 let (dialed, (_, arrived)) = tokio::join!(dial(&credentials, &request), listener.next());
@@ -304,8 +310,8 @@ mod tests {
                 // Kernels before 6.15 have no such option, and are told of with a warning.
                 let asked = |report: &SocketReport| report.to_string().contains("TCP_RTO_MIN_US");
                 assert_eq!([asked(&dialed), asked(&arrived)], [is_there_too; 2], "{dialed}\n{arrived}");
-                let is_told = dialed.warnings.iter().any(|warning| warning.contains("does not announce it"));
-                assert_eq!(is_told, !is_there_too, "{dialed}");
+                let is_reported = dialed.warnings.iter().any(|warning| warning.contains("does not announce it"));
+                assert_eq!(is_reported, !is_there_too, "{dialed}");
             }
         });
     }

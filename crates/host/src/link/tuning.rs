@@ -43,7 +43,7 @@ const UNSENT_BYTES_MAX: u32 = 4 << 20;
 
 /// Which congestion control to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Congestion {
+pub enum CongestionChoice {
     /// bbr where the kernel has it and the round trip is long, once the line was full; else the system's.
     #[default]
     Auto,
@@ -52,12 +52,12 @@ pub enum Congestion {
     Named(String),
 }
 
-impl fmt::Display for Congestion {
+impl fmt::Display for CongestionChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Congestion::Auto => f.pad("auto"),
-            Congestion::System => f.pad("system"),
-            Congestion::Named(name) => f.pad(name),
+            CongestionChoice::Auto => f.pad("auto"),
+            CongestionChoice::System => f.pad("system"),
+            CongestionChoice::Named(name) => f.pad(name),
         }
     }
 }
@@ -68,7 +68,7 @@ pub struct SocketOptions {
     /// `None`: the kernel's autotuning, which setting a size switches off.
     pub send_buffer_bytes: Option<usize>,
     pub receive_buffer_bytes: Option<usize>,
-    pub congestion: Congestion,
+    pub congestion: CongestionChoice,
     /// Bytes the kernel may hold unsent before the socket counts as full: the backlog belongs in our queue, where a
     /// heartbeat or an acknowledgement need not wait behind it. `None`: by the line's rate, see [`follow_rate`].
     pub unsent_bytes: Option<u32>,
@@ -96,7 +96,7 @@ impl Default for SocketOptions {
         SocketOptions {
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
-            congestion: Congestion::Auto,
+            congestion: CongestionChoice::Auto,
             unsent_bytes: None,
             user_timeout: Duration::from_secs(30),
             keepalive: Duration::from_secs(10),
@@ -148,7 +148,7 @@ pub struct OptionReport {
 pub struct SocketReport {
     pub send_buffer: BufferReport,
     pub receive_buffer: BufferReport,
-    pub congestion_requested: Congestion,
+    pub congestion_requested: CongestionChoice,
     /// Name in use; empty when the kernel would not say.
     pub congestion: String,
     /// In the order they were set.
@@ -280,7 +280,7 @@ impl SocketReport {
     /// Options that must stand before connect or listen.
     pub(super) fn prepare(&mut self, socket: BorrowedFd<'_>, options: &SocketOptions) {
         self.congestion_requested = options.congestion.clone();
-        if let Congestion::Named(name) = &options.congestion {
+        if let CongestionChoice::Named(name) = &options.congestion {
             self.ask_congestion(socket, name);
         }
         for request in early_requests(options) {
@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn what_the_kernel_has_not_is_a_warning_that_names_the_sysctl() {
         let options =
-            SocketOptions { congestion: Congestion::Named("no-such-thing".into()), ..SocketOptions::default() };
+            SocketOptions { congestion: CongestionChoice::Named("no-such-thing".into()), ..SocketOptions::default() };
         let (_, report) = tuned(&options);
         let has_warning = |words: &str| report.warnings.iter().any(|warning| warning.contains(words));
         assert!(
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_the_kernel_caps_is_told() {
+    fn a_value_the_kernel_caps_is_reported() {
         let (socket, _) = tuned(&SocketOptions::default());
         let mut report = SocketReport::default();
         // The plain form twice: what a daemon without privileges gets.

@@ -62,7 +62,7 @@ pub(super) fn check<'a>(
         return Ok(());
     }
     let answer = format!(
-        "no place is left: this node serves {most} connections at once, {} of them are this client's; close some and try again",
+        "no slot is left: this node serves {most} connections at once, {} of them are this client's; close some and try again",
         held.by_client
     );
     let all = held.all;
@@ -70,10 +70,7 @@ pub(super) fn check<'a>(
         let info = connection.info()?;
         Some((&*connection.origin().client, info.last_request.unwrap_or(info.attached)))
     });
-    Err(AdmissionRefusal {
-        answer,
-        why: format!("{all} of {most} places for clients are taken; {}", who_holds_most(quiet)),
-    })
+    Err(AdmissionRefusal { answer, why: format!("{all} of {most} client slots are taken; {}", who_holds_most(quiet)) })
 }
 
 /// Who holds most, and how much of that idly; of each connection its client, and for how long it has asked for nothing.
@@ -99,7 +96,7 @@ mod tests {
 
     /// Of 1 280 connections.
     #[test]
-    fn the_last_places_are_for_those_who_hold_few() {
+    fn the_last_connections_are_for_those_who_hold_few() {
         let held = |all, by_client, by_listener, at_export| ConnectionCounts { all, by_client, by_listener, at_export };
         for (held, may) in [
             // One client of one listener at one export.

@@ -4,19 +4,19 @@ use std::io;
 
 use super::answer_queue::{AnswerQueue, SendState};
 use super::pending_requests::{EXTENTS_MAX, PendingRequest};
-use super::proto::{self, Command, Errno};
+use super::proto::{self, Errno, NbdCommand};
 use super::socket::ClientSocket;
 use crate::buffers::Buffer;
 use crate::frontend::{AllocationExtent, RequestFailure, RequestOutcome};
 
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct NbdAnswers {
     queue: AnswerQueue,
     /// Reads and errors are answered with structured chunks.
     is_structured: bool,
 }
 
-impl Answers {
+impl NbdAnswers {
     pub fn use_structured_replies(&mut self) {
         self.is_structured = true;
     }
@@ -43,9 +43,9 @@ impl Answers {
     }
 
     /// Success without effect.
-    pub fn put_nothing(&mut self, command: Command, handle: u64) {
+    pub fn put_nothing(&mut self, command: NbdCommand, handle: u64) {
         // An empty read has no data chunk; any other answer without payload may be simple.
-        if self.is_structured && command == Command::Read {
+        if self.is_structured && command == NbdCommand::Read {
             self.queue.head(&proto::last_chunk(proto::chunk::NONE, handle, 0));
         } else {
             self.queue.head(&proto::simple_reply(handle, None));
@@ -71,10 +71,10 @@ impl Answers {
                 self.put_error(request.handle, failure.into(), sentence(failure));
                 return false;
             }
-            (Command::Read, RequestOutcome::Data(buffer)) => self.put_data(request, buffer),
-            (Command::BlockStatus, RequestOutcome::Extents(extents)) => self.put_extents(request, &extents),
+            (NbdCommand::Read, RequestOutcome::Data(buffer)) => self.put_data(request, buffer),
+            (NbdCommand::BlockStatus, RequestOutcome::Extents(extents)) => self.put_extents(request, &extents),
             (
-                Command::Write | Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache,
+                NbdCommand::Write | NbdCommand::Flush | NbdCommand::Trim | NbdCommand::WriteZeroes | NbdCommand::Cache,
                 RequestOutcome::Done,
             ) => {
                 self.queue.head(&proto::simple_reply(request.handle, None));

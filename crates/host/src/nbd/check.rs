@@ -1,6 +1,6 @@
 //! The one check of requests: what is wrong is refused here, with a number and a sentence; behind it nobody asks again.
 
-use super::proto::{Command, Errno, PAYLOAD_BYTES_MAX, Request, flag};
+use super::proto::{Errno, NbdCommand, NbdRequest, PAYLOAD_BYTES_MAX, flag};
 use crate::frontend::ExportInfo;
 
 /// What was agreed with this client about its export.
@@ -52,45 +52,45 @@ pub struct RequestRefusal {
 /// Zero length is success without effect, as qemu-nbd has it, save for block status, whose answer must hold an extent.
 /// Where several things are wrong, the one that lies with the client's program (`EINVAL`) is told before the one that
 /// may lie with its user (`ENOSPC`), and what we do not support (`ENOTSUP`) last.
-pub fn check(request: &Request, terms: &SessionTerms) -> RequestVerdict {
+pub fn check(request: &NbdRequest, terms: &SessionTerms) -> RequestVerdict {
     match refuse(request, terms) {
         Err(refusal) => RequestVerdict::Refuse(refusal),
         Ok(()) => match request.command {
-            Command::Disconnect => RequestVerdict::Leave,
-            Command::Flush => RequestVerdict::Serve,
+            NbdCommand::Disconnect => RequestVerdict::Leave,
+            NbdCommand::Flush => RequestVerdict::Serve,
             _ if request.length == 0 => RequestVerdict::Nothing,
             _ => RequestVerdict::Serve,
         },
     }
 }
 
-fn refuse(request: &Request, terms: &SessionTerms) -> Result<(), RequestRefusal> {
-    let Request { command, length, .. } = *request;
-    if command == Command::Disconnect {
+fn refuse(request: &NbdRequest, terms: &SessionTerms) -> Result<(), RequestRefusal> {
+    let NbdRequest { command, length, .. } = *request;
+    if command == NbdCommand::Disconnect {
         // Leaving is never refused: there would be nobody to tell.
         return Ok(());
     }
-    if command == Command::Unknown {
+    if command == NbdCommand::Unknown {
         return Err(invalid("this server does not know the command"));
     }
     if request.flags & !flags_allowed(command, terms) != 0 {
         return Err(invalid("the request has a flag that does not belong to its command"));
     }
-    if terms.read_only && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes) {
+    if terms.read_only && matches!(command, NbdCommand::Write | NbdCommand::Trim | NbdCommand::WriteZeroes) {
         return Err(RequestRefusal { errno: Errno::Permission, reason: "this client may only read the export" });
     }
     match command {
-        Command::Flush if request.offset != 0 || length != 0 => {
+        NbdCommand::Flush if request.offset != 0 || length != 0 => {
             return Err(invalid("a flush covers the whole export: its offset and length must be zero"));
         }
-        Command::Flush => return Ok(()),
-        Command::Read | Command::Write if length > terms.payload_max_bytes => {
+        NbdCommand::Flush => return Ok(()),
+        NbdCommand::Read | NbdCommand::Write if length > terms.payload_max_bytes => {
             return Err(invalid("the payload is longer than the export's largest block"));
         }
-        Command::BlockStatus if !terms.allocation => {
+        NbdCommand::BlockStatus if !terms.allocation => {
             return Err(invalid("block status needs the base:allocation context, which was not negotiated"));
         }
-        Command::BlockStatus if length == 0 => {
+        NbdCommand::BlockStatus if length == 0 => {
             return Err(invalid("a block status of nothing has no answer"));
         }
         _ => {}
@@ -106,17 +106,17 @@ fn refuse(request: &Request, terms: &SessionTerms) -> Result<(), RequestRefusal>
 }
 
 /// FUA is allowed everywhere, as the protocol demands once it is offered.
-fn flags_allowed(command: Command, terms: &SessionTerms) -> u16 {
+fn flags_allowed(command: NbdCommand, terms: &SessionTerms) -> u16 {
     flag::FUA
         | match command {
-            Command::Read if terms.structured => flag::DF,
-            Command::WriteZeroes => flag::NO_HOLE | flag::FAST_ZERO,
-            Command::BlockStatus => flag::REQ_ONE,
+            NbdCommand::Read if terms.structured => flag::DF,
+            NbdCommand::WriteZeroes => flag::NO_HOLE | flag::FAST_ZERO,
+            NbdCommand::BlockStatus => flag::REQ_ONE,
             _ => 0,
         }
 }
 
-fn check_range(request: &Request, terms: &SessionTerms) -> Result<(), RequestRefusal> {
+fn check_range(request: &NbdRequest, terms: &SessionTerms) -> Result<(), RequestRefusal> {
     let block = u64::from(terms.block_min_bytes);
     let length = u64::from(request.length);
     if !request.offset.is_multiple_of(block) || !length.is_multiple_of(block) {
@@ -126,7 +126,7 @@ fn check_range(request: &Request, terms: &SessionTerms) -> Result<(), RequestRef
         return Ok(());
     }
     match request.command {
-        Command::Write | Command::Trim | Command::WriteZeroes => {
+        NbdCommand::Write | NbdCommand::Trim | NbdCommand::WriteZeroes => {
             Err(RequestRefusal { errno: Errno::NoSpace, reason: "the request reaches past the end of the export" })
         }
         _ => Err(invalid("the request reaches past the end of the export")),
@@ -154,8 +154,8 @@ mod tests {
         }
     }
 
-    fn ask(command: Command, flags: u16, offset: u64, length: u32) -> RequestVerdict {
-        check(&Request { flags, command, handle: 1, offset, length }, &terms())
+    fn ask(command: NbdCommand, flags: u16, offset: u64, length: u32) -> RequestVerdict {
+        check(&NbdRequest { flags, command, handle: 1, offset, length }, &terms())
     }
 
     fn errno(verdict: RequestVerdict) -> Option<Errno> {
@@ -166,13 +166,13 @@ mod tests {
     }
 
     /// Commands with a range, and what each answers past the end.
-    const RANGED: [(Command, Errno); 6] = [
-        (Command::Read, Errno::Invalid),
-        (Command::Write, Errno::NoSpace),
-        (Command::Trim, Errno::NoSpace),
-        (Command::WriteZeroes, Errno::NoSpace),
-        (Command::Cache, Errno::Invalid),
-        (Command::BlockStatus, Errno::Invalid),
+    const RANGED: [(NbdCommand, Errno); 6] = [
+        (NbdCommand::Read, Errno::Invalid),
+        (NbdCommand::Write, Errno::NoSpace),
+        (NbdCommand::Trim, Errno::NoSpace),
+        (NbdCommand::WriteZeroes, Errno::NoSpace),
+        (NbdCommand::Cache, Errno::Invalid),
+        (NbdCommand::BlockStatus, Errno::Invalid),
     ];
 
     #[test]
@@ -190,11 +190,11 @@ mod tests {
     fn who_may_only_read_is_not_permitted_more() {
         let terms = SessionTerms { read_only: true, ..terms() };
         for (command, _) in RANGED {
-            let request = Request { flags: 0, command, handle: 1, offset: 0, length: 512 };
-            let writes = matches!(command, Command::Write | Command::Trim | Command::WriteZeroes);
+            let request = NbdRequest { flags: 0, command, handle: 1, offset: 0, length: 512 };
+            let writes = matches!(command, NbdCommand::Write | NbdCommand::Trim | NbdCommand::WriteZeroes);
             assert_eq!(errno(check(&request, &terms)), writes.then_some(Errno::Permission), "{command:?}");
         }
-        let request = Request { flags: 0, command: Command::Flush, handle: 1, offset: 0, length: 0 };
+        let request = NbdRequest { flags: 0, command: NbdCommand::Flush, handle: 1, offset: 0, length: 0 };
         assert_eq!(check(&request, &terms), RequestVerdict::Serve);
     }
 
@@ -211,60 +211,61 @@ mod tests {
     fn nothing_is_done_by_doing_nothing() {
         for (command, past_the_end) in RANGED {
             let expected = match command {
-                Command::BlockStatus => Some(Errno::Invalid),
+                NbdCommand::BlockStatus => Some(Errno::Invalid),
                 _ => None,
             };
             assert_eq!(errno(ask(command, 0, 512, 0)), expected);
             assert_eq!(errno(ask(command, 0, 65 * MIB, 0)), Some(past_the_end));
         }
-        assert_eq!(ask(Command::Read, 0, 64 * MIB, 0), RequestVerdict::Nothing);
-        assert_eq!(ask(Command::Flush, 0, 0, 0), RequestVerdict::Serve);
+        assert_eq!(ask(NbdCommand::Read, 0, 64 * MIB, 0), RequestVerdict::Nothing);
+        assert_eq!(ask(NbdCommand::Flush, 0, 0, 0), RequestVerdict::Serve);
     }
 
     #[test]
     fn only_payload_is_limited() {
         let long = PAYLOAD_BYTES_MAX + 512;
-        assert_eq!(ask(Command::Read, 0, 0, PAYLOAD_BYTES_MAX), RequestVerdict::Serve);
-        assert_eq!(errno(ask(Command::Read, 0, 0, long)), Some(Errno::Invalid));
-        assert_eq!(errno(ask(Command::Write, 0, 0, long)), Some(Errno::Invalid));
-        for command in [Command::Trim, Command::WriteZeroes, Command::Cache, Command::BlockStatus] {
+        assert_eq!(ask(NbdCommand::Read, 0, 0, PAYLOAD_BYTES_MAX), RequestVerdict::Serve);
+        assert_eq!(errno(ask(NbdCommand::Read, 0, 0, long)), Some(Errno::Invalid));
+        assert_eq!(errno(ask(NbdCommand::Write, 0, 0, long)), Some(Errno::Invalid));
+        for command in [NbdCommand::Trim, NbdCommand::WriteZeroes, NbdCommand::Cache, NbdCommand::BlockStatus] {
             assert_eq!(ask(command, 0, 0, long), RequestVerdict::Serve);
         }
         let huge = SessionTerms { size_bytes: 1 << 50, ..terms() };
-        let request = Request { flags: 0, command: Command::Trim, handle: 0, offset: 512, length: u32::MAX - 511 };
+        let request =
+            NbdRequest { flags: 0, command: NbdCommand::Trim, handle: 0, offset: 512, length: u32::MAX - 511 };
         assert_eq!(check(&request, &huge), RequestVerdict::Serve);
     }
 
     #[test]
     fn every_flag_belongs_to_its_command() {
-        for command in Command::ALL {
+        for command in NbdCommand::ALL {
             for bit in 0..16 {
                 let allowed = match (command, 1 << bit) {
-                    (Command::Disconnect, _) => true,
-                    (Command::Unknown, _) => false,
+                    (NbdCommand::Disconnect, _) => true,
+                    (NbdCommand::Unknown, _) => false,
                     (_, flag::FUA) => true,
-                    (Command::Read, flag::DF) => true,
-                    (Command::WriteZeroes, flag::NO_HOLE) => true,
-                    (Command::BlockStatus, flag::REQ_ONE) => true,
+                    (NbdCommand::Read, flag::DF) => true,
+                    (NbdCommand::WriteZeroes, flag::NO_HOLE) => true,
+                    (NbdCommand::BlockStatus, flag::REQ_ONE) => true,
                     _ => false,
                 };
-                let length = if command == Command::Flush { 0 } else { 512 };
+                let length = if command == NbdCommand::Flush { 0 } else { 512 };
                 let verdict = ask(command, 1 << bit, 0, length);
                 assert_eq!(errno(verdict).is_none(), allowed, "{command:?} with bit {bit}");
             }
         }
-        assert_eq!(errno(ask(Command::WriteZeroes, flag::FAST_ZERO, 0, 512)), Some(Errno::NotSupported));
-        assert_eq!(errno(ask(Command::WriteZeroes, flag::FAST_ZERO, 1, 512)), Some(Errno::Invalid));
+        assert_eq!(errno(ask(NbdCommand::WriteZeroes, flag::FAST_ZERO, 0, 512)), Some(Errno::NotSupported));
+        assert_eq!(errno(ask(NbdCommand::WriteZeroes, flag::FAST_ZERO, 1, 512)), Some(Errno::Invalid));
     }
 
     #[test]
     fn what_was_not_negotiated_is_refused() {
         let plain = SessionTerms { structured: false, allocation: false, ..terms() };
-        let df = Request { flags: flag::DF, command: Command::Read, handle: 0, offset: 0, length: 512 };
+        let df = NbdRequest { flags: flag::DF, command: NbdCommand::Read, handle: 0, offset: 0, length: 512 };
         assert_eq!(errno(check(&df, &plain)), Some(Errno::Invalid));
-        let status = Request { flags: 0, command: Command::BlockStatus, ..df };
+        let status = NbdRequest { flags: 0, command: NbdCommand::BlockStatus, ..df };
         assert_eq!(errno(check(&status, &plain)), Some(Errno::Invalid));
-        assert_eq!(errno(ask(Command::Flush, 0, 512, 0)), Some(Errno::Invalid));
-        assert_eq!(ask(Command::Disconnect, 0xffff, 7, 7), RequestVerdict::Leave);
+        assert_eq!(errno(ask(NbdCommand::Flush, 0, 512, 0)), Some(Errno::Invalid));
+        assert_eq!(ask(NbdCommand::Disconnect, 0xffff, 7, 7), RequestVerdict::Leave);
     }
 }

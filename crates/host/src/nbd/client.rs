@@ -1,7 +1,7 @@
 //! The initiator's half: a small client for our own benchmarks, demonstrations and tests.
 //!
 //! It asks for simple replies only and keeps as many requests in flight as its owner queues. One owner drives it:
-//! [`Client::queue`] costs no I/O, [`Client::next`] moves bytes both ways until an answer is there. Dropping `next`
+//! [`NbdClient::queue`] costs no I/O, [`NbdClient::next`] moves bytes both ways until an answer is there. Dropping `next`
 //! loses nothing, so it may stand in a `select!` beside a timer.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::proto::{self, Command, Errno, MalformedMessage, Request, flag, info, option, reply};
+use super::proto::{self, Errno, MalformedMessage, NbdCommand, NbdRequest, flag, info, option, reply};
 use super::receive_buffer::ReceiveBuffer;
 use super::socket::{ClientSocket, SocketStream};
 
@@ -76,14 +76,14 @@ pub enum Ask<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct NbdAnswer {
     pub cookie: u64,
     /// A read's bytes; empty for everything else.
     pub result: Result<Vec<u8>, Errno>,
 }
 
 /// A connection to one export.
-pub struct Client {
+pub struct NbdClient {
     socket: ClientSocket,
     received: ReceiveBuffer,
     export: Export,
@@ -96,12 +96,12 @@ pub struct Client {
     arriving: Option<(u64, Vec<u8>, usize)>,
 }
 
-impl Client {
+impl NbdClient {
     /// Connects and enters `export`; an empty name means the server's only one.
     ///
     /// # Errors
     /// Nobody listens, the export is refused, or the server is not an NBD server.
-    pub async fn connect(address: &Address, export: &str) -> Result<Client, ClientError> {
+    pub async fn connect(address: &Address, export: &str) -> Result<NbdClient, ClientError> {
         let failed = |reason| ClientError::Connect { address: address.clone(), reason };
         let stream = match address {
             Address::Unix(path) => SocketStream::Unix(UnixStream::connect(path).await.map_err(failed)?),
@@ -111,7 +111,7 @@ impl Client {
                 SocketStream::Tcp(stream)
             }
         };
-        let mut client = Client {
+        let mut client = NbdClient {
             socket: ClientSocket::new(stream),
             received: ReceiveBuffer::new(),
             export: Export::default(),
@@ -133,7 +133,7 @@ impl Client {
         self.asked.len() + usize::from(self.arriving.is_some())
     }
 
-    /// Queues a request; it leaves with the next call of [`Client::next`].
+    /// Queues a request; it leaves with the next call of [`NbdClient::next`].
     ///
     /// # Panics
     /// When `cookie` is in flight already, or a write's data is longer than 4 GiB.
@@ -144,27 +144,27 @@ impl Client {
         let (command, flags, offset, length) = match ask {
             Ask::Read { offset, length } => {
                 returns = length as usize;
-                (Command::Read, 0, offset, length)
+                (NbdCommand::Read, 0, offset, length)
             }
             Ask::Write { offset, data, fua: durable } => {
                 payload = data;
                 let length = u32::try_from(data.len()).expect("a write's data is below 4 GiB");
-                (Command::Write, fua(durable), offset, length)
+                (NbdCommand::Write, fua(durable), offset, length)
             }
-            Ask::Flush => (Command::Flush, 0, 0, 0),
-            Ask::Trim { offset, length, fua: durable } => (Command::Trim, fua(durable), offset, length),
+            Ask::Flush => (NbdCommand::Flush, 0, 0, 0),
+            Ask::Trim { offset, length, fua: durable } => (NbdCommand::Trim, fua(durable), offset, length),
             Ask::Zero { offset, length, fua: durable, no_hole } => {
                 let hole = if no_hole { flag::NO_HOLE } else { 0 };
-                (Command::WriteZeroes, fua(durable) | hole, offset, length)
+                (NbdCommand::WriteZeroes, fua(durable) | hole, offset, length)
             }
-            Ask::Cache { offset, length } => (Command::Cache, 0, offset, length),
+            Ask::Cache { offset, length } => (NbdCommand::Cache, 0, offset, length),
         };
         let earlier = self.asked.insert(cookie, returns);
         assert!(earlier.is_none(), "cookie {cookie} is in flight already");
-        self.put(&Request { flags, command, handle: cookie, offset, length }, payload);
+        self.put(&NbdRequest { flags, command, handle: cookie, offset, length }, payload);
     }
 
-    fn put(&mut self, request: &Request, payload: &[u8]) {
+    fn put(&mut self, request: &NbdRequest, payload: &[u8]) {
         self.out.extend_from_slice(&proto::encode_request(request));
         self.out.extend_from_slice(payload);
     }
@@ -172,11 +172,11 @@ impl Client {
     /// The next answer, in the order the server gives them. Safe to drop and call again.
     ///
     /// # Errors
-    /// The connection broke, or the server's bytes are not NBD. Never for a failed request: that is an [`Answer`].
+    /// The connection broke, or the server's bytes are not NBD. Never for a failed request: that is an [`NbdAnswer`].
     ///
     /// # Panics
     /// When nothing is in flight: there would be nothing to wait for.
-    pub async fn next(&mut self) -> Result<Answer, ClientError> {
+    pub async fn next(&mut self) -> Result<NbdAnswer, ClientError> {
         assert!(self.in_flight() > 0, "nothing is in flight");
         loop {
             if let Some(answer) = self.take_answer()? {
@@ -189,7 +189,7 @@ impl Client {
     /// Asks and waits for this one answer; the client must have nothing else in flight.
     ///
     /// # Errors
-    /// As [`Client::next`].
+    /// As [`NbdClient::next`].
     pub async fn call(&mut self, ask: Ask<'_>) -> Result<Result<Vec<u8>, Errno>, ClientError> {
         assert_eq!(self.in_flight(), 0, "a call is for one request at a time");
         self.queue(0, ask);
@@ -201,7 +201,7 @@ impl Client {
     /// # Errors
     /// The connection broke before the server closed it.
     pub async fn disconnect(mut self) -> Result<(), ClientError> {
-        self.put(&Request { flags: 0, command: Command::Disconnect, handle: 0, offset: 0, length: 0 }, &[]);
+        self.put(&NbdRequest { flags: 0, command: NbdCommand::Disconnect, handle: 0, offset: 0, length: 0 }, &[]);
         loop {
             while self.take_answer()?.is_some() {}
             match poll_fn(|context| self.poll_transfer(context)).await {
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    fn take_answer(&mut self) -> Result<Option<Answer>, ClientError> {
+    fn take_answer(&mut self) -> Result<Option<NbdAnswer>, ClientError> {
         if self.arriving.is_none() {
             let Some(header) = self.received.peek() else {
                 return Ok(None);
@@ -222,7 +222,7 @@ impl Client {
             let unasked = ClientError::Protocol("it answered a request that is not in flight");
             let returns = self.asked.remove(&cookie).ok_or(unasked)?;
             if let Some(errno) = error {
-                return Ok(Some(Answer { cookie, result: Err(errno) }));
+                return Ok(Some(NbdAnswer { cookie, result: Err(errno) }));
             }
             self.arriving = Some((cookie, vec![0; returns], 0));
         }
@@ -234,7 +234,7 @@ impl Client {
             self.arriving = Some((cookie, data, filled));
             return Ok(None);
         }
-        Ok(Some(Answer { cookie, result: Ok(data) }))
+        Ok(Some(NbdAnswer { cookie, result: Ok(data) }))
     }
 
     /// Sends what can be sent, and reads; ready once something was read.

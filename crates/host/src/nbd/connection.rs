@@ -12,12 +12,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::answer_queue::SendState;
-use super::answers::Answers;
+use super::answers::NbdAnswers;
 use super::client_origin::ClientOrigin;
 use super::counters::SharedCounters;
 use super::memory_shares::{MemoryAccount, MemoryShares};
 use super::pending_requests::{PendingRequest, PendingRequests, cost};
-use super::proto::{Command, Errno, Request};
+use super::proto::{Errno, NbdCommand, NbdRequest};
 use super::socket::ClientSocket;
 use super::stall::StallWatch;
 use crate::frontend::{ClientInfo, Replies, RequestOutcome};
@@ -57,7 +57,7 @@ pub(super) struct ClientConnection {
     origin: ClientOrigin,
     chosen: RefCell<Option<ChosenExport>>,
     tally: Rc<SharedCounters>,
-    answers: RefCell<Answers>,
+    answers: RefCell<NbdAnswers>,
     pending: RefCell<PendingRequests>,
     limits: ClientLimits,
     account: MemoryAccount,
@@ -125,7 +125,7 @@ impl ClientConnection {
     }
 
     /// A request has come.
-    pub fn received(&self, request: &Request) {
+    pub fn received(&self, request: &NbdRequest) {
         self.tally.received(request.command, request.flags);
         if let Some(chosen) = self.chosen.borrow_mut().as_mut() {
             chosen.last_request = Some(Instant::now());
@@ -190,7 +190,7 @@ impl ClientConnection {
     }
 
     /// May a request with this payload be taken now? A lone request always may, however large.
-    pub fn has_room(&self, command: Command, payload_bytes: usize) -> bool {
+    pub fn has_room(&self, command: NbdCommand, payload_bytes: usize) -> bool {
         let bytes = self.held_bytes();
         self.pending.borrow().count() < self.limits.requests
             && self.answers.borrow().queue().head_bytes() < HEADS_BYTES_MAX
@@ -198,7 +198,7 @@ impl ClientConnection {
     }
 
     /// Do the other clients leave the memory for it? If not, [`ClientConnection::memory_freed`] says when to ask again.
-    pub fn has_memory(&self, command: Command, payload_bytes: usize) -> bool {
+    pub fn has_memory(&self, command: NbdCommand, payload_bytes: usize) -> bool {
         self.account.may_take(cost(command, payload_bytes))
     }
 
@@ -207,7 +207,7 @@ impl ClientConnection {
     }
 
     /// Notes a request that will be answered; the cookie finds it again.
-    pub fn expect_answer(&self, request: &Request, payload_bytes: usize) -> u64 {
+    pub fn expect_answer(&self, request: &NbdRequest, payload_bytes: usize) -> u64 {
         let cookie = self.pending.borrow_mut().insert(PendingRequest::new(request, payload_bytes));
         self.update_account();
         cookie
@@ -220,7 +220,7 @@ impl ClientConnection {
     }
 
     /// Answers at once, without the data path: `None` is success.
-    pub fn answer(&self, request: &Request, refusal: Option<(Errno, &str)>) {
+    pub fn answer(&self, request: &NbdRequest, refusal: Option<(Errno, &str)>) {
         let mut answers = self.answers.borrow_mut();
         match refusal {
             Some((errno, reason)) => {
@@ -322,7 +322,7 @@ impl ClientConnection {
     }
 
     /// Waits for [`ClientConnection::has_room`], or until the connection should end.
-    pub async fn room(&self, command: Command, payload_bytes: usize) {
+    pub async fn room(&self, command: NbdCommand, payload_bytes: usize) {
         self.until(|us| us.leaving.get() != LeaveReason::No || us.has_room(command, payload_bytes)).await;
     }
 

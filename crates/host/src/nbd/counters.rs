@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use super::proto::{Command, flag};
+use super::proto::{NbdCommand, flag};
 
 /// A snapshot of everything counted since the server was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct NbdCounters {
     /// Connections taken from a listener.
     pub connections_accepted: u64,
     /// Turned away because there was no room, at the listener or at an export.
@@ -23,7 +23,7 @@ pub struct Counters {
     pub violations: u64,
     /// Clients cut off because what they owed did not come, or their answers were not taken.
     pub stalled: u64,
-    commands: [CommandCounters; Command::ALL.len()],
+    commands: [CommandCounters; NbdCommand::ALL.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,31 +41,31 @@ pub struct CommandCounters {
     pub with_one_extent: u64,
 }
 
-impl Counters {
-    pub fn command(&self, command: Command) -> &CommandCounters {
+impl NbdCounters {
+    pub fn command(&self, command: NbdCommand) -> &CommandCounters {
         &self.commands[command as usize]
     }
 
     /// Every command of the closed list with its counters.
-    pub fn commands(&self) -> impl Iterator<Item = (Command, &CommandCounters)> {
-        Command::ALL.into_iter().zip(&self.commands)
+    pub fn commands(&self) -> impl Iterator<Item = (NbdCommand, &CommandCounters)> {
+        NbdCommand::ALL.into_iter().zip(&self.commands)
     }
 }
 
 /// The counters while they count: one per server, on its thread.
 #[derive(Default)]
-pub(super) struct SharedCounters(RefCell<Counters>);
+pub(super) struct SharedCounters(RefCell<NbdCounters>);
 
 impl SharedCounters {
-    pub fn snapshot(&self) -> Counters {
+    pub fn snapshot(&self) -> NbdCounters {
         *self.0.borrow()
     }
 
-    pub fn note(&self, change: impl FnOnce(&mut Counters)) {
+    pub fn note(&self, change: impl FnOnce(&mut NbdCounters)) {
         change(&mut self.0.borrow_mut());
     }
 
-    pub fn received(&self, command: Command, flags: u16) {
+    pub fn received(&self, command: NbdCommand, flags: u16) {
         let counters = &mut self.0.borrow_mut().commands[command as usize];
         counters.received += 1;
         if flags != 0 {
@@ -77,13 +77,13 @@ impl SharedCounters {
         }
     }
 
-    pub fn done(&self, command: Command, bytes: u64) {
+    pub fn done(&self, command: NbdCommand, bytes: u64) {
         let counters = &mut self.0.borrow_mut().commands[command as usize];
         counters.done += 1;
         counters.bytes += bytes;
     }
 
-    pub fn failed(&self, command: Command) {
+    pub fn failed(&self, command: NbdCommand) {
         self.0.borrow_mut().commands[command as usize].failed += 1;
     }
 }

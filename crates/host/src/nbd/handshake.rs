@@ -12,7 +12,7 @@ use super::receive_buffer::ReceiveBuffer;
 use super::session::ClientSession;
 use super::visible_exports::VisibleExports;
 use crate::frontend::Gateway;
-use crate::tls::{ChannelError, Facts, Rights, Store};
+use crate::tls::{CertificateFacts, ChannelError, CredentialStore, Rights};
 
 /// Why a client found no export.
 pub(super) enum NoSession {
@@ -32,7 +32,7 @@ impl From<&'static str> for NoSession {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListenerTls {
     pub encryption: Encryption,
-    pub store: Option<Store>,
+    pub store: Option<CredentialStore>,
 }
 
 /// Whether there is room at an export; if not, a sentence for the client.
@@ -46,7 +46,7 @@ pub(super) struct HandshakeContext<'a> {
     /// Called with an export that is there, and that the client may not use.
     pub denied: &'a dyn Fn(&str),
     /// Called with the certificate that the client has shown.
-    pub shown: &'a dyn Fn(&Facts),
+    pub shown: &'a dyn Fn(&CertificateFacts),
 }
 
 /// Leads a client to an export. The session it returns is attached to the gateway; an error says why there is none.
@@ -57,7 +57,7 @@ pub(super) async fn negotiate(
 ) -> Result<ClientSession, NoSession> {
     let mut negotiation = Negotiation::new(context.tls.encryption);
     match converse(connection, gateway, context, &mut negotiation).await {
-        Err(NoSession::Left(reason)) if negotiation.was_told_to_encrypt() => {
+        Err(NoSession::Left(reason)) if negotiation.was_ordered_to_encrypt() => {
             let reason = format!("it asked without TLS, which is required here, and then: {reason}");
             Err(NoSession::Refused(reason))
         }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_that_answers_is_not_replaced() {
+    fn another_program_that_answers_is_not_replaced() {
         let (_directory, path) = new_path();
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));

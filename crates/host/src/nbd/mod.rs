@@ -37,6 +37,6 @@ mod socket;
 mod stall;
 mod visible_exports;
 
-pub use client::{Address, Answer, Ask, Client, ClientError, Export};
-pub use counters::{CommandCounters, Counters};
-pub use server::{Limits, ListenError, Server};
+pub use client::{Address, Ask, ClientError, Export, NbdAnswer, NbdClient};
+pub use counters::{CommandCounters, NbdCounters};
+pub use server::{Limits, ListenError, NbdServer};

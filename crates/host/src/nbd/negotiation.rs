@@ -79,7 +79,7 @@ pub struct Negotiation {
     options_seen: u32,
     lists_seen: u32,
     encryption: Encryption,
-    was_told_to_encrypt: bool,
+    was_ordered_to_encrypt: bool,
 }
 
 /// The server's first words.
@@ -97,8 +97,8 @@ impl Negotiation {
     }
 
     /// The client was told that it has to encrypt.
-    pub(super) fn was_told_to_encrypt(&self) -> bool {
-        self.was_told_to_encrypt
+    pub(super) fn was_ordered_to_encrypt(&self) -> bool {
+        self.was_ordered_to_encrypt
     }
 
     /// TLS is on: what was agreed in the open, where anybody could have put words in, counts no longer.
@@ -169,7 +169,7 @@ impl Negotiation {
         out: &mut Vec<u8>,
     ) -> NegotiationStep {
         if self.encryption == Encryption::Required && ![option::STARTTLS, option::ABORT].contains(&kind) {
-            self.was_told_to_encrypt = true;
+            self.was_ordered_to_encrypt = true;
             if kind == option::EXPORT_NAME {
                 return NegotiationStep::Close("the client chose an export without TLS, which is required here");
             }
@@ -286,7 +286,7 @@ impl Negotiation {
     /// Others have all the connections that it may have.
     pub(super) fn turn_away_full(&self, entry: &ExportChoice, reason: &str, out: &mut Vec<u8>) -> NegotiationStep {
         if entry.plainly {
-            return NegotiationStep::Close("no place was left for it");
+            return NegotiationStep::Close("no slot was left for it");
         }
         say(out, option::GO, reply::ERR_POLICY, reason)
     }

@@ -1,6 +1,6 @@
 //! The requests of one client that owe an answer, and the memory that they claim.
 
-use super::proto::{self, Command, Request};
+use super::proto::{self, NbdCommand, NbdRequest};
 use crate::buffers::cost_of;
 
 /// Extents in one block-status answer. Clients ask again for the rest; 4 096 describe 16 MiB of the worst scatter.
@@ -9,9 +9,9 @@ pub(super) const EXTENTS_MAX: usize = 4096;
 const EXTENTS_BYTES: usize = EXTENTS_MAX * 8;
 
 /// Bytes of memory a request claims until its answer has left.
-pub(super) fn cost(command: Command, payload_bytes: usize) -> usize {
+pub(super) fn cost(command: NbdCommand, payload_bytes: usize) -> usize {
     match command {
-        Command::BlockStatus => EXTENTS_BYTES,
+        NbdCommand::BlockStatus => EXTENTS_BYTES,
         _ if payload_bytes == 0 => 0,
         _ => cost_of(payload_bytes),
     }
@@ -21,7 +21,7 @@ pub(super) fn cost(command: Command, payload_bytes: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(super) struct PendingRequest {
     pub handle: u64,
-    pub command: Command,
+    pub command: NbdCommand,
     pub offset: u64,
     pub length: u32,
     pub one_extent: bool,
@@ -30,7 +30,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub fn new(request: &Request, payload_bytes: usize) -> PendingRequest {
+    pub fn new(request: &NbdRequest, payload_bytes: usize) -> PendingRequest {
         PendingRequest {
             handle: request.handle,
             command: request.command,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn a_read() -> PendingRequest {
-        PendingRequest { handle: 5, command: Command::Read, offset: 0, length: 512, one_extent: false, cost: 512 }
+        PendingRequest { handle: 5, command: NbdCommand::Read, offset: 0, length: 512, one_extent: false, cost: 512 }
     }
 
     #[test]

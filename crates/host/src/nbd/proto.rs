@@ -107,7 +107,7 @@ pub(crate) const STATE_ZERO: u32 = 1 << 1;
 
 /// The commands of the transmission phase: a closed list, which is also the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum NbdCommand {
     Read,
     Write,
     Disconnect,
@@ -120,42 +120,42 @@ pub enum Command {
     Unknown,
 }
 
-impl Command {
-    pub const ALL: [Command; 9] = [
-        Command::Read,
-        Command::Write,
-        Command::Disconnect,
-        Command::Flush,
-        Command::Trim,
-        Command::Cache,
-        Command::WriteZeroes,
-        Command::BlockStatus,
-        Command::Unknown,
+impl NbdCommand {
+    pub const ALL: [NbdCommand; 9] = [
+        NbdCommand::Read,
+        NbdCommand::Write,
+        NbdCommand::Disconnect,
+        NbdCommand::Flush,
+        NbdCommand::Trim,
+        NbdCommand::Cache,
+        NbdCommand::WriteZeroes,
+        NbdCommand::BlockStatus,
+        NbdCommand::Unknown,
     ];
 
-    fn from_wire(number: u16) -> Command {
+    fn from_wire(number: u16) -> NbdCommand {
         match number {
-            0..=7 => Command::ALL[usize::from(number)],
-            _ => Command::Unknown,
+            0..=7 => NbdCommand::ALL[usize::from(number)],
+            _ => NbdCommand::Unknown,
         }
     }
 
-    /// The number on the wire; `None` for [`Command::Unknown`], which has none of its own.
+    /// The number on the wire; `None` for [`NbdCommand::Unknown`], which has none of its own.
     pub(crate) fn to_wire(self) -> Option<u16> {
-        (self != Command::Unknown).then_some(self as u16)
+        (self != NbdCommand::Unknown).then_some(self as u16)
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Command::Read => "read",
-            Command::Write => "write",
-            Command::Disconnect => "disconnect",
-            Command::Flush => "flush",
-            Command::Trim => "trim",
-            Command::Cache => "cache",
-            Command::WriteZeroes => "write-zeroes",
-            Command::BlockStatus => "block-status",
-            Command::Unknown => "unknown",
+            NbdCommand::Read => "read",
+            NbdCommand::Write => "write",
+            NbdCommand::Disconnect => "disconnect",
+            NbdCommand::Flush => "flush",
+            NbdCommand::Trim => "trim",
+            NbdCommand::Cache => "cache",
+            NbdCommand::WriteZeroes => "write-zeroes",
+            NbdCommand::BlockStatus => "block-status",
+            NbdCommand::Unknown => "unknown",
         }
     }
 }
@@ -211,11 +211,11 @@ impl From<RequestFailure> for Errno {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedMessage(pub &'static str);
 
-/// A request header, unjudged: `check` decides what of it is served.
+/// A request header, unchecked: `check` decides what of it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct NbdRequest {
     pub flags: u16,
-    pub command: Command,
+    pub command: NbdCommand,
     /// The client's own name for the request, returned with its answer.
     pub handle: u64,
     pub offset: u64,
@@ -226,14 +226,14 @@ pub struct Request {
 ///
 /// # Errors
 /// Without the magic number the stream is out of step, and nothing after it can be trusted.
-pub fn parse_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, MalformedMessage> {
+pub fn parse_request(bytes: &[u8; REQUEST_BYTES]) -> Result<NbdRequest, MalformedMessage> {
     let mut cursor = Cursor(bytes);
     if cursor.u32()? != REQUEST_MAGIC {
         return Err(MalformedMessage("a request does not start with the request magic"));
     }
-    Ok(Request {
+    Ok(NbdRequest {
         flags: cursor.u16()?,
-        command: Command::from_wire(cursor.u16()?),
+        command: NbdCommand::from_wire(cursor.u16()?),
         handle: cursor.u64()?,
         offset: cursor.u64()?,
         length: cursor.u32()?,
@@ -241,7 +241,7 @@ pub fn parse_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, MalformedMe
 }
 
 /// The client's side of [`parse_request`]. `Unknown` is written as a number that no server knows.
-pub fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
+pub fn encode_request(request: &NbdRequest) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
     bytes[4..6].copy_from_slice(&request.flags.to_be_bytes());
@@ -491,8 +491,9 @@ mod tests {
 
     #[test]
     fn requests_survive_the_wire() {
-        for command in Command::ALL {
-            let request = Request { flags: 0x8001, command, handle: u64::MAX - 7, offset: 1 << 40, length: u32::MAX };
+        for command in NbdCommand::ALL {
+            let request =
+                NbdRequest { flags: 0x8001, command, handle: u64::MAX - 7, offset: 1 << 40, length: u32::MAX };
             assert_eq!(parse_request(&encode_request(&request)), Ok(request));
         }
         assert!(parse_request(&[0; REQUEST_BYTES]).is_err());

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::admission;
 use super::client_origin::ClientOrigin;
 use super::connection::{ClientConnection, ClientLimits, LeaveReason};
-use super::counters::{Counters, SharedCounters};
+use super::counters::{NbdCounters, SharedCounters};
 use super::handshake::{self, HandshakeContext, ListenerTls, NoSession};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
@@ -27,7 +27,7 @@ use super::socket::{ClientSocket, SocketStream};
 use super::stall::LOOKS_MAX;
 use crate::frontend::{ClientInfo, Gateway};
 use crate::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
-use crate::tls::{Facts, Store};
+use crate::tls::{CertificateFacts, CredentialStore};
 use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot};
 
 /// What one server grants. The defaults suit a host with hundreds of volumes.
@@ -76,8 +76,8 @@ const OPENERS_MAX: usize = 256;
 
 /// An NBD server over a gateway, on one data thread: make it and listen inside a `LocalSet`.
 ///
-/// Dropping it stops listening and cuts every connection; [`Server::stop`] lets them finish first.
-pub struct Server {
+/// Dropping it stops listening and cuts every connection; [`NbdServer::stop`] lets them finish first.
+pub struct NbdServer {
     shared: Rc<ServerState>,
     /// And who watches the clients.
     listeners: RefCell<Vec<JoinHandle<()>>>,
@@ -104,8 +104,8 @@ struct ServedClient {
     task: JoinHandle<()>,
 }
 
-impl Server {
-    pub fn new(gateway: Rc<dyn Gateway>, limits: Limits) -> Server {
+impl NbdServer {
+    pub fn new(gateway: Rc<dyn Gateway>, limits: Limits) -> NbdServer {
         assert!(limits.connections > 0 && limits.requests_in_flight > 0 && limits.bytes_in_flight > 0);
         let shared = ServerState {
             gateway,
@@ -121,7 +121,7 @@ impl Server {
         };
         let shared = Rc::new(shared);
         let watch = spawn_local(watch_clients(shared.clone()));
-        Server { shared, listeners: RefCell::new(vec![watch]) }
+        NbdServer { shared, listeners: RefCell::new(vec![watch]) }
     }
 
     /// Listens on a socket file, made with mode 0600; the file goes when the server does. A file left by a server
@@ -150,8 +150,13 @@ impl Server {
     /// The same with TLS, which clients may or must use.
     ///
     /// # Errors
-    /// As [`Server::listen_tcp`].
-    pub fn listen_tls(&self, address: SocketAddr, store: Store, is_required: bool) -> Result<SocketAddr, ListenError> {
+    /// As [`NbdServer::listen_tcp`].
+    pub fn listen_tls(
+        &self,
+        address: SocketAddr,
+        store: CredentialStore,
+        is_required: bool,
+    ) -> Result<SocketAddr, ListenError> {
         let encryption = if is_required { Encryption::Required } else { Encryption::Offered };
         self.listen_tcp_guarded(address, ListenerTls { encryption, store: Some(store) })
     }
@@ -167,7 +172,7 @@ impl Server {
     }
 
     /// What has been seen so far. Cheap: copy it out of the data thread as often as wanted.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> NbdCounters {
         self.shared.tally.snapshot()
     }
 
@@ -204,7 +209,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NbdServer {
     fn drop(&mut self) {
         self.listeners.take().iter().for_each(JoinHandle::abort);
         self.shared.clients.borrow().values().for_each(|client| client.task.abort());
@@ -259,7 +264,7 @@ async fn accept_clients(shared: Rc<ServerState>, (listener, listening): (usize, 
 }
 
 /// Whenever what is believed changes, cuts off who would not be let in any more by this listener; for ever.
-async fn verify_clients(shared: Rc<ServerState>, listener: usize, store: Store) {
+async fn verify_clients(shared: Rc<ServerState>, listener: usize, store: CredentialStore) {
     let mut changes = store.changes();
     while changes.changed().await.is_ok() {
         let credentials = changes.borrow_and_update().clone();
@@ -323,7 +328,7 @@ impl ServerState {
         let all = clients.values().map(|client| &*client.connection);
         admission::check(connection, export, self.limits.connections, all).map_err(|full| {
             self.tally.note(|counters| counters.connections_refused += 1);
-            if self.report_limiter.is_news(connection.origin().about(), "found no place") {
+            if self.report_limiter.is_news(connection.origin().about(), "found no slot") {
                 tracing::warn!("an NBD client at {} was refused {export}: {}", connection.origin().who, full.why);
             }
             full.answer
@@ -339,7 +344,7 @@ impl ServerState {
     }
 
     /// Who comes again and again with the same certificate is logged once in a while.
-    fn log_certificate(&self, origin: &ClientOrigin, Facts { subject, fingerprint, .. }: &Facts) {
+    fn log_certificate(&self, origin: &ClientOrigin, CertificateFacts { subject, fingerprint, .. }: &CertificateFacts) {
         if self.certificates.is_news(origin.about(), fingerprint) {
             tracing::info!("an NBD client at {} showed the certificate {subject} (sha256 {fingerprint})", origin.who);
         }
@@ -388,9 +393,9 @@ async fn serve(
         let admit = |export: &str| shared.admit_to(&connection, export);
         let denied = |export: &str| {
             let why = format!("the table 'clients' of the configuration grants nothing of {export} to its certificate");
-            shared.complain(connection.origin(), "was told that there is no such export", &why);
+            shared.complain(connection.origin(), "heard that there is no such export", &why);
         };
-        let shown = |facts: &Facts| shared.log_certificate(connection.origin(), facts);
+        let shown = |facts: &CertificateFacts| shared.log_certificate(connection.origin(), facts);
         let context = HandshakeContext { tls: &tls, admit: &admit, denied: &denied, shown: &shown };
         let negotiation = handshake::negotiate(&connection, &shared.gateway, context);
         let Some(unauthenticated) = unauthenticated else { return negotiation.await };

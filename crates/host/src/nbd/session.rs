@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::check::{RequestRefusal, RequestVerdict, SessionTerms, check};
 use super::connection::{ClientConnection, LeaveReason};
-use super::proto::{self, Command, REQUEST_BYTES, Request, flag};
+use super::proto::{self, NbdCommand, NbdRequest, REQUEST_BYTES, flag};
 use super::receive_buffer::{ReadAmount, ReceiveBuffer};
 use crate::buffers::Buffer;
 use crate::frontend::{ClientId, ClientOp, Gateway, Replies};
@@ -30,7 +30,7 @@ enum RequestBody {
     },
     /// A refused write whose payload is thrown away before the answer.
     Discard {
-        request: Request,
+        request: NbdRequest,
         refusal: RequestRefusal,
         left: usize,
     },
@@ -41,7 +41,7 @@ enum IntakePause {
     /// It needs more bytes.
     Input,
     /// Too much is in flight for this one.
-    Room(Command, usize),
+    Room(NbdCommand, usize),
     /// Other clients have what this one needs beyond its share.
     Share,
     /// The pool has no buffer.
@@ -186,7 +186,7 @@ impl ClientSession {
         let request = proto::parse_request(header).map_err(|malformed| IntakePause::Violation(malformed.0))?;
         let verdict = check(&request, &self.terms);
         let serves_payload =
-            verdict == RequestVerdict::Serve && matches!(request.command, Command::Read | Command::Write);
+            verdict == RequestVerdict::Serve && matches!(request.command, NbdCommand::Read | NbdCommand::Write);
         let payload = if serves_payload { request.length as usize } else { 0 };
         if !self.connection.has_room(request.command, payload) {
             return Err(IntakePause::Room(request.command, payload));
@@ -209,8 +209,8 @@ impl ClientSession {
         Ok(())
     }
 
-    fn refuse(&mut self, request: Request, refusal: RequestRefusal) -> Result<(), IntakePause> {
-        if request.command != Command::Write || request.length == 0 {
+    fn refuse(&mut self, request: NbdRequest, refusal: RequestRefusal) -> Result<(), IntakePause> {
+        if request.command != NbdCommand::Write || request.length == 0 {
             self.connection.answer(&request, Some((refusal.errno, refusal.reason)));
             return Ok(());
         }
@@ -222,23 +222,25 @@ impl ClientSession {
         Ok(())
     }
 
-    fn serve(&mut self, request: &Request, buffer: Option<Buffer>) {
-        let Request { flags, command, offset, .. } = *request;
+    fn serve(&mut self, request: &NbdRequest, buffer: Option<Buffer>) {
+        let NbdRequest { flags, command, offset, .. } = *request;
         let length = u64::from(request.length);
         let fua = flags & flag::FUA != 0;
         let payload = buffer.as_ref().map_or(0, |buffer| buffer.len());
         let cookie = self.connection.expect_answer(request, payload);
         let op = match (command, buffer) {
-            (Command::Write, Some(buffer)) => {
+            (NbdCommand::Write, Some(buffer)) => {
                 self.body = RequestBody::Payload { cookie, offset, fua, buffer, filled: 0 };
                 return;
             }
-            (Command::Read, Some(buffer)) => ClientOp::Read { offset, buffer },
-            (Command::Flush, None) => ClientOp::Flush,
-            (Command::Trim, None) => ClientOp::Trim { offset, length, fua },
-            (Command::WriteZeroes, None) => ClientOp::Zero { offset, length, fua, no_hole: flags & flag::NO_HOLE != 0 },
-            (Command::Cache, None) => ClientOp::Cache { offset, length },
-            (Command::BlockStatus, None) => {
+            (NbdCommand::Read, Some(buffer)) => ClientOp::Read { offset, buffer },
+            (NbdCommand::Flush, None) => ClientOp::Flush,
+            (NbdCommand::Trim, None) => ClientOp::Trim { offset, length, fua },
+            (NbdCommand::WriteZeroes, None) => {
+                ClientOp::Zero { offset, length, fua, no_hole: flags & flag::NO_HOLE != 0 }
+            }
+            (NbdCommand::Cache, None) => ClientOp::Cache { offset, length },
+            (NbdCommand::BlockStatus, None) => {
                 ClientOp::BlockStatus { offset, length, one_extent: flags & flag::REQ_ONE != 0 }
             }
             (command, _) => {

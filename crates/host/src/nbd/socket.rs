@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::tls::{Channel, ChannelError, Facts, Raw, Received};
+use crate::tls::{CertificateFacts, Channel, ChannelError, Raw, TlsReceived};
 
 pub(super) enum SocketStream {
     Unix(UnixStream),
@@ -45,7 +45,7 @@ impl ClientSocket {
     }
 
     /// What the client's certificate says, if it showed one.
-    pub fn certificate(&self) -> Option<Facts> {
+    pub fn certificate(&self) -> Option<CertificateFacts> {
         self.channel.borrow().as_ref().and_then(|channel| channel.peer())
     }
 
@@ -62,9 +62,9 @@ impl ClientSocket {
         match self.channel.borrow_mut().as_mut() {
             None => self.stream.readv(slices),
             Some(channel) => Ok(match channel.receive(&self.stream, slices)? {
-                Received::Bytes(count) => Some(count),
-                Received::Part | Received::Nothing => None,
-                Received::End => Some(0),
+                TlsReceived::Bytes(count) => Some(count),
+                TlsReceived::Part | TlsReceived::Nothing => None,
+                TlsReceived::End => Some(0),
             }),
         }
     }

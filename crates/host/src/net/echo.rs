@@ -216,8 +216,8 @@ pub fn path_mtu(
         return Ok(None);
     }
     // Who is told of a smaller path remembers it.
-    let is_told = super::route_to(address)?.mtu.is_some_and(|mtu| mtu < interface_mtu);
-    Ok(Some(PathMtu { bytes: best, is_silent: best < largest && !is_told }))
+    let is_announced = super::route_to(address)?.mtu.is_some_and(|mtu| mtu < interface_mtu);
+    Ok(Some(PathMtu { bytes: best, is_silent: best < largest && !is_announced }))
 }
 
 /// How far a clock is ahead of this one, in seconds.

@@ -65,7 +65,7 @@ pub struct LinkModes {
 
 /// What the card says of its link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct CardSettings {
     /// `None`: it does not know, as virtual ones do not and those without a link.
     pub speed_mbit: Option<u32>,
     pub full_duplex: Option<bool>,
@@ -87,7 +87,7 @@ pub struct Offloads {
 
 /// A `struct ifreq` whose payload is a pointer.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
     data: *mut u8,
     rest: [u8; 16],
@@ -95,7 +95,7 @@ struct Request {
 
 /// One question to a driver, in place: `bytes` begin with the command, and are what the kernel copies in and out.
 fn ask(socket: &Socket, interface: &str, bytes: &mut [u8]) -> io::Result<()> {
-    let mut request = Request { name: [0; libc::IFNAMSIZ], data: bytes.as_mut_ptr(), rest: [0; 16] };
+    let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], data: bytes.as_mut_ptr(), rest: [0; 16] };
     if interface.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -120,7 +120,7 @@ fn value(socket: &Socket, interface: &str, command: u32) -> Option<bool> {
 
 /// # Errors
 /// There is no such interface, or its driver has no link to speak of (loopback).
-pub fn settings_of(interface: &str) -> io::Result<Settings> {
+pub fn settings_of(interface: &str) -> io::Result<CardSettings> {
     let socket = asking()?;
     let mut bytes = vec![0; SETTINGS_BYTES + 3 * 4 * WORDS_MAX];
     bytes[..4].copy_from_slice(&GET_LINK_SETTINGS.to_ne_bytes());
@@ -134,13 +134,13 @@ pub fn settings_of(interface: &str) -> io::Result<Settings> {
     Ok(parse(&bytes, words.into()))
 }
 
-fn parse(bytes: &[u8], words: usize) -> Settings {
+fn parse(bytes: &[u8], words: usize) -> CardSettings {
     let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("the answer is longer"));
     let mask = |number: usize| {
         let words: Vec<u32> = (0..words).map(|at| word(SETTINGS_BYTES + 4 * (number * words + at))).collect();
         modes_of(&words)
     };
-    Settings {
+    CardSettings {
         speed_mbit: Some(word(4)).filter(|speed| *speed != UNKNOWN_SPEED && *speed != 0),
         full_duplex: match bytes[8] {
             0 => Some(false),

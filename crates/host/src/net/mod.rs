@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use clock::{KernelClock, clock};
 pub use echo::{ClockOffset, PathMtu, clock_offset, path_mtu, round_trip};
-pub use ethtool::{LinkModes, Offloads, Settings, offloads_of, settings_of};
+pub use ethtool::{CardSettings, LinkModes, Offloads, offloads_of, settings_of};
 pub use netlink::{Route, qdisc_of, route_to};
 
 pub use crate::tcp_info::HandshakeFacts;
@@ -24,7 +24,7 @@ use crate::tcp_info::handshake_facts;
 
 /// Counters of an interface since it came to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct InterfaceCounters {
     pub received_packets: u64,
     pub sent_packets: u64,
     pub received_errors: u64,
@@ -37,7 +37,7 @@ pub struct Counters {
 
 /// What sysfs tells of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceInfo {
     pub name: String,
     pub mtu: u32,
     /// No card of its own behind it: veth, bridge, bond, tunnel, loopback; or a card that a hypervisor makes up.
@@ -46,7 +46,7 @@ pub struct Interface {
     pub lower: Vec<String>,
     /// A cable is plugged in and the other end is up; `None` while the interface is down.
     pub carrier: Option<bool>,
-    pub counters: Counters,
+    pub counters: InterfaceCounters,
 }
 
 /// Buses of cards that are no cards.
@@ -54,7 +54,7 @@ const VIRTUAL_BUSES: [&str; 3] = ["virtio", "xen", "vmbus"];
 
 /// # Errors
 /// There is no such interface.
-pub fn interface(name: &str) -> io::Result<Interface> {
+pub fn interface(name: &str) -> io::Result<InterfaceInfo> {
     let directory = Path::new("/sys/class/net").join(name);
     let number = |file: &str| read_number(&directory.join(file));
     let mtu = fs::read_to_string(directory.join("mtu"))?;
@@ -64,13 +64,13 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     lower.sort();
     let bus = fs::read_link(directory.join("device/subsystem")).ok();
     let bus = bus.as_deref().and_then(Path::file_name).map(|bus| bus.to_string_lossy().into_owned());
-    Ok(Interface {
+    Ok(InterfaceInfo {
         name: name.to_owned(),
         mtu: mtu.trim().parse().unwrap_or(0),
         is_virtual: bus.is_none_or(|bus| VIRTUAL_BUSES.contains(&bus.as_str())),
         lower,
         carrier: number("carrier").map(|carrier| carrier == 1),
-        counters: Counters {
+        counters: InterfaceCounters {
             received_packets: counter("rx_packets"),
             sent_packets: counter("tx_packets"),
             received_errors: counter("rx_errors"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_tells_what_was_agreed() {
+    fn a_handshake_reports_what_was_agreed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("bound");
         let facts = shake_hands(address, Duration::from_secs(5)).expect("it listens");

@@ -17,7 +17,7 @@ use rustls::client::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::facts::Facts;
+use super::facts::CertificateFacts;
 use super::refusal::sentence;
 
 /// Both ends of a link name it, so that a connection meant for another service of the same certificates ends here.
@@ -85,7 +85,7 @@ impl From<ChannelError> for io::Error {
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum TlsReceived {
     Bytes(usize),
     /// Part of a record: a sign of life and nothing to look at.
     Part,
@@ -172,7 +172,7 @@ impl Channel {
     }
 
     /// Fills `spaces` with plaintext.
-    pub fn receive(&mut self, raw: &impl Raw, spaces: &mut [IoSliceMut<'_>]) -> Result<Received, ChannelError> {
+    pub fn receive(&mut self, raw: &impl Raw, spaces: &mut [IoSliceMut<'_>]) -> Result<TlsReceived, ChannelError> {
         let room: usize = spaces.iter().map(|space| space.len()).sum();
         assert!(room > 0, "a read of nothing would look like the end of the stream");
         let (mut filled, mut is_part, mut ended) = (0, false, false);
@@ -180,15 +180,15 @@ impl Channel {
             filled += drain(&mut self.connection, spaces, filled, &mut ended)?;
             self.has_more = filled == room;
             if filled == room || (filled > 0 && (ended || self.start == self.end)) {
-                return Ok(Received::Bytes(filled));
+                return Ok(TlsReceived::Bytes(filled));
             }
             if ended {
-                return Ok(Received::End);
+                return Ok(TlsReceived::End);
             }
             if self.start == self.end {
                 match raw.read(&mut self.input)? {
-                    None => return Ok(if is_part { Received::Part } else { Received::Nothing }),
-                    Some(0) => return Ok(Received::End),
+                    None => return Ok(if is_part { TlsReceived::Part } else { TlsReceived::Nothing }),
+                    Some(0) => return Ok(TlsReceived::End),
                     Some(count) => (self.start, self.end) = (0, count),
                 }
                 is_part = true;
@@ -251,9 +251,9 @@ impl Channel {
     }
 
     /// What the other side's certificate says; `None`: it showed none.
-    pub fn peer(&self) -> Option<Facts> {
+    pub fn peer(&self) -> Option<CertificateFacts> {
         let [certificate, ..]: &[CertificateDer<'_>] = self.connection.peer_certificates()? else { return None };
-        Facts::of(certificate).ok()
+        CertificateFacts::of(certificate).ok()
     }
 }
 

@@ -3,7 +3,7 @@
 //! That an authority signed a certificate says that its holder is somebody. Who it is, and what is theirs, is asked here: a client
 //! of this cluster by its name, or one that the configuration knows by another. A node is no client, whatever else it is called.
 
-use super::facts::{Facts, Identity, Party};
+use super::facts::{CertificateFacts, MemberIdentity, Party};
 
 /// Whom the NBD server lets in over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,21 +11,21 @@ pub enum Clients {
     /// Every client of this cluster, to every export.
     Certified,
     /// These, each to what it is granted.
-    Listed(Vec<Client>),
+    Listed(Vec<TlsClient>),
     /// Anybody, to every export.
     Any,
 }
 
 /// A client of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    pub holder: Holder,
+pub struct TlsClient {
+    pub holder: ClientMatch,
     pub grants: Vec<Grant>,
 }
 
 /// How a client's certificate is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Holder {
+pub enum ClientMatch {
     /// It says `farshore://CLUSTER/client/NAME`, the cluster being ours.
     Client(String),
     /// It has this host name; written in lower case.
@@ -66,15 +66,15 @@ pub enum Rights {
 }
 
 impl Clients {
-    /// What the holder of a certificate may do at a node of `cluster`. The authority is somebody else's to judge.
+    /// What the holder of a certificate may do at a node of `cluster`. The authority is somebody else's to check.
     ///
     /// # Errors
     /// A sentence: it may not come in at all.
-    pub(super) fn admit(&self, cluster: &str, facts: &Facts) -> Result<Rights, String> {
+    pub(super) fn admit(&self, cluster: &str, facts: &CertificateFacts) -> Result<Rights, String> {
         if *self == Clients::Any {
             return Ok(Rights::All);
         }
-        if let Some(Identity { party: Party::Node, name, cluster }) = &facts.identity {
+        if let Some(MemberIdentity { party: Party::Node, name, cluster }) = &facts.identity {
             return Err(format!(
                 "its certificate is that of node {name:?} of cluster {cluster:?}, and nodes are no clients: make one with \
                  'farshore cert client NAME'"
@@ -82,7 +82,7 @@ impl Clients {
         }
         match self {
             Clients::Listed(list) => {
-                let known: Vec<&Client> = list.iter().filter(|client| client.holder.is_of(cluster, facts)).collect();
+                let known: Vec<&TlsClient> = list.iter().filter(|client| client.holder.is_of(cluster, facts)).collect();
                 if known.is_empty() {
                     return Err(format!(
                         "its certificate ({}) is that of nobody in the table 'clients' of the configuration: add it there",
@@ -92,8 +92,8 @@ impl Clients {
                 Ok(Rights::These(known.into_iter().flat_map(|client| client.grants.iter().cloned()).collect()))
             }
             _ => match &facts.identity {
-                Some(Identity { cluster: theirs, .. }) if *theirs == *cluster => Ok(Rights::All),
-                Some(Identity { cluster: theirs, .. }) => Err(format!(
+                Some(MemberIdentity { cluster: theirs, .. }) if *theirs == *cluster => Ok(Rights::All),
+                Some(MemberIdentity { cluster: theirs, .. }) => Err(format!(
                     "its certificate is that of a client of cluster {theirs:?}, this node is of {cluster:?}"
                 )),
                 None => Err(format!(
@@ -107,19 +107,19 @@ impl Clients {
 }
 
 /// A certificate by what may be written into the list.
-fn described(facts: &Facts) -> String {
-    let own = facts.identity.as_ref().map(Identity::to_string);
+fn described(facts: &CertificateFacts) -> String {
+    let own = facts.identity.as_ref().map(MemberIdentity::to_string);
     let names = own.into_iter().chain(facts.hosts.iter().map(|host| format!("dns:{host}")));
     let names: Vec<String> = names.chain(facts.uris.iter().map(|uri| format!("uri:{uri}"))).collect();
     if names.is_empty() { facts.subject.clone() } else { format!("{}; {}", facts.subject, names.join(", ")) }
 }
 
-impl Holder {
-    fn is_of(&self, cluster: &str, facts: &Facts) -> bool {
+impl ClientMatch {
+    fn is_of(&self, cluster: &str, facts: &CertificateFacts) -> bool {
         match self {
-            Holder::Client(name) => facts.identity.as_ref() == Some(&Identity::client(cluster, name)),
-            Holder::Host(name) => facts.hosts.iter().any(|host| host.eq_ignore_ascii_case(name)),
-            Holder::Uri(name) => facts.uris.contains(name),
+            ClientMatch::Client(name) => facts.identity.as_ref() == Some(&MemberIdentity::client(cluster, name)),
+            ClientMatch::Host(name) => facts.hosts.iter().any(|host| host.eq_ignore_ascii_case(name)),
+            ClientMatch::Uri(name) => facts.uris.contains(name),
         }
     }
 }
@@ -149,9 +149,9 @@ impl Rights {
 mod tests {
     use super::*;
 
-    fn facts(identity: Option<Identity>, hosts: &[&str], uris: &[&str]) -> Facts {
+    fn facts(identity: Option<MemberIdentity>, hosts: &[&str], uris: &[&str]) -> CertificateFacts {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Facts {
+        CertificateFacts {
             subject: "CN=x".into(),
             issuer: "CN=authority".into(),
             identity,
@@ -187,11 +187,11 @@ mod tests {
 
     #[test]
     fn without_a_list_every_client_of_this_cluster_and_nobody_else() {
-        let admit = |facts: &Facts| Clients::Certified.admit("harbour", facts);
-        assert_eq!(admit(&facts(Some(Identity::client("harbour", "a")), &[], &[])), Ok(Rights::All));
+        let admit = |facts: &CertificateFacts| Clients::Certified.admit("harbour", facts);
+        assert_eq!(admit(&facts(Some(MemberIdentity::client("harbour", "a")), &[], &[])), Ok(Rights::All));
         for (other, words) in [
-            (facts(Some(Identity::node("harbour", "west")), &[], &[]), "nodes are no clients"),
-            (facts(Some(Identity::client("bay", "a")), &[], &[]), "a client of cluster \"bay\""),
+            (facts(Some(MemberIdentity::node("harbour", "west")), &[], &[]), "nodes are no clients"),
+            (facts(Some(MemberIdentity::client("bay", "a")), &[], &[]), "a client of cluster \"bay\""),
             (
                 facts(None, &["www.example.com"], &["spiffe://x"]),
                 "(CN=x; dns:www.example.com, uri:spiffe://x) names no client",
@@ -205,17 +205,20 @@ mod tests {
 
     #[test]
     fn a_list_knows_its_own_by_name_host_or_uri() {
-        let holders =
-            [Holder::Client("a".into()), Holder::Host("db1.example.com".into()), Holder::Uri("spiffe://x/Y".into())];
-        let one = |holder| Client { holder, grants: vec![grant(Scope::All, true)] };
+        let holders = [
+            ClientMatch::Client("a".into()),
+            ClientMatch::Host("db1.example.com".into()),
+            ClientMatch::Uri("spiffe://x/Y".into()),
+        ];
+        let one = |holder| TlsClient { holder, grants: vec![grant(Scope::All, true)] };
         let listed = Clients::Listed(holders.map(one).into());
         let ours = |identity, hosts: &[&str], uris: &[&str]| listed.admit("harbour", &facts(identity, hosts, uris));
-        assert!(ours(Some(Identity::client("harbour", "a")), &[], &[]).is_ok());
+        assert!(ours(Some(MemberIdentity::client("harbour", "a")), &[], &[]).is_ok());
         assert!(ours(None, &["DB1.example.com"], &[]).is_ok() && ours(None, &[], &["spiffe://x/Y"]).is_ok());
         for (identity, hosts, uris) in [
-            (Some(Identity::client("harbour", "b")), &[][..], &[][..]),
-            (Some(Identity::client("bay", "a")), &[], &[]),
-            (Some(Identity::node("harbour", "a")), &["db1.example.com"], &[]),
+            (Some(MemberIdentity::client("harbour", "b")), &[][..], &[][..]),
+            (Some(MemberIdentity::client("bay", "a")), &[], &[]),
+            (Some(MemberIdentity::node("harbour", "a")), &["db1.example.com"], &[]),
             (None, &["db1.example.com.evil"], &["spiffe://x/y"]),
         ] {
             let why = ours(identity, hosts, uris).unwrap_err();

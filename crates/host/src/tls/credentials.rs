@@ -20,10 +20,10 @@ use tokio::sync::watch;
 
 use super::channel::{Channel, LINK_PROTOCOL};
 use super::clients::{Clients, Rights};
-use super::facts::{Facts, Identity, Party, day};
+use super::facts::{CertificateFacts, MemberIdentity, Party, day};
 use super::refusal::sentence;
 use super::revoked::Revoked;
-use super::trust::Trust;
+use super::trust::TrustStore;
 use super::verify::{AcceptorVerifier, ExpectedClients, ExpectedNodes, NamedVerifier};
 use crate::trusted_file::{self, FileContent, FileRefusal};
 
@@ -66,14 +66,14 @@ impl Paths {
 #[derive(Debug)]
 pub struct Credentials {
     provider: Arc<CryptoProvider>,
-    trust: Arc<Trust>,
+    trust: Arc<TrustStore>,
     shown: Arc<CertifiedKey>,
     cluster: String,
     expected_clients: ExpectedClients,
     link_server: Arc<ServerConfig>,
     nbd_server: Arc<ServerConfig>,
-    pub own: Facts,
-    pub authorities: Vec<Facts>,
+    pub own: CertificateFacts,
+    pub authorities: Vec<CertificateFacts>,
 }
 
 impl Credentials {
@@ -81,7 +81,12 @@ impl Credentials {
     ///
     /// # Errors
     /// A sentence for everything that is wrong: missing, another user's, open to others, damaged, not belonging together, another's.
-    pub fn load(paths: &Paths, us: &Identity, peers: &[String], clients: &Clients) -> Result<Credentials, Vec<String>> {
+    pub fn load(
+        paths: &Paths,
+        us: &MemberIdentity,
+        peers: &[String],
+        clients: &Clients,
+    ) -> Result<Credentials, Vec<String>> {
         let authorities = read_certificates(&paths.authority, "'farshore cert init' makes one");
         let make = format!("'farshore cert node {}' makes one", us.name);
         let chain = read_certificates(&paths.certificate, &make);
@@ -99,7 +104,7 @@ impl Credentials {
 
     fn join(
         paths: &Paths,
-        us: &Identity,
+        us: &MemberIdentity,
         peers: &[String],
         clients: &Clients,
         (authorities, revoked): (Vec<CertificateDer<'static>>, Revoked),
@@ -108,14 +113,15 @@ impl Credentials {
     ) -> Result<Credentials, String> {
         let (certificate, authority) = (paths.certificate.display(), paths.authority.display());
         let about = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let facts = |path: &Path, der: &CertificateDer<'_>| Facts::of(der).map_err(|error| about(path, &error));
+        let facts =
+            |path: &Path, der: &CertificateDer<'_>| CertificateFacts::of(der).map_err(|error| about(path, &error));
         let own = facts(&paths.certificate, &chain[0])?;
         check_own_name(&own, us).map_err(|why| format!("{certificate}: {why}"))?;
         let authority_facts: Result<Vec<_>, _> = authorities.iter().map(|der| facts(&paths.authority, der)).collect();
         let authority_facts = authority_facts?;
         let lengths: Vec<_> = authority_facts.iter().map(|facts| facts.path_length).collect();
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let trust = Trust::new(authorities.into_iter().zip(lengths).collect(), provider.clone());
+        let trust = TrustStore::new(authorities.into_iter().zip(lengths).collect(), provider.clone());
         let trust = trust.map_err(|error| about(&paths.authority, &error))?;
         check_own_chain(&chain, &trust, &own).map_err(|error| match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
@@ -177,7 +183,7 @@ impl Credentials {
     ///
     /// # Errors
     /// A sentence: it may not come in.
-    pub(crate) fn rights_of(&self, facts: Option<&Facts>) -> Result<Rights, String> {
+    pub(crate) fn rights_of(&self, facts: Option<&CertificateFacts>) -> Result<Rights, String> {
         match (facts, &self.expected_clients.clients) {
             (_, Clients::Any) => Ok(Rights::All),
             (Some(facts), clients) => clients.admit(&self.cluster, facts),
@@ -195,7 +201,7 @@ impl Credentials {
         }
         let [end, between @ ..] = chain else { return Err(sentence(&Error::NoCertificatesPresented)) };
         self.trust.verify_client_cert(end, between, UnixTime::now()).map_err(|error| sentence(&error))?;
-        self.rights_of(Some(&Facts::of(end)?))
+        self.rights_of(Some(&CertificateFacts::of(end)?))
     }
 
     /// Whether a node that showed these certificates earlier still is believed; `dialed`: it was dialed from here.
@@ -242,7 +248,7 @@ impl Credentials {
 /// What the servers' settings are made of.
 struct CredentialParts<'a> {
     provider: Arc<CryptoProvider>,
-    trust: Arc<Trust>,
+    trust: Arc<TrustStore>,
     shown: Arc<CertifiedKey>,
     cluster: &'a str,
 }
@@ -280,13 +286,13 @@ impl CredentialParts<'_> {
     }
 }
 
-fn check_own_name(own: &Facts, us: &Identity) -> Result<(), String> {
+fn check_own_name(own: &CertificateFacts, us: &MemberIdentity) -> Result<(), String> {
     match &own.identity {
         Some(identity) if identity == us => Ok(()),
-        Some(Identity { party: Party::Client, name, .. }) => {
+        Some(MemberIdentity { party: Party::Client, name, .. }) => {
             Err(format!("it is the certificate of the client {name:?}, and this is the node {:?}", us.name))
         }
-        Some(Identity { cluster, name, .. }) => Err(format!(
+        Some(MemberIdentity { cluster, name, .. }) => Err(format!(
             "it is the certificate of node {name:?} of cluster {cluster:?}, and this is node {:?} of cluster {:?}; make \
              this one's with 'farshore cert node {}'",
             us.name, us.cluster, us.name
@@ -296,13 +302,13 @@ fn check_own_name(own: &Facts, us: &Identity) -> Result<(), String> {
 }
 
 /// At a moment when it was valid: dates are another matter.
-fn check_own_chain(chain: &[CertificateDer<'_>], trust: &Trust, own: &Facts) -> Result<(), Error> {
+fn check_own_chain(chain: &[CertificateDer<'_>], trust: &TrustStore, own: &CertificateFacts) -> Result<(), Error> {
     let moment = Duration::from_secs(u64::try_from(own.not_before).unwrap_or(0));
     trust.verify_server(&chain[0], &chain[1..], UnixTime::since_unix_epoch(moment))
 }
 
 /// Whether a certificate's dates deserve an operator's eye.
-pub fn warning(whose: &str, remedy: &str, facts: &Facts, now: i64) -> Option<String> {
+pub fn warning(whose: &str, remedy: &str, facts: &CertificateFacts, now: i64) -> Option<String> {
     let (begin, end) = (day(facts.not_before), day(facts.not_after));
     let soon = i64::try_from(WARN_BEFORE.as_secs()).unwrap_or(i64::MAX);
     if now < facts.not_before {
@@ -366,11 +372,11 @@ fn read_file(path: &Path, what: &str, content: FileContent, make: &str) -> Resul
 /// The credentials in use. New connections take what is there; whoever reads new files puts them in; whoever let somebody in verifies
 /// them again by what comes.
 #[derive(Clone, Debug)]
-pub struct Store(Arc<watch::Sender<Arc<Credentials>>>);
+pub struct CredentialStore(Arc<watch::Sender<Arc<Credentials>>>);
 
-impl Store {
-    pub fn new(credentials: Credentials) -> Store {
-        Store(Arc::new(watch::Sender::new(Arc::new(credentials))))
+impl CredentialStore {
+    pub fn new(credentials: Credentials) -> CredentialStore {
+        CredentialStore(Arc::new(watch::Sender::new(Arc::new(credentials))))
     }
 
     pub fn current(&self) -> Arc<Credentials> {

@@ -20,24 +20,24 @@ pub enum Party {
 
 /// A member of a cluster, as its certificate names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct MemberIdentity {
     pub cluster: String,
     pub party: Party,
     pub name: String,
 }
 
-impl Identity {
-    pub fn node(cluster: &str, name: &str) -> Identity {
-        Identity { cluster: cluster.to_owned(), party: Party::Node, name: name.to_owned() }
+impl MemberIdentity {
+    pub fn node(cluster: &str, name: &str) -> MemberIdentity {
+        MemberIdentity { cluster: cluster.to_owned(), party: Party::Node, name: name.to_owned() }
     }
 
-    pub fn client(cluster: &str, name: &str) -> Identity {
-        Identity { cluster: cluster.to_owned(), party: Party::Client, name: name.to_owned() }
+    pub fn client(cluster: &str, name: &str) -> MemberIdentity {
+        MemberIdentity { cluster: cluster.to_owned(), party: Party::Client, name: name.to_owned() }
     }
 
     /// Reads a name of the form that [`fmt::Display`] writes. As in any URI case does not count in scheme and authority, nor does it
     /// in ours beyond: names have no capitals, so two that differ in them alone are one.
-    fn parse(uri: &str) -> Option<Identity> {
+    fn parse(uri: &str) -> Option<MemberIdentity> {
         let uri = uri.to_ascii_lowercase();
         let (cluster, rest) = uri.strip_prefix("farshore://")?.split_once('/')?;
         let (party, name) = rest.split_once('/')?;
@@ -47,11 +47,11 @@ impl Identity {
             _ => return None,
         };
         let is_sound = [cluster, name].iter().all(|part| is_name(part) && !part.contains('/'));
-        is_sound.then(|| Identity { cluster: cluster.to_owned(), party, name: name.to_owned() })
+        is_sound.then(|| MemberIdentity { cluster: cluster.to_owned(), party, name: name.to_owned() })
     }
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for MemberIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let party = match self.party {
             Party::Node => "node",
@@ -63,10 +63,10 @@ impl fmt::Display for Identity {
 
 /// One certificate's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct CertificateFacts {
     pub subject: String,
     pub issuer: String,
-    pub identity: Option<Identity>,
+    pub identity: Option<MemberIdentity>,
     /// Host names and addresses under which clients may expect its holder.
     pub hosts: Vec<String>,
     /// Names of other kinds than ours.
@@ -86,12 +86,12 @@ pub struct Facts {
     pub public_key: Vec<u8>,
 }
 
-impl Facts {
+impl CertificateFacts {
     /// # Errors
     /// A sentence: the bytes are no certificate.
-    pub fn of(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<CertificateFacts, String> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| format!("no certificate: {error}"))?;
-        let mut facts = Facts {
+        let mut facts = CertificateFacts {
             subject: parsed.subject().to_string(),
             issuer: parsed.issuer().to_string(),
             identity: None,
@@ -109,7 +109,7 @@ impl Facts {
         let mut identities = Vec::new();
         for name in names.iter().flat_map(|names| &names.value.general_names) {
             match name {
-                GeneralName::URI(uri) if is_ours(uri) => identities.push(Identity::parse(uri)),
+                GeneralName::URI(uri) if is_ours(uri) => identities.push(MemberIdentity::parse(uri)),
                 GeneralName::URI(uri) => facts.uris.push((*uri).to_owned()),
                 GeneralName::DNSName(name) => facts.hosts.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => facts.hosts.extend(address(bytes).map(|ip| ip.to_string())),
@@ -127,11 +127,11 @@ impl Facts {
     ///
     /// # Errors
     /// A sentence: what is wrong with the text.
-    pub fn of_pem(text: &[u8]) -> Result<Vec<Facts>, String> {
+    pub fn of_pem(text: &[u8]) -> Result<Vec<CertificateFacts>, String> {
         let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         match ders {
             Ok(ders) if ders.is_empty() => Err("it holds no certificate in PEM form".to_owned()),
-            Ok(ders) => ders.iter().map(Facts::of).collect(),
+            Ok(ders) => ders.iter().map(CertificateFacts::of).collect(),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn identities_read_back_and_others_are_none() {
-        for identity in [Identity::node("harbour", "east"), Identity::client("harbour", "db-1.example")] {
-            assert_eq!(Identity::parse(&identity.to_string().to_uppercase()).as_ref(), Some(&identity));
-            assert_eq!(Identity::parse(&identity.to_string()), Some(identity));
+        for identity in [MemberIdentity::node("harbour", "east"), MemberIdentity::client("harbour", "db-1.example")] {
+            assert_eq!(MemberIdentity::parse(&identity.to_string().to_uppercase()).as_ref(), Some(&identity));
+            assert_eq!(MemberIdentity::parse(&identity.to_string()), Some(identity));
         }
         for bad in [
             "farshore://harbour/node/",
@@ -184,7 +184,7 @@ mod tests {
             "https://harbour/node/east",
             "farshore://harbour",
         ] {
-            assert_eq!(Identity::parse(bad), None, "{bad}");
+            assert_eq!(MemberIdentity::parse(bad), None, "{bad}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_told_as_dates() {
+    fn days_are_shown_as_dates() {
         assert_eq!(day(0), "1970-01-01");
         assert_eq!(day(1_795_000_000), "2026-11-18");
         assert!(!day(i64::MAX).is_empty());

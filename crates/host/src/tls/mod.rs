@@ -20,8 +20,8 @@ mod revoked;
 mod trust;
 mod verify;
 
-pub(crate) use channel::{Channel, ChannelError, Raw, Received};
+pub(crate) use channel::{Channel, ChannelError, Raw, TlsReceived};
 pub use clients::{Access, Clients, Rights};
-pub use credentials::{Credentials, Paths, Store, WARN_BEFORE, warning};
-pub use facts::{Facts, Identity, Party};
+pub use credentials::{CredentialStore, Credentials, Paths, WARN_BEFORE, warning};
+pub use facts::{CertificateFacts, MemberIdentity, Party};
 pub use revoked::Revoked;

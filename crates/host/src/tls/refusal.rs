@@ -93,7 +93,7 @@ fn certificate_sentence(why: &CertificateError) -> String {
 fn alert_sentence(alert: AlertDescription) -> String {
     let why = match alert {
         AlertDescription::CertificateExpired => {
-            "this node's certificate has expired, or is not valid yet: 'farshore cert show' tells the dates"
+            "this node's certificate has expired, or is not valid yet: 'farshore cert show' shows the dates"
         }
         AlertDescription::UnknownCA => "it does not know this node's authority: compare the ca.crt of both sides",
         AlertDescription::CertificateUnknown | AlertDescription::BadCertificate | AlertDescription::AccessDenied => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::Facts;
+use super::facts::CertificateFacts;
 
 /// Hexadecimal digits of a SHA-256.
 const FINGERPRINT_DIGITS: usize = 64;
@@ -61,7 +61,7 @@ impl Revoked {
         self.fingerprints.len() + self.serials.len()
     }
 
-    pub fn has(&self, facts: &Facts) -> bool {
+    pub fn has(&self, facts: &CertificateFacts) -> bool {
         self.fingerprints.contains(&facts.fingerprint) || self.serials.contains(significant(&facts.serial))
     }
 }

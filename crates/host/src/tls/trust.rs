@@ -14,7 +14,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-use super::facts::Facts;
+use super::facts::CertificateFacts;
 use super::refusal::refused_because;
 use super::revoked::Revoked;
 
@@ -22,7 +22,7 @@ use super::revoked::Revoked;
 const BETWEEN_MAX: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Trust {
+pub(super) struct TrustStore {
     /// Authorities that allow the same length are verified together.
     groups: Vec<AuthorityGroup>,
     names: Vec<DistinguishedName>,
@@ -39,7 +39,7 @@ struct AuthorityGroup {
     clients: Arc<dyn ClientCertVerifier>,
 }
 
-impl Trust {
+impl TrustStore {
     /// Each authority with the path length that its certificate names.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Trust {
     pub fn new(
         authorities: Vec<(CertificateDer<'static>, Option<u32>)>,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Trust, Error> {
+    ) -> Result<TrustStore, Error> {
         assert!(!authorities.is_empty(), "somebody has to be believed");
         let mut stores = BTreeMap::<Option<u32>, RootCertStore>::new();
         for (der, between_max) in authorities {
@@ -64,12 +64,12 @@ impl Trust {
             Ok::<_, Error>(AuthorityGroup { between_max, roots, clients })
         };
         let groups = stores.into_iter().map(group).collect::<Result<_, _>>()?;
-        Ok(Trust { groups, names, revoked: Revoked::default(), provider })
+        Ok(TrustStore { groups, names, revoked: Revoked::default(), provider })
     }
 
     /// The same authorities, without these certificates of theirs.
-    pub fn without(self, revoked: Revoked) -> Trust {
-        Trust { revoked, ..self }
+    pub fn without(self, revoked: Revoked) -> TrustStore {
+        TrustStore { revoked, ..self }
     }
 
     pub fn revoked(&self) -> &Revoked {
@@ -82,7 +82,7 @@ impl Trust {
             return Ok(());
         }
         for der in std::iter::once(end).chain(between) {
-            let facts = Facts::of(der).map_err(|_| CertificateError::BadEncoding)?;
+            let facts = CertificateFacts::of(der).map_err(|_| CertificateError::BadEncoding)?;
             if self.revoked.has(&facts) {
                 return Err(CertificateError::Revoked.into());
             }
@@ -158,7 +158,7 @@ impl AuthorityGroup {
 }
 
 /// Whoever comes as a client.
-impl ClientCertVerifier for Trust {
+impl ClientCertVerifier for TrustStore {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.names
     }
@@ -205,7 +205,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
     use rustls::crypto::aws_lc_rs;
 
-    use super::super::facts::Facts;
+    use super::super::facts::CertificateFacts;
     use super::*;
 
     type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -231,16 +231,16 @@ mod tests {
         params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
     }
 
-    fn trust(roots: &[&Issuer]) -> Trust {
+    fn trust(roots: &[&Issuer]) -> TrustStore {
         let one = |root: &&Issuer| {
             let der = root.der().clone();
-            let length = Facts::of(&der).expect("a certificate").path_length;
+            let length = CertificateFacts::of(&der).expect("a certificate").path_length;
             (der, length)
         };
-        Trust::new(roots.iter().map(one).collect(), Arc::new(aws_lc_rs::default_provider())).expect("sound")
+        TrustStore::new(roots.iter().map(one).collect(), Arc::new(aws_lc_rs::default_provider())).expect("sound")
     }
 
-    fn is_believed(trust: &Trust, end: &CertificateDer<'_>, between: &[&Issuer]) -> bool {
+    fn is_believed(trust: &TrustStore, end: &CertificateDer<'_>, between: &[&Issuer]) -> bool {
         let between: Vec<_> = between.iter().map(|issuer| issuer.der().clone()).collect();
         let server = trust.verify_server(end, &between, UnixTime::now());
         let client = trust.verify_client_cert(end, &between, UnixTime::now());

@@ -10,9 +10,9 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::clients::Clients;
-use super::facts::{Facts, Identity, Party};
+use super::facts::{CertificateFacts, MemberIdentity, Party};
 use super::refusal::refused_because;
-use super::trust::Trust;
+use super::trust::TrustStore;
 
 /// The nodes that may be at the other end.
 #[derive(Clone, Debug)]
@@ -32,28 +32,28 @@ pub(super) struct ExpectedClients {
 pub(super) trait NameCheck: fmt::Debug + Send + Sync {
     /// # Errors
     /// A sentence: it is another's.
-    fn check_facts(&self, facts: &Facts) -> Result<(), String>;
+    fn check_facts(&self, facts: &CertificateFacts) -> Result<(), String>;
 
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let facts = Facts::of(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        let facts = CertificateFacts::of(certificate).map_err(|_| CertificateError::BadEncoding)?;
         self.check_facts(&facts).map_err(refused_because)
     }
 }
 
 impl NameCheck for ExpectedClients {
-    fn check_facts(&self, facts: &Facts) -> Result<(), String> {
+    fn check_facts(&self, facts: &CertificateFacts) -> Result<(), String> {
         self.clients.admit(&self.cluster, facts).map(drop)
     }
 }
 
 impl NameCheck for ExpectedNodes {
-    fn check_facts(&self, facts: &Facts) -> Result<(), String> {
+    fn check_facts(&self, facts: &CertificateFacts) -> Result<(), String> {
         self.is_meant(facts.identity.as_ref())
     }
 }
 
 impl ExpectedNodes {
-    fn is_meant(&self, identity: Option<&Identity>) -> Result<(), String> {
+    fn is_meant(&self, identity: Option<&MemberIdentity>) -> Result<(), String> {
         let Some(identity) = identity else {
             return Err("its certificate names no node: make one with 'farshore cert node NAME'".to_owned());
         };
@@ -80,7 +80,7 @@ impl ExpectedNodes {
 #[derive(Debug)]
 pub(super) struct AcceptorVerifier {
     pub expected: ExpectedNodes,
-    pub trust: Arc<Trust>,
+    pub trust: Arc<TrustStore>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -125,7 +125,7 @@ impl ServerCertVerifier for AcceptorVerifier {
 #[derive(Debug)]
 pub(super) struct NamedVerifier<N> {
     pub names: N,
-    pub inner: Arc<Trust>,
+    pub inner: Arc<TrustStore>,
 }
 
 impl<N: NameCheck> ClientCertVerifier for NamedVerifier<N> {
@@ -177,13 +177,13 @@ mod tests {
 
     #[test]
     fn only_the_expected_node_of_this_cluster_passes() {
-        let check_facts = |identity: Option<Identity>| expected().is_meant(identity.as_ref());
-        assert_eq!(check_facts(Some(Identity::node("harbour", "west"))), Ok(()));
+        let check_facts = |identity: Option<MemberIdentity>| expected().is_meant(identity.as_ref());
+        assert_eq!(check_facts(Some(MemberIdentity::node("harbour", "west"))), Ok(()));
         for (identity, words) in [
             (None, "names no node"),
-            (Some(Identity::node("harbour", "north")), "node \"north\", expected was west"),
-            (Some(Identity::node("bay", "west")), "cluster \"bay\""),
-            (Some(Identity::client("harbour", "west")), "client \"west\""),
+            (Some(MemberIdentity::node("harbour", "north")), "node \"north\", expected was west"),
+            (Some(MemberIdentity::node("bay", "west")), "cluster \"bay\""),
+            (Some(MemberIdentity::client("harbour", "west")), "client \"west\""),
         ] {
             let why = check_facts(identity).unwrap_err();
             assert!(why.contains(words), "{why}");

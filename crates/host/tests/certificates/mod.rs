@@ -1,4 +1,4 @@
-//! An authority for tests, and papers of every kind: sound, expired, another's.
+//! An authority for tests, and certificates of every kind: sound, expired, another's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use host::tls::{Clients, Credentials, Facts, Identity, Party, Paths, Store};
+use host::tls::{CertificateFacts, Clients, CredentialStore, Credentials, MemberIdentity, Party, Paths};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
@@ -51,7 +51,7 @@ impl TestCertificates {
     }
 
     /// Makes a certificate and its key under `file`.
-    pub fn issue(&self, file: &str, identity: &Identity, dates: Dates) -> Paths {
+    pub fn issue(&self, file: &str, identity: &MemberIdentity, dates: Dates) -> Paths {
         let now = SystemTime::now();
         let (begin, end) = match dates {
             Dates::Now => (now - DAY, now + 60 * DAY),
@@ -85,27 +85,27 @@ impl TestCertificates {
     }
 
     /// Credentials of a node, linked with `peer`.
-    pub fn node(&self, name: &str, peer: &str, dates: Dates) -> Store {
-        let us = Identity::node(CLUSTER, name);
+    pub fn node(&self, name: &str, peer: &str, dates: Dates) -> CredentialStore {
+        let us = MemberIdentity::node(CLUSTER, name);
         let paths = self.issue(name, &us, dates);
-        Store::new(Credentials::load(&paths, &us, &[peer.to_owned()], &Clients::Certified).unwrap())
+        CredentialStore::new(Credentials::load(&paths, &us, &[peer.to_owned()], &Clients::Certified).unwrap())
     }
 
     /// Credentials of an NBD server.
-    pub fn server(&self, clients: Clients) -> Store {
-        Store::new(self.credentials("server", &clients))
+    pub fn server(&self, clients: Clients) -> CredentialStore {
+        CredentialStore::new(self.credentials("server", &clients))
     }
 
     /// Credentials of a node without peers, by a new certificate and what is revoked now.
     pub fn credentials(&self, name: &str, clients: &Clients) -> Credentials {
-        let us = Identity::node(CLUSTER, name);
+        let us = MemberIdentity::node(CLUSTER, name);
         let paths = self.issue(name, &us, Dates::Now);
         Credentials::load(&paths, &us, &[], clients).unwrap()
     }
 
     /// From here on this certificate is on the list of revoked ones.
     pub fn revoke(&self, file: &str) {
-        let facts = &Facts::of_pem(&fs::read(self.path(&format!("{file}.crt"))).unwrap()).unwrap()[0];
+        let facts = &CertificateFacts::of_pem(&fs::read(self.path(&format!("{file}.crt"))).unwrap()).unwrap()[0];
         let path = self.path("revoked");
         let before = fs::read_to_string(&path).unwrap_or_default();
         // By its serial number, if it is not the first.
@@ -115,7 +115,7 @@ impl TestCertificates {
 
     /// A directory as qemu and libnbd want it.
     pub fn client(&self, name: &str, dates: Dates) -> PathBuf {
-        self.for_client(name, self.issue(name, &Identity::client(CLUSTER, name), dates))
+        self.for_client(name, self.issue(name, &MemberIdentity::client(CLUSTER, name), dates))
     }
 
     /// The same with a certificate of this authority for something else: these are its names.
@@ -143,7 +143,7 @@ fn write_key(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// A TLS client that believes the authority, and shows these papers or nothing.
+/// A TLS client that believes the authority, and shows this certificate or nothing.
 pub fn tls_client(certificates: &TestCertificates, own: Option<&Paths>) -> rustls::ClientConnection {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificates.path("ca.crt")).unwrap()).unwrap();

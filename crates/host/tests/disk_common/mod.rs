@@ -5,19 +5,19 @@ pub mod root;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forgetful::Store;
+use forgetful::ForgetfulStore;
 use host::buffers::{Buffer, Pool};
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{Completion, DiskAnswer, DiskError, DiskOp, EngineError, EngineKind, File, FileEngine, Inline};
 
-pub struct Rig {
+pub struct DiskRig {
     pub engine: FileEngine,
     pub pool: Pool,
     pub directory: tempfile::TempDir,
     files: u32,
 }
 
-impl Rig {
+impl DiskRig {
     /// A new sparse file of this size, opened as a volume.
     pub fn volume(&mut self, size_bytes: u64) -> Arc<File> {
         self.files += 1;
@@ -65,18 +65,18 @@ impl Rig {
     }
 }
 
-pub fn with_engine(kind: EngineKind, test: impl AsyncFn(&mut Rig)) -> Result<(), EngineError> {
+pub fn with_engine(kind: EngineKind, test: impl AsyncFn(&mut DiskRig)) -> Result<(), EngineError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let engine = FileEngine::new(kind)?;
         let directory = tempfile::tempdir_in(scratch()).unwrap();
-        test(&mut Rig { engine, pool: Pool::new(256 << 20), directory, files: 0 }).await;
+        test(&mut DiskRig { engine, pool: Pool::new(256 << 20), directory, files: 0 }).await;
         Ok(())
     })
 }
 
 /// The same test on both kinds of engine; says so loudly where the ring is not to be had.
-pub fn on_both(test: impl AsyncFn(&mut Rig)) {
+pub fn on_both(test: impl AsyncFn(&mut DiskRig)) {
     with_engine(EngineKind::Pool, &test).unwrap();
     match with_engine(EngineKind::Uring, &test) {
         Err(EngineError::NoRing(error)) => {
@@ -87,15 +87,15 @@ pub fn on_both(test: impl AsyncFn(&mut Rig)) {
 }
 
 /// The test on a store of its own, for files that the kernel would cache and files that it would not.
-pub fn on_a_store(test: &str, body: impl AsyncFn(&mut Rig, &Store, &Path, VolumeOptions)) {
+pub fn on_a_store(test: &str, body: impl AsyncFn(&mut DiskRig, &ForgetfulStore, &Path, VolumeOptions)) {
     if let Some(needed) = forgetful::missing() {
         return skip(test, needed);
     }
-    on_both(async |rig: &mut Rig| {
+    on_both(async |rig: &mut DiskRig| {
         for buffered in [false, true] {
             let directory = rig.directory.path().join(format!("buffered-{buffered}"));
             std::fs::create_dir(&directory).unwrap();
-            let store = Store::mount(&directory).unwrap();
+            let store = ForgetfulStore::mount(&directory).unwrap();
             body(rig, &store, &directory, VolumeOptions { buffered }).await;
         }
     });
@@ -117,9 +117,9 @@ pub fn is_root() -> bool {
 }
 
 /// A small generator of our own, so that a seed gives the same run everywhere (xorshift64*).
-pub struct Random(pub u64);
+pub struct DiskRandom(pub u64);
 
-impl Random {
+impl DiskRandom {
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

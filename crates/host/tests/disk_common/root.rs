@@ -62,17 +62,17 @@ impl Drop for LoopDevice {
     }
 }
 
-pub struct Mount {
+pub struct TestMount {
     pub point: PathBuf,
 }
 
-impl Mount {
+impl TestMount {
     /// `arguments` as for mount(8), without the mount point.
-    pub fn new(point: &Path, arguments: &[&str]) -> Mount {
+    pub fn new(point: &Path, arguments: &[&str]) -> TestMount {
         std::fs::create_dir_all(point).unwrap();
         let point_text = point.to_str().unwrap();
         run("mount", &[arguments, &[point_text]].concat()).unwrap();
-        Mount { point: point.into() }
+        TestMount { point: point.into() }
     }
 
     pub fn remount(&self, options: &str) {
@@ -80,7 +80,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if let Err(error) = run("umount", &[self.point.to_str().unwrap()]) {
             eprintln!("{error}");

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use engine::wire::{Header, Kind};
+use engine::wire::{FrameHeader, FrameKind};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use host::buffers::Pool;
 use host::link::{
-    Flow, LinkBounds, LinkConfig, LinkEvents, LinkSender, Links, Ourselves, Peer, PeerInfo, Secret, SocketOptions,
-    Versions,
+    ClusterSecret, FrameOptions, LinkBounds, LinkConfig, LinkEvents, LinkPeer, LinkSender, Links, Ourselves, PeerInfo,
+    SocketOptions, Versions,
 };
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
@@ -19,14 +19,14 @@ use tokio::task::LocalSet;
 /// Longest that anything here may take: far above what it needs on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-pub type Up = (LinkId, SessionId, Rc<LinkSender>, PeerInfo);
+pub type LinkUp = (LinkId, SessionId, Rc<LinkSender>, PeerInfo);
 
 /// Everything a node was told.
 #[derive(Default)]
 pub struct SeenEvents {
-    pub up: RefCell<Vec<Up>>,
+    pub up: RefCell<Vec<LinkUp>>,
     pub down: RefCell<Vec<(LinkId, String)>>,
-    pub frames: RefCell<Vec<(Header, FramePayload)>>,
+    pub frames: RefCell<Vec<(FrameHeader, FramePayload)>>,
     pub heard: Cell<u64>,
     pub sent: Cell<u64>,
     pub turns: Cell<u64>,
@@ -61,7 +61,7 @@ impl SeenEvents {
 
     pub fn say(&self) {
         let (_, session, sender, _) = self.up.borrow().last().expect("a link is up").clone();
-        sender.push(Header::new(Kind::Heartbeat, session, GroupId(0)), SendPayload::None);
+        sender.push(FrameHeader::new(FrameKind::Heartbeat, session, GroupId(0)), SendPayload::None);
         sender.flush();
     }
 
@@ -97,7 +97,7 @@ impl LinkEvents for SeenEvents {
         self.note();
     }
 
-    fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
+    fn frame(&self, link: LinkId, header: FrameHeader, payload: FramePayload) {
         assert_eq!(Some(link), self.up.borrow().last().map(|up| up.0), "a frame of a link that is not up");
         self.frames.borrow_mut().push((header, payload));
         let began = Instant::now();
@@ -146,7 +146,7 @@ pub fn ours(node: &str, peer: &str) -> Ourselves {
         cluster: "harbour".into(),
         node: node.into(),
         peers: vec![peer.into()],
-        secret: Secret::new(b"correct horse battery staple"),
+        secret: ClusterSecret::new(b"correct horse battery staple"),
         definitions: "group a".into(),
         versions: Versions::OURS,
     }
@@ -155,7 +155,7 @@ pub fn ours(node: &str, peer: &str) -> Ourselves {
 pub fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
     LinkConfig {
         ours: ours(node, peer),
-        peers: vec![Peer {
+        peers: vec![LinkPeer {
             id: NodeId(u16::from(peer == "west")),
             name: peer.into(),
             address: peer_address.to_string(),
@@ -163,7 +163,7 @@ pub fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         tls: None,
         socket: SocketOptions::default(),
-        flow: Flow::default(),
+        flow: FrameOptions::default(),
         bounds: LinkBounds {
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(50),
@@ -174,9 +174,9 @@ pub fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
 }
 
 /// Both up, one of them by a configuration that is changed.
-pub async fn pair(change: impl FnOnce(&mut LinkConfig)) -> (Node, Node) {
-    let west = Node::west(|_| {});
-    let east = Node::east(west.address(), change);
+pub async fn pair(change: impl FnOnce(&mut LinkConfig)) -> (LinkNode, LinkNode) {
+    let west = LinkNode::west(|_| {});
+    let east = LinkNode::east(west.address(), change);
     tokio::join!(east.is_up(1), west.is_up(1));
     (west, east)
 }
@@ -185,28 +185,28 @@ pub fn nowhere() -> SocketAddr {
     "127.0.0.1:9".parse().unwrap()
 }
 
-pub struct Node {
+pub struct LinkNode {
     pub seen: Rc<SeenEvents>,
     pub links: Links,
 }
 
-impl Node {
-    pub fn start(config: LinkConfig, pool_bytes: usize) -> Node {
+impl LinkNode {
+    pub fn start(config: LinkConfig, pool_bytes: usize) -> LinkNode {
         let seen = Rc::new(SeenEvents::default());
         let links = Links::start(config, Pool::new(pool_bytes), seen.clone()).expect("loopback can be bound");
-        Node { seen, links }
+        LinkNode { seen, links }
     }
 
-    pub fn west(change: impl FnOnce(&mut LinkConfig)) -> Node {
+    pub fn west(change: impl FnOnce(&mut LinkConfig)) -> LinkNode {
         let mut west = config("west", "east", nowhere());
         change(&mut west);
-        Node::start(west, 64 << 20)
+        LinkNode::start(west, 64 << 20)
     }
 
-    pub fn east(address: SocketAddr, change: impl FnOnce(&mut LinkConfig)) -> Node {
+    pub fn east(address: SocketAddr, change: impl FnOnce(&mut LinkConfig)) -> LinkNode {
         let mut east = config("east", "west", address);
         change(&mut east);
-        Node::start(east, 64 << 20)
+        LinkNode::start(east, 64 << 20)
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -18,8 +18,8 @@ use host::frontend::{
     AllocationExtent, ClientId, ClientOp, ExportInfo, Exports, Gateway, Replies, RequestFailure, RequestOutcome,
     VolumeHandle,
 };
-use host::nbd::proto::{self, Command, Request};
-use host::nbd::{Counters, Limits, Server};
+use host::nbd::proto::{self, NbdCommand, NbdRequest};
+use host::nbd::{Limits, NbdCounters, NbdServer};
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 /// How long any condition may take on a noisy machine before a test gives up.
@@ -27,20 +27,20 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// When the gateway answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum AnswerPace {
     /// Within `kick`.
     Inline,
     /// In a later turn, last request first.
     Reversed,
-    /// Not before [`World::release`].
+    /// Not before [`ServerWorld::release`].
     Held,
 }
 
 #[derive(Clone)]
-pub struct Setup {
+pub struct ServerSetup {
     pub exports: Vec<(&'static str, u64)>,
     pub block_min_bytes: u32,
-    pub pace: Pace,
+    pub pace: AnswerPace,
     pub limits: Limits,
     pub pool_bytes: usize,
     /// Volumes are sparse files instead of memory.
@@ -48,15 +48,15 @@ pub struct Setup {
     /// The server ends by being dropped instead of being stopped.
     pub cut: bool,
     /// TLS on the TCP socket, and whether clients must use it.
-    pub tls: Option<(host::tls::Store, bool)>,
+    pub tls: Option<(host::tls::CredentialStore, bool)>,
 }
 
-impl Default for Setup {
-    fn default() -> Setup {
-        Setup {
+impl Default for ServerSetup {
+    fn default() -> ServerSetup {
+        ServerSetup {
             exports: vec![("g/v", 64 << 20)],
             block_min_bytes: 512,
-            pace: Pace::Inline,
+            pace: AnswerPace::Inline,
             // A test must not pass because the server lost its patience first.
             limits: Limits { farewell: Duration::from_secs(3600), ..Limits::default() },
             pool_bytes: 256 << 20,
@@ -68,12 +68,12 @@ impl Default for Setup {
 }
 
 /// What lives on the server's thread.
-pub struct World {
-    pub server: Server,
+pub struct ServerWorld {
+    pub server: NbdServer,
     pub gateway: Rc<Mock>,
 }
 
-type Errand = Box<dyn FnOnce(&World) + Send>;
+type Errand = Box<dyn FnOnce(&ServerWorld) + Send>;
 
 pub struct TestServer {
     directory: tempfile::TempDir,
@@ -83,25 +83,25 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    pub fn start(setup: Setup) -> TestServer {
+    pub fn start(setup: ServerSetup) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
         let (errands, mut inbox) = tokio::sync::mpsc::unbounded_channel::<Errand>();
         let (ready, started) = std::sync::mpsc::channel();
-        let place = directory.path().to_owned();
+        let location = directory.path().to_owned();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime, async move {
-                let gateway = Rc::new_cyclic(|this| Mock::new(&setup, &place, this.clone()));
-                let server = Server::new(gateway.clone(), setup.limits);
-                server.listen_unix(&place.join("nbd.sock")).unwrap();
+                let gateway = Rc::new_cyclic(|this| Mock::new(&setup, &location, this.clone()));
+                let server = NbdServer::new(gateway.clone(), setup.limits);
+                server.listen_unix(&location.join("nbd.sock")).unwrap();
                 let any = "127.0.0.1:0".parse().unwrap();
                 let tcp = match setup.tls.clone() {
                     None => server.listen_tcp(any).unwrap(),
                     Some((store, is_required)) => server.listen_tls(any, store, is_required).unwrap(),
                 };
                 ready.send(tcp).unwrap();
-                let world = World { server, gateway };
+                let world = ServerWorld { server, gateway };
                 while let Some(errand) = inbox.recv().await {
                     errand(&world);
                 }
@@ -135,7 +135,7 @@ impl TestServer {
     }
 
     /// Runs `errand` on the server's thread and returns what it found.
-    pub fn ask<T: Send + 'static>(&self, errand: impl FnOnce(&World) -> T + Send + 'static) -> T {
+    pub fn ask<T: Send + 'static>(&self, errand: impl FnOnce(&ServerWorld) -> T + Send + 'static) -> T {
         let (answer, answered) = std::sync::mpsc::channel();
         let errand: Errand = Box::new(move |world| answer.send(errand(world)).unwrap());
         let sent = self.errands.as_ref().unwrap().send(errand);
@@ -156,12 +156,12 @@ impl TestServer {
         end
     }
 
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> NbdCounters {
         self.ask(|world| world.server.counters())
     }
 
     /// Waits for a condition on the server's thread.
-    pub fn until(&self, what: &str, condition: impl Fn(&World) -> bool + Send + Clone + 'static) {
+    pub fn until(&self, what: &str, condition: impl Fn(&ServerWorld) -> bool + Send + Clone + 'static) {
         let start = Instant::now();
         while !self.ask(condition.clone()) {
             assert!(start.elapsed() < PATIENCE, "waited too long until {what}");
@@ -172,8 +172,8 @@ impl TestServer {
     /// What the server says to operators from now on, line by line.
     pub fn keep_lines(&self) -> Arc<Mutex<Vec<String>>> {
         let lines = Arc::<Mutex<Vec<String>>>::default();
-        let teller = Teller(lines.clone());
-        self.ask(|_| std::mem::forget(tracing::subscriber::set_default(teller)));
+        let log_capture = LogCapture(lines.clone());
+        self.ask(|_| std::mem::forget(tracing::subscriber::set_default(log_capture)));
         lines
     }
 
@@ -181,12 +181,12 @@ impl TestServer {
         self.until("every client has left", |world| world.server.counters().connections_open == 0);
     }
 
-    pub fn connect(&self) -> Line {
-        Line::new(UnixStream::connect(self.socket()).expect("the server listens"))
+    pub fn connect(&self) -> BlockingClient {
+        BlockingClient::new(UnixStream::connect(self.socket()).expect("the server listens"))
     }
 
     /// A client in the transmission phase of the only export.
-    pub fn enter(&self, structured: bool) -> Line {
+    pub fn enter(&self, structured: bool) -> BlockingClient {
         let mut line = self.connect();
         line.hear::<18>();
         line.say(&opening(structured));
@@ -200,7 +200,7 @@ impl TestServer {
     }
 
     /// A client in the transmission phase of one of several exports.
-    pub fn enter_export(&self, name: &str) -> Line {
+    pub fn enter_export(&self, name: &str) -> BlockingClient {
         let mut line = self.connect();
         line.hear::<18>();
         let mut bytes = 3_u32.to_be_bytes().to_vec();
@@ -237,7 +237,7 @@ impl Drop for TestServer {
 }
 
 /// Keeps the lines of the thread that it is set on, those that operators see.
-struct Teller(Arc<Mutex<Vec<String>>>);
+struct LogCapture(Arc<Mutex<Vec<String>>>);
 
 /// The sentence of a line.
 struct Sentence(String);
@@ -250,7 +250,7 @@ impl tracing::field::Visit for Sentence {
     }
 }
 
-impl tracing::Subscriber for Teller {
+impl tracing::Subscriber for LogCapture {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         *metadata.level() <= tracing::Level::INFO
     }
@@ -304,12 +304,12 @@ pub fn opening(structured: bool) -> Vec<u8> {
     bytes
 }
 
-pub fn request(command: Command, flags: u16, handle: u64, offset: u64, length: u32) -> Vec<u8> {
-    proto::encode_request(&Request { flags, command, handle, offset, length }).to_vec()
+pub fn request(command: NbdCommand, flags: u16, handle: u64, offset: u64, length: u32) -> Vec<u8> {
+    proto::encode_request(&NbdRequest { flags, command, handle, offset, length }).to_vec()
 }
 
 /// A blocking client without manners of its own.
-pub struct Line(pub UnixStream);
+pub struct BlockingClient(pub UnixStream);
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chunk {
@@ -331,11 +331,11 @@ impl Chunk {
     }
 }
 
-impl Line {
-    pub fn new(stream: UnixStream) -> Line {
+impl BlockingClient {
+    pub fn new(stream: UnixStream) -> BlockingClient {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Line(stream)
+        BlockingClient(stream)
     }
 
     pub fn say(&mut self, bytes: &[u8]) {
@@ -393,7 +393,7 @@ enum Backing {
     File(File),
 }
 
-struct Volume {
+struct TestVolume {
     info: ExportInfo,
     backing: Backing,
 }
@@ -403,22 +403,22 @@ struct Attached {
     replies: Rc<dyn Replies>,
 }
 
-type Waiting = (ClientId, u64, ClientOp);
+type WaitingAnswer = (ClientId, u64, ClientOp);
 
 /// A gateway without a data path: it does what it is asked, when it is told to.
 pub struct Mock {
-    volumes: Vec<Volume>,
+    volumes: Vec<TestVolume>,
     /// Nothing is served any more.
     closed: Cell<bool>,
     pub pool: Pool,
-    pub pace: Cell<Pace>,
+    pub pace: Cell<AnswerPace>,
     /// Requests of the next kick fail so.
     pub failing: Cell<Option<RequestFailure>>,
     clients: Rc<RefCell<BTreeMap<ClientId, Attached>>>,
     next_client: Cell<u64>,
     former: RefCell<Vec<Rc<dyn Replies>>>,
-    gathered: RefCell<Vec<Waiting>>,
-    held: RefCell<Vec<Waiting>>,
+    gathered: RefCell<Vec<WaitingAnswer>>,
+    held: RefCell<Vec<WaitingAnswer>>,
     pub batch_max: Cell<usize>,
     pub lengths_max: Cell<u64>,
     /// Exports that were looked at for somebody who negotiates.
@@ -427,8 +427,8 @@ pub struct Mock {
 }
 
 impl Mock {
-    fn new(setup: &Setup, place: &Path, this: std::rc::Weak<Mock>) -> Mock {
-        let volume = |(index, (name, size_bytes)): (usize, &(&str, u64))| Volume {
+    fn new(setup: &ServerSetup, location: &Path, this: std::rc::Weak<Mock>) -> Mock {
+        let volume = |(index, (name, size_bytes)): (usize, &(&str, u64))| TestVolume {
             info: ExportInfo {
                 handle: VolumeHandle(index as u32),
                 name: (*name).into(),
@@ -439,7 +439,7 @@ impl Mock {
                 block_max_bytes: proto::PAYLOAD_BYTES_MAX,
             },
             backing: if setup.files {
-                let path = place.join(format!("volume{index}"));
+                let path = location.join(format!("volume{index}"));
                 let file = File::options().create(true).truncate(true).read(true).write(true).open(path);
                 let file = file.unwrap();
                 file.set_len(*size_bytes).unwrap();
@@ -496,7 +496,7 @@ impl Mock {
         clients.iter().for_each(|replies| replies.gone());
     }
 
-    fn answer(&self, batch: Vec<Waiting>) {
+    fn answer(&self, batch: Vec<WaitingAnswer>) {
         let mut touched: BTreeMap<ClientId, Rc<dyn Replies>> = BTreeMap::new();
         for (client, cookie, op) in batch {
             let (volume, replies) = match self.clients.borrow().get(&client) {
@@ -522,7 +522,7 @@ impl Exports for Mock {
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
         self.exports_seen.set(self.exports_seen.get() + 1);
-        let is_meant = |volume: &&Volume| volume.info.name == name || name.is_empty() && self.volumes.len() == 1;
+        let is_meant = |volume: &&TestVolume| volume.info.name == name || name.is_empty() && self.volumes.len() == 1;
         self.volumes.iter().find(is_meant).filter(|_| !self.closed.get()).map(|volume| volume.info.clone())
     }
 
@@ -568,9 +568,9 @@ impl Gateway for Mock {
             }
         }
         match self.pace.get() {
-            Pace::Inline => self.answer(batch),
-            Pace::Held => self.held.borrow_mut().extend(batch),
-            Pace::Reversed => {
+            AnswerPace::Inline => self.answer(batch),
+            AnswerPace::Held => self.held.borrow_mut().extend(batch),
+            AnswerPace::Reversed => {
                 self.held.borrow_mut().extend(batch);
                 let this = self.this.upgrade().expect("the gateway outlives its turns");
                 tokio::task::spawn_local(async move {
@@ -582,7 +582,7 @@ impl Gateway for Mock {
     }
 }
 
-impl Volume {
+impl TestVolume {
     fn perform(&self, op: ClientOp) -> RequestOutcome {
         match op {
             ClientOp::Read { offset, mut buffer } => {
@@ -653,9 +653,9 @@ impl Volume {
 }
 
 /// Random numbers that are the same every time.
-pub struct Random(pub u64);
+pub struct NbdRandom(pub u64);
 
-impl Random {
+impl NbdRandom {
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
-use super::tally::{Fill, Lag, Waiting};
-use super::{DiskAtWork, LinkAtWork, Setup, cost_bytes, moment_s, parts};
-use crate::trace::{Kind, Record};
+use super::tally::{BlockedWriters, Lag, QueueFill};
+use super::{DiskAtWork, LinkAtWork, ModelSetup, cost_bytes, moment_s, parts};
+use crate::trace::{TraceKind, TraceRecord};
 
 /// An epoch closes when its first write is this old, or when it holds this much.
 pub const EPOCH_S: f64 = 1.0;
@@ -43,22 +43,22 @@ impl Epoch {
 
 /// A replay in async mode with folding.
 pub struct Folding {
-    setup: Setup,
+    setup: ModelSetup,
     link: LinkAtWork,
     remote: DiskAtWork,
     waiting_epochs: VecDeque<Epoch>,
     receipts: VecDeque<(f64, u64, u64)>,
     admitted_s: f64,
     durable_s: f64,
-    pub fill: Fill,
+    pub fill: QueueFill,
     pub lag: Lag,
-    pub waiting: Waiting,
+    pub waiting: BlockedWriters,
     pub payload_bytes: u64,
     pub folded_away_bytes: u64,
 }
 
 impl Folding {
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: ModelSetup) -> Self {
         Self {
             setup,
             link: LinkAtWork::new(&setup),
@@ -67,23 +67,23 @@ impl Folding {
             receipts: VecDeque::new(),
             admitted_s: 0.0,
             durable_s: 0.0,
-            fill: Fill::default(),
+            fill: QueueFill::default(),
             lag: Lag::default(),
-            waiting: Waiting::default(),
+            waiting: BlockedWriters::default(),
             payload_bytes: 0,
             folded_away_bytes: 0,
         }
     }
 
-    pub fn add(&mut self, records: &[Record]) {
+    pub fn add(&mut self, records: &[TraceRecord]) {
         for record in records {
-            if record.kind == Kind::Write && record.length > 0 {
+            if record.kind == TraceKind::Write && record.length > 0 {
                 self.write(record);
             }
         }
     }
 
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &TraceRecord) {
         let (at_s, payload) = (moment_s(record), u64::from(record.length));
         let (cost, items) = (cost_bytes(payload), parts(payload));
         self.payload_bytes += payload;
@@ -229,22 +229,26 @@ fn union(writes: &mut [Waiter]) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Link, Mode, stream::Stream};
+    use super::super::{LinkModel, ModelMode, stream::StreamReplay};
     use super::*;
     use units::quantities::{Rate, Seconds};
 
     /// 1000 writes of 4 KiB a second over `pages` pages in turn, for 10 s.
-    fn writes(pages: u64) -> Vec<Record> {
-        let write =
-            |n: u64| Record { time_ns: n * 1_000_000, offset: n % pages * 4096, length: 4096, ..Record::default() };
+    fn writes(pages: u64) -> Vec<TraceRecord> {
+        let write = |n: u64| TraceRecord {
+            time_ns: n * 1_000_000,
+            offset: n % pages * 4096,
+            length: 4096,
+            ..TraceRecord::default()
+        };
         (0..10_000).map(write).collect()
     }
 
-    fn setup(mb_per_s: f64) -> Setup {
-        Setup::new(Link::measured(Rate::from_mb(mb_per_s), Seconds::from_ms(10.0))).unbounded()
+    fn setup(mb_per_s: f64) -> ModelSetup {
+        ModelSetup::new(LinkModel::measured(Rate::from_mb(mb_per_s), Seconds::from_ms(10.0))).unbounded()
     }
 
-    fn fold(setup: Setup, records: &[Record]) -> Folding {
+    fn fold(setup: ModelSetup, records: &[TraceRecord]) -> Folding {
         let mut folding = Folding::new(setup);
         folding.add(records);
         folding.finish();
@@ -261,7 +265,7 @@ mod tests {
     fn a_slow_link_sends_the_last_state_of_each_second() {
         // 4 MB/s arrive, 100 pages again and again; the link carries 1 MB/s. Only the first second leaves as it was written.
         let folded = fold(setup(1.0), &writes(100));
-        let mut plain = Stream::new(Mode::Async, setup(1.0));
+        let mut plain = StreamReplay::new(ModelMode::Async, setup(1.0));
         plain.add(&writes(100));
         assert!(folded.folded_away_bytes > 25_000_000, "{}", folded.folded_away_bytes);
         assert!(folded.wire_bytes() < plain.wire_bytes() / 3.0);
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn without_overwrites_folding_only_saves_headers() {
         let folded = fold(setup(1.0), &writes(1_000_000));
-        let mut plain = Stream::new(Mode::Async, setup(1.0));
+        let mut plain = StreamReplay::new(ModelMode::Async, setup(1.0));
         plain.add(&writes(1_000_000));
         assert_eq!(folded.folded_away_bytes, 0);
         assert!(folded.wire_bytes() <= plain.wire_bytes());
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_bounded_queue_stays_bounded() {
-        let folded = fold(Setup { queue_bytes: 1 << 20, queue_items: 1000, ..setup(1.0) }, &writes(100));
+        let folded = fold(ModelSetup { queue_bytes: 1 << 20, queue_items: 1000, ..setup(1.0) }, &writes(100));
         assert!(folded.fill.peak_bytes <= 1 << 20 && folded.waiting.writes > 0);
     }
 }

@@ -1,9 +1,9 @@
 //! Inverse questions: which bandwidth keeps a promise? Many links at once are tried in one pass, each with a few numbers
 //! of memory; a second pass between the last that failed and the first that held gives the answer to a quarter of a percent.
 
-use super::line::Line;
-use super::{DiskAtWork, Setup, moment_s};
-use crate::trace::{Kind, Record};
+use super::line::LineModel;
+use super::{DiskAtWork, ModelSetup, moment_s};
+use crate::trace::{TraceKind, TraceRecord};
 use units::quantities::Rate;
 
 /// Links tried in one pass.
@@ -11,33 +11,33 @@ pub const TRIES: usize = 64;
 
 /// Lag of an unbounded ordered queue, for many bandwidths.
 pub struct Bandwidths {
-    setup: Setup,
-    tries: Vec<Try>,
+    setup: ModelSetup,
+    tries: Vec<BandwidthTry>,
 }
 
-struct Try {
-    line: Line,
+struct BandwidthTry {
+    line: LineModel,
     remote: DiskAtWork,
     lag_max_s: f64,
 }
 
 impl Bandwidths {
     /// Goodputs from `low` to `high` in equal ratios.
-    pub fn between(setup: Setup, low: Rate, high: Rate) -> Self {
+    pub fn between(setup: ModelSetup, low: Rate, high: Rate) -> Self {
         let (low, high) = (low.bytes_per_s().max(1.0), high.bytes_per_s().max(2.0));
         let ratio = (high / low).powf(1.0 / (TRIES - 1) as f64);
-        let tries = (0..TRIES).map(|step| Try {
-            line: Line::new(&setup.link, low * ratio.powi(step as i32)),
+        let tries = (0..TRIES).map(|step| BandwidthTry {
+            line: LineModel::new(&setup.link, low * ratio.powi(step as i32)),
             remote: DiskAtWork::default(),
             lag_max_s: 0.0,
         });
         Self { setup, tries: tries.collect() }
     }
 
-    pub fn add(&mut self, records: &[Record]) {
+    pub fn add(&mut self, records: &[TraceRecord]) {
         let one_way_s = self.setup.link.rtt.0 / 2.0;
         for record in records {
-            if record.kind != Kind::Write || record.length == 0 {
+            if record.kind != TraceKind::Write || record.length == 0 {
                 continue;
             }
             let (at_s, payload) = (moment_s(record), u64::from(record.length));
@@ -61,16 +61,17 @@ impl Bandwidths {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Link, Mode, stream::Stream};
+    use super::super::{LinkModel, ModelMode, stream::StreamReplay};
     use super::*;
     use units::quantities::Seconds;
 
     #[test]
     fn two_passes_find_the_bandwidth_for_a_recovery_point() {
         // 10 MB at once every minute: 5 s of lag need a good 2 MB/s.
-        let write = |n: u64| Record { time_ns: n / 100 * 60_000_000_000, length: 100_000, ..Record::default() };
-        let records: Vec<Record> = (0..500).map(write).collect();
-        let setup = Setup::new(Link::measured(Rate::from_mb(1.0), Seconds::from_ms(50.0)));
+        let write =
+            |n: u64| TraceRecord { time_ns: n / 100 * 60_000_000_000, length: 100_000, ..TraceRecord::default() };
+        let records: Vec<TraceRecord> = (0..500).map(write).collect();
+        let setup = ModelSetup::new(LinkModel::measured(Rate::from_mb(1.0), Seconds::from_ms(50.0)));
         let search = |low, high| {
             let mut bandwidths = Bandwidths::between(setup, low, high);
             bandwidths.add(&records);
@@ -82,8 +83,8 @@ mod tests {
         let exact = 100.0 * setup.wire_bytes(100_000) / (5.0 - 0.025);
         assert!((1.0..1.004).contains(&(found.bytes_per_s() / exact)), "{found:?} {exact}");
         // And the full model agrees that it holds.
-        let link = Link { rate: found, ..setup.link };
-        let mut stream = Stream::new(Mode::Async, Setup { link, ..setup }.unbounded());
+        let link = LinkModel { rate: found, ..setup.link };
+        let mut stream = StreamReplay::new(ModelMode::Async, ModelSetup { link, ..setup }.unbounded());
         stream.add(&records);
         assert!(stream.lag.times.quantiles().max <= 5.0);
         assert_eq!(search(Rate::from_mb(10.0), Rate::from_mb(20.0)).0, None);

@@ -10,8 +10,8 @@
 //! What nobody knows beforehand is when the ten seconds begin: any shorter round trip seen meanwhile starts them again.
 //! Here they begin with the trace, so looks come as often as they can.
 
-use super::Link;
-use crate::formulas::{Congestion, SEGMENT_BYTES};
+use super::LinkModel;
+use crate::formulas::{CongestionModel, SEGMENT_BYTES};
 
 /// Age at which the shortest round trip is looked at anew.
 const LOOK_EVERY_S: f64 = 10.0;
@@ -22,7 +22,7 @@ const LOOK_SEGMENTS: u64 = 4;
 
 /// Frames leave one behind the other.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct LineModel {
     pub goodput: f64,
     /// When all that was given has left.
     pub free_s: f64,
@@ -38,12 +38,12 @@ struct Looks {
     until_s: f64,
 }
 
-impl Line {
-    pub fn new(link: &Link, goodput: f64) -> Self {
+impl LineModel {
+    pub fn new(link: &LinkModel, goodput: f64) -> Self {
         let rtt_s = link.rtt.0;
         // Four segments a round trip may be all that the link carries: then nothing is given up.
         let slow = (LOOK_SEGMENTS * SEGMENT_BYTES.0) as f64 / rtt_s;
-        let is_bbr = link.congestion == Congestion::Bbr && slow < goodput;
+        let is_bbr = link.congestion == CongestionModel::Bbr && slow < goodput;
         let looks = is_bbr.then_some(Looks { rtt_s, goodput: slow, due_s: LOOK_EVERY_S, until_s: 0.0 });
         Self { goodput, free_s: 0.0, looks }
     }
@@ -88,26 +88,26 @@ mod tests {
     use super::*;
     use units::quantities::{Rate, Seconds};
 
-    fn line(congestion: Congestion, mb_per_s: f64, rtt_ms: f64) -> Line {
-        let link = Link { congestion, ..Link::measured(Rate::from_mb(mb_per_s), Seconds::from_ms(rtt_ms)) };
-        Line::new(&link, link.goodput().bytes_per_s())
+    fn line(congestion: CongestionModel, mb_per_s: f64, rtt_ms: f64) -> LineModel {
+        let link = LinkModel { congestion, ..LinkModel::measured(Rate::from_mb(mb_per_s), Seconds::from_ms(rtt_ms)) };
+        LineModel::new(&link, link.goodput().bytes_per_s())
     }
 
     /// Nine looks in a hundred seconds, however the bytes are cut into frames.
     #[test]
     fn bbr_gives_up_a_fortieth_of_a_full_line() {
-        let whole = line(Congestion::Bbr, 2.4, 50.0).send(0.0, 2.4e6 * 100.0);
-        let mut cut = line(Congestion::Bbr, 2.4, 50.0);
+        let whole = line(CongestionModel::Bbr, 2.4, 50.0).send(0.0, 2.4e6 * 100.0);
+        let mut cut = line(CongestionModel::Bbr, 2.4, 50.0);
         let pieces = (0..24_000).map(|_| cut.send(0.0, 1e4)).last();
         assert!((pieces.unwrap() - whole).abs() < 1e-6);
         let share = 100.0 / whole;
         assert!((0.976..0.98).contains(&share), "{share}");
-        assert_eq!(line(Congestion::Cubic, 2.4, 50.0).send(0.0, 2.4e8), 100.0);
+        assert_eq!(line(CongestionModel::Cubic, 2.4, 50.0).send(0.0, 2.4e8), 100.0);
     }
 
     #[test]
     fn a_look_holds_up_what_comes_during_it_and_four_segments_a_round_trip_still_leave() {
-        let mut busy = line(Congestion::Bbr, 2.4, 50.0);
+        let mut busy = line(CongestionModel::Bbr, 2.4, 50.0);
         busy.send(9.97, 48_000.0);
         // Begun at 10 s: the first frame is four segments, the next waits for the end.
         assert!((busy.send(10.0, 5792.0) - 10.05).abs() < 1e-9);
@@ -117,10 +117,10 @@ mod tests {
 
     #[test]
     fn a_line_that_falls_silent_and_a_slow_one_are_never_looked_at() {
-        let mut quiet = line(Congestion::Bbr, 2.4, 50.0);
+        let mut quiet = line(CongestionModel::Bbr, 2.4, 50.0);
         let lone = (0..100).map(|n| f64::from(n) * 0.3).map(|at_s| quiet.send(at_s, 24_000.0) - at_s);
         assert!(lone.fold(0.0, f64::max) < 0.0101);
-        let mut slow = line(Congestion::Bbr, 0.1, 50.0);
+        let mut slow = line(CongestionModel::Bbr, 0.1, 50.0);
         assert_eq!(slow.send(0.0, 1e7), 100.0);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::tally::{Fill, Lag, Times, Waiting};
-use super::{DiskAtWork, LinkAtWork, Mode, Setup, cost_bytes, moment_s, parts};
-use crate::series::{Join, Series};
-use crate::trace::{Kind, Record};
+use super::tally::{BlockedWriters, Lag, QueueFill, TimeDistribution};
+use super::{DiskAtWork, LinkAtWork, ModelMode, ModelSetup, cost_bytes, moment_s, parts};
+use crate::series::{Join, TimeSeries};
+use crate::trace::{TraceKind, TraceRecord};
 
 /// A replay in one of the modes sync, nearsync and async.
-pub struct Stream {
-    mode: Mode,
-    setup: Setup,
+pub struct StreamReplay {
+    mode: ModelMode,
+    setup: ModelSetup,
     link: LinkAtWork,
     local: DiskAtWork,
     /// The same disk without replication: what the application has today.
@@ -21,19 +21,19 @@ pub struct Stream {
     admitted_s: f64,
     durable_s: f64,
     last_s: f64,
-    pub fill: Fill,
+    pub fill: QueueFill,
     pub lag: Lag,
-    pub waiting: Waiting,
-    pub response: Times,
-    pub added: Times,
-    pub drain: Series,
+    pub waiting: BlockedWriters,
+    pub response: TimeDistribution,
+    pub added: TimeDistribution,
+    pub drain: TimeSeries,
     /// When what stood in the queue at its fullest had all left.
     drained_s: Option<f64>,
     drained_of_peak_s: f64,
 }
 
-impl Stream {
-    pub fn new(mode: Mode, setup: Setup) -> Self {
+impl StreamReplay {
+    pub fn new(mode: ModelMode, setup: ModelSetup) -> Self {
         assert!(mode.is_ordered(), "other modes do not send every write");
         Self {
             mode,
@@ -46,21 +46,21 @@ impl Stream {
             admitted_s: 0.0,
             durable_s: 0.0,
             last_s: 0.0,
-            fill: Fill::default(),
+            fill: QueueFill::default(),
             lag: Lag::default(),
-            waiting: Waiting::default(),
-            response: Times::default(),
-            added: Times::default(),
-            drain: Series::new(Join::Sum),
+            waiting: BlockedWriters::default(),
+            response: TimeDistribution::default(),
+            added: TimeDistribution::default(),
+            drain: TimeSeries::new(Join::Sum),
             drained_s: None,
             drained_of_peak_s: 0.0,
         }
     }
 
-    pub fn add(&mut self, records: &[Record]) {
+    pub fn add(&mut self, records: &[TraceRecord]) {
         for record in records {
             self.last_s = moment_s(record);
-            if record.kind == Kind::Write && record.length > 0 {
+            if record.kind == TraceKind::Write && record.length > 0 {
                 self.write(self.last_s, u64::from(record.length));
             }
         }
@@ -83,8 +83,8 @@ impl Stream {
         let local_s = self.local.write(&self.setup.local, admitted_s, payload);
         let alone_s = self.local_alone.write(&self.setup.local, at_s, payload);
         let answered_s = match self.mode {
-            Mode::Sync => local_s.max(receipt_s),
-            Mode::NearSync => local_s.max(arrived_s + half_rtt_s),
+            ModelMode::Sync => local_s.max(receipt_s),
+            ModelMode::NearSync => local_s.max(arrived_s + half_rtt_s),
             _ => local_s,
         };
         self.response.add(answered_s - at_s);
@@ -146,21 +146,22 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Disk, Link};
+    use crate::model::{LinkModel, PlannedDisk};
     use units::quantities::{Rate, Seconds};
 
     /// 50 writes of 8 KB a second for `seconds`.
-    fn avs_writes(seconds: u64) -> Vec<Record> {
-        let write = |n: u64| Record { time_ns: n * 20_000_000, offset: n * 8192, length: 8000, ..Record::default() };
+    fn avs_writes(seconds: u64) -> Vec<TraceRecord> {
+        let write =
+            |n: u64| TraceRecord { time_ns: n * 20_000_000, offset: n * 8192, length: 8000, ..TraceRecord::default() };
         (0..50 * seconds).map(write).collect()
     }
 
-    fn link(kb_per_s: f64, rtt_ms: f64) -> Link {
-        Link::measured(Rate::from_bytes_per_s(kb_per_s * 1000.0), Seconds::from_ms(rtt_ms))
+    fn link(kb_per_s: f64, rtt_ms: f64) -> LinkModel {
+        LinkModel::measured(Rate::from_bytes_per_s(kb_per_s * 1000.0), Seconds::from_ms(rtt_ms))
     }
 
-    fn replay(mode: Mode, setup: Setup, records: &[Record]) -> Stream {
-        let mut stream = Stream::new(mode, setup);
+    fn replay(mode: ModelMode, setup: ModelSetup, records: &[TraceRecord]) -> StreamReplay {
+        let mut stream = StreamReplay::new(mode, setup);
         stream.add(records);
         stream
     }
@@ -171,13 +172,13 @@ mod tests {
         let cost = cost_bytes(8000) as f64;
         // The paper counts payload only: a queue that holds as many writes, a link that also carries the headers.
         let queue_bytes = (8_000_000.0 / 8000.0 * cost) as u64;
-        let setup = Setup { queue_bytes, ..Setup::new(link(160.0 * 8096.0 / 8000.0, 0.0)) };
-        let before = replay(Mode::Async, setup, &avs_writes(33));
+        let setup = ModelSetup { queue_bytes, ..ModelSetup::new(link(160.0 * 8096.0 / 8000.0, 0.0)) };
+        let before = replay(ModelMode::Async, setup, &avs_writes(33));
         assert_eq!((before.waiting.writes, before.fill.peak_bytes <= queue_bytes), (0, true));
-        let after = replay(Mode::Async, setup, &avs_writes(34));
+        let after = replay(ModelMode::Async, setup, &avs_writes(34));
         assert!(after.waiting.writes > 0);
         // Unbounded, 60 s leave (400 - 160) x 60 KB behind.
-        let free = replay(Mode::Async, setup.unbounded(), &avs_writes(60));
+        let free = replay(ModelMode::Async, setup.unbounded(), &avs_writes(60));
         let backlog = free.fill.peak_bytes as f64 / cost * 8000.0;
         assert!((backlog - 14_400_000.0).abs() < 30_000.0, "{backlog}");
         assert!((free.drain_s() - 14_400_000.0 / 160_000.0).abs() < 0.3, "{}", free.drain_s());
@@ -187,13 +188,16 @@ mod tests {
     /// Every mode's answer on an idle link is its formula.
     #[test]
     fn lone_writes_take_the_formulas_time() {
-        let disk = Disk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) };
-        let setup = Setup { local: disk, remote: disk, ..Setup::new(link(12_500.0, 50.0)) };
-        let records: Vec<Record> =
-            (0..10).map(|n| Record { time_ns: n * 1_000_000_000, length: 8192, ..Record::default() }).collect();
+        let disk = PlannedDisk { rate: Some(Rate::from_mb(200.0)), overhead: Seconds(0.001) };
+        let setup = ModelSetup { local: disk, remote: disk, ..ModelSetup::new(link(12_500.0, 50.0)) };
+        let records: Vec<TraceRecord> = (0..10)
+            .map(|n| TraceRecord { time_ns: n * 1_000_000_000, length: 8192, ..TraceRecord::default() })
+            .collect();
         let local = 0.001 + 8192.0 / 200e6;
         let send = 8288.0 / 12.5e6;
-        for (mode, wanted) in [(Mode::Sync, send + 0.05 + local), (Mode::NearSync, send + 0.05), (Mode::Async, local)] {
+        for (mode, wanted) in
+            [(ModelMode::Sync, send + 0.05 + local), (ModelMode::NearSync, send + 0.05), (ModelMode::Async, local)]
+        {
             let stream = replay(mode, setup, &records);
             let response = stream.response.quantiles();
             assert!((response.max - wanted).abs() < 1e-9, "{mode:?} {} {wanted}", response.max);
@@ -203,8 +207,8 @@ mod tests {
 
     #[test]
     fn an_outage_holds_everything_and_is_caught_up() {
-        let setup = Setup { outage: Some((10.0, 20.0)), ..Setup::new(link(800.0, 10.0)).unbounded() };
-        let stream = replay(Mode::Async, setup, &avs_writes(60));
+        let setup = ModelSetup { outage: Some((10.0, 20.0)), ..ModelSetup::new(link(800.0, 10.0)).unbounded() };
+        let stream = replay(ModelMode::Async, setup, &avs_writes(60));
         let lag = stream.lag.times.quantiles();
         assert!((lag.max - 10.0).abs() < 0.1, "{lag:?}");
         // 10 s at 400 KB/s are caught up at a net 400 KB/s: ten more seconds.
@@ -215,23 +219,23 @@ mod tests {
 
     #[test]
     fn compression_is_bandwidth_and_loss_is_a_tail() {
-        let plain = replay(Mode::Async, Setup::new(link(200.0, 10.0)).unbounded(), &avs_writes(30));
+        let plain = replay(ModelMode::Async, ModelSetup::new(link(200.0, 10.0)).unbounded(), &avs_writes(30));
         let packed = replay(
-            Mode::Async,
-            Setup { compression: 4.0, ..Setup::new(link(200.0, 10.0)).unbounded() },
+            ModelMode::Async,
+            ModelSetup { compression: 4.0, ..ModelSetup::new(link(200.0, 10.0)).unbounded() },
             &avs_writes(30),
         );
         assert!(plain.fill.peak_bytes > 20 * packed.fill.peak_bytes);
-        let lossy = Link {
+        let lossy = LinkModel {
             loss: units::quantities::Share(0.001),
-            congestion: crate::formulas::Congestion::Bbr,
+            congestion: crate::formulas::CongestionModel::Bbr,
             ..link(12_500.0, 50.0)
         };
-        let added = replay(Mode::Sync, Setup::new(lossy), &avs_writes(200)).added.quantiles();
+        let added = replay(ModelMode::Sync, ModelSetup::new(lossy), &avs_writes(200)).added.quantiles();
         assert!(added.p50 < 0.055 && (0.3..0.5).contains(&added.p99), "{added:?}");
     }
 
-    /// The queue against a judge that knows nothing of receipts in order: at each moment it adds up all that is unconfirmed.
+    /// The queue against a model that knows nothing of receipts in order: at each moment it adds up all that is unconfirmed.
     #[test]
     fn occupancy_agrees_with_a_naive_count() {
         let mut seed = 88_172_645_463_325_252u64;
@@ -244,10 +248,10 @@ mod tests {
         let (mut time_ns, mut records) = (0, Vec::new());
         for _ in 0..2000 {
             time_ns += next(20_000_000);
-            records.push(Record { time_ns, length: (1 + next(64)) as u32 * 512, ..Record::default() });
+            records.push(TraceRecord { time_ns, length: (1 + next(64)) as u32 * 512, ..TraceRecord::default() });
         }
-        let setup = Setup::new(link(1500.0, 30.0)).unbounded();
-        let stream = replay(Mode::Async, setup, &records);
+        let setup = ModelSetup::new(link(1500.0, 30.0)).unbounded();
+        let stream = replay(ModelMode::Async, setup, &records);
         let (mut free, mut kept, mut peak) = (0.0f64, Vec::new(), 0u64);
         for record in &records {
             let (at, payload) = (moment_s(record), u64::from(record.length));

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::series::{Join, Series};
+use crate::series::{Join, TimeSeries};
 
 /// Parts of a rising line that stand for it in the distribution of lag.
 const LAG_STEPS: u32 = 8;
@@ -20,12 +20,12 @@ pub struct Quantiles {
 
 /// A distribution of times: of writes, each counting once, or of moments, each counting as long as it lasted.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub struct TimeDistribution {
     histogram: Histogram<u64>,
     max_s: f64,
 }
 
-impl Default for Times {
+impl Default for TimeDistribution {
     fn default() -> Self {
         // From 1 µs to 12 days in steps of 1 %; longer times are counted as that long.
         let histogram = Histogram::new_with_bounds(1, 1 << 40, 2).expect("fixed bounds are sound");
@@ -33,7 +33,7 @@ impl Default for Times {
     }
 }
 
-impl Times {
+impl TimeDistribution {
     pub fn add(&mut self, time_s: f64) {
         self.add_for(time_s, 1);
     }
@@ -69,14 +69,14 @@ impl Times {
 /// The recovery point's distance: how old the newest consistent copy on the far side is.
 #[derive(Clone, Debug)]
 pub struct Lag {
-    pub times: Times,
-    pub curve: Series,
+    pub times: TimeDistribution,
+    pub curve: TimeSeries,
     known_until_s: f64,
 }
 
 impl Default for Lag {
     fn default() -> Self {
-        Self { times: Times::default(), curve: Series::new(Join::Max), known_until_s: 0.0 }
+        Self { times: TimeDistribution::default(), curve: TimeSeries::new(Join::Max), known_until_s: 0.0 }
     }
 }
 
@@ -122,24 +122,24 @@ fn weight(for_s: f64) -> u64 {
 
 /// What stands in the queue.
 #[derive(Clone, Debug)]
-pub struct Fill {
+pub struct QueueFill {
     pub bytes: u64,
     pub items: u64,
     pub peak_bytes: u64,
     pub peak_items: u64,
     pub peak_at_s: f64,
-    pub curve: Series,
+    pub curve: TimeSeries,
     since_s: f64,
 }
 
-impl Default for Fill {
+impl Default for QueueFill {
     fn default() -> Self {
-        let curve = Series::new(Join::Max);
+        let curve = TimeSeries::new(Join::Max);
         Self { bytes: 0, items: 0, peak_bytes: 0, peak_items: 0, peak_at_s: 0.0, curve, since_s: 0.0 }
     }
 }
 
-impl Fill {
+impl QueueFill {
     pub fn enter(&mut self, at_s: f64, bytes: u64, items: u64) {
         self.stood_until(at_s);
         self.bytes += bytes;
@@ -169,7 +169,7 @@ impl Fill {
 
 /// Writers who waited for room.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Waiting {
+pub struct BlockedWriters {
     pub writes: u64,
     /// Sum over all writers.
     pub writer_s: f64,
@@ -178,7 +178,7 @@ pub struct Waiting {
     until_s: f64,
 }
 
-impl Waiting {
+impl BlockedWriters {
     pub fn add(&mut self, from_s: f64, until_s: f64) {
         if until_s > from_s {
             self.writes += 1;
@@ -210,7 +210,7 @@ mod tests {
     /// In a stall nothing comes and nothing leaves, and the picture showed an empty queue.
     #[test]
     fn what_stands_in_a_stall_is_drawn() {
-        let mut fill = Fill::default();
+        let mut fill = QueueFill::default();
         fill.enter(0.0, 1000, 1);
         fill.enter(1.0, 1000, 1);
         fill.leave(9.0, 1000, 1);
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn two_who_wait_at_once_count_twice_and_the_clock_once() {
-        let mut waiting = Waiting::default();
+        let mut waiting = BlockedWriters::default();
         waiting.add(1.0, 3.0);
         waiting.add(2.0, 4.0);
         waiting.add(6.0, 6.0);

@@ -1,7 +1,7 @@
 //! Text as `blkparse` prints it: `8,0 1 12 0.123456789 697 Q WFS 223490 + 8 [postgres]`, sectors of 512 bytes.
 
 use super::text::{Fields, bytes, time};
-use super::{Fault, Kind, Line, Record, Volumes, place};
+use super::{ParsedLine, RecordFault, TraceKind, TraceRecord, VolumeNames, byte_range};
 
 pub const SECTOR_BYTES: u64 = 512;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -10,18 +10,18 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct Blkparse {
     /// `Q` (asked for) or `D` (given to the device): one event per request, or each would count several times.
     event: u8,
-    volumes: Volumes,
+    volumes: VolumeNames,
     in_summary: bool,
 }
 
 /// What blkparse's letters say: preflush before `W`, forced unit access behind it.
-pub fn read_letters(letters: &[u8]) -> Option<(Kind, bool, bool)> {
+pub fn read_letters(letters: &[u8]) -> Option<(TraceKind, bool, bool)> {
     let preflush = letters.first() == Some(&b'F');
     let rest = if preflush { &letters[1..] } else { letters };
     let (kind, tail) = match rest.first() {
-        Some(b'W') => (Kind::Write, &rest[1..]),
-        Some(b'D') => (Kind::Trim, &rest[1..]),
-        Some(b'F' | b'N' | b'S') | None if preflush => (Kind::Flush, rest),
+        Some(b'W') => (TraceKind::Write, &rest[1..]),
+        Some(b'D') => (TraceKind::Trim, &rest[1..]),
+        Some(b'F' | b'N' | b'S') | None if preflush => (TraceKind::Flush, rest),
         _ => return None,
     };
     Some((kind, preflush, tail.contains(&b'F')))
@@ -29,36 +29,40 @@ pub fn read_letters(letters: &[u8]) -> Option<(Kind, bool, bool)> {
 
 impl Blkparse {
     pub fn new(event: u8) -> Self {
-        Self { event, volumes: Volumes::default(), in_summary: false }
+        Self { event, volumes: VolumeNames::default(), in_summary: false }
     }
 
-    pub fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<Line, Fault> {
+    pub fn line(&mut self, line: &[u8], out: &mut Vec<TraceRecord>) -> Result<ParsedLine, RecordFault> {
         let mut fields = Fields::new(line);
         let Some(device) = fields.next() else {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         };
         if !is_device(device) {
             // The totals at the end: `CPU0 (8,0):`, `Reads Queued: ...`.
             self.in_summary |= device.starts_with(b"CPU") || device == b"Total";
-            return if self.in_summary || is_note(device) { Ok(Line::Passed) } else { Err(Fault::NotThisFormat) };
+            return if self.in_summary || is_note(device) {
+                Ok(ParsedLine::Passed)
+            } else {
+                Err(RecordFault::NotThisFormat)
+            };
         }
         let (_cpu, _number) = (fields.wanted()?, fields.wanted()?);
         let when = fields.wanted()?;
         let (_process, event) = (fields.wanted()?, fields.wanted()?);
         if event != [self.event] {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         }
         let letters = fields.wanted()?;
         let Some((kind, preflush, fua)) = read_letters(letters) else {
-            return Ok(if letters.contains(&b'R') { Line::Read } else { Line::Passed });
+            return Ok(if letters.contains(&b'R') { ParsedLine::Read } else { ParsedLine::Passed });
         };
         let time_ns = time(when, SECOND_NS)?;
         let volume = self.volumes.number(device)?;
         if preflush {
-            out.push(Record { time_ns, volume, kind: Kind::Flush, ..Record::default() });
+            out.push(TraceRecord { time_ns, volume, kind: TraceKind::Flush, ..TraceRecord::default() });
         }
-        if kind == Kind::Flush {
-            return Ok(Line::Used);
+        if kind == TraceKind::Flush {
+            return Ok(ParsedLine::Used);
         }
         let sector = bytes(fields.wanted()?, SECTOR_BYTES)?;
         let length = match fields.next() {
@@ -66,11 +70,11 @@ impl Blkparse {
             // A flush that carries no data is written without a length.
             _ => 0,
         };
-        let (offset, length) = place(sector, length)?;
+        let (offset, length) = byte_range(sector, length)?;
         if length > 0 {
-            out.push(Record { time_ns, offset, length, volume, kind, fua, ..Record::default() });
+            out.push(TraceRecord { time_ns, offset, length, volume, kind, fua, ..TraceRecord::default() });
         }
-        Ok(Line::Used)
+        Ok(ParsedLine::Used)
     }
 }
 
@@ -102,13 +106,16 @@ mod tests {
                     8,0    0        8     1.900000000   697  m   N cfq workload slice:100\n\
                     \nCPU0 (8,0):\n Reads Queued:           1,        4KiB  Writes Queued: 3\n";
         let (mut parser, mut out) = (Blkparse::new(b'Q'), Vec::new());
-        let lines: Vec<Line> = text.lines().map(|line| parser.line(line.as_bytes(), &mut out).unwrap()).collect();
-        assert_eq!(lines.iter().filter(|&&line| line == Line::Read).count(), 1);
-        assert_eq!(out[0], Record { time_ns: 1829, offset: 223_490 * 512, length: 4096, ..Record::default() });
-        assert_eq!((out[1].kind, out[1].volume), (Kind::Flush, 1));
-        assert_eq!((out[2].kind, out[2].fua, out[2].length), (Kind::Write, true, 8192));
-        assert_eq!((out[3].kind, out[4].kind, out.len()), (Kind::Flush, Kind::Trim, 5));
-        assert_eq!(Blkparse::new(b'Q').line(b"fio version 3 iolog", &mut out), Err(Fault::NotThisFormat));
-        assert_eq!(Blkparse::new(b'Q').line(b"8,0 1 1 -0.5 7 Q W 8 + 8", &mut out), Err(Fault::NegativeTime));
+        let lines: Vec<ParsedLine> = text.lines().map(|line| parser.line(line.as_bytes(), &mut out).unwrap()).collect();
+        assert_eq!(lines.iter().filter(|&&line| line == ParsedLine::Read).count(), 1);
+        assert_eq!(
+            out[0],
+            TraceRecord { time_ns: 1829, offset: 223_490 * 512, length: 4096, ..TraceRecord::default() }
+        );
+        assert_eq!((out[1].kind, out[1].volume), (TraceKind::Flush, 1));
+        assert_eq!((out[2].kind, out[2].fua, out[2].length), (TraceKind::Write, true, 8192));
+        assert_eq!((out[3].kind, out[4].kind, out.len()), (TraceKind::Flush, TraceKind::Trim, 5));
+        assert_eq!(Blkparse::new(b'Q').line(b"fio version 3 iolog", &mut out), Err(RecordFault::NotThisFormat));
+        assert_eq!(Blkparse::new(b'Q').line(b"8,0 1 1 -0.5 7 Q W 8 + 8", &mut out), Err(RecordFault::NegativeTime));
     }
 }

@@ -2,7 +2,7 @@
 //! bytes that we pass over. Layout and numbers are the kernel's `blktrace_api.h`.
 
 use super::blkparse::SECTOR_BYTES;
-use super::{Fault, Kind, Record, Volumes, place};
+use super::{RecordFault, TraceKind, TraceRecord, VolumeNames, byte_range};
 
 pub const EVENT_BYTES: usize = 48;
 /// In the upper three bytes; the lowest is the version.
@@ -20,7 +20,7 @@ const CATEGORY_FUA: u32 = 1 << 15;
 
 /// What stands at the head of the buffer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum BlktraceEvent {
     /// This many bytes belong to it; records were added.
     Used(usize),
     Read(usize),
@@ -33,7 +33,7 @@ pub enum Event {
 pub struct Blktrace {
     swapped: bool,
     action: u32,
-    volumes: Volumes,
+    volumes: VolumeNames,
 }
 
 /// Byte order, if these are blktrace's first bytes: `Some(true)` when it is not little-endian.
@@ -47,7 +47,7 @@ impl Blktrace {
     /// `event` is `Q` or `D`, as in blkparse.
     pub fn new(swapped: bool, event: u8) -> Self {
         let action = if event == b'D' { ACTION_ISSUE } else { ACTION_QUEUE };
-        Self { swapped, action, volumes: Volumes::default() }
+        Self { swapped, action, volumes: VolumeNames::default() }
     }
 
     fn word(&self, bytes: &[u8], at: usize) -> u32 {
@@ -61,40 +61,40 @@ impl Blktrace {
     }
 
     /// Reads one event. A wrong magic number cannot be got over: nothing says where the next event begins.
-    pub fn event(&mut self, bytes: &[u8], out: &mut Vec<Record>) -> Result<Event, Fault> {
+    pub fn event(&mut self, bytes: &[u8], out: &mut Vec<TraceRecord>) -> Result<BlktraceEvent, RecordFault> {
         if bytes.len() < EVENT_BYTES {
-            return Ok(Event::Short);
+            return Ok(BlktraceEvent::Short);
         }
         if byte_order(bytes) != Some(self.swapped) {
-            return Err(Fault::Damaged);
+            return Err(RecordFault::Damaged);
         }
         let pdu_bytes = u16::from_le_bytes([bytes[46], bytes[47]]);
         let pdu_bytes = usize::from(if self.swapped { pdu_bytes.swap_bytes() } else { pdu_bytes });
         let total = EVENT_BYTES + pdu_bytes;
         if bytes.len() < total {
-            return Ok(Event::Short);
+            return Ok(BlktraceEvent::Short);
         }
         let (action, category) = (self.word(bytes, 28) & 0xffff, self.word(bytes, 28) >> 16);
         if category & CATEGORY_NOTIFY != 0 || action != self.action {
-            return Ok(Event::Passed(total));
+            return Ok(BlktraceEvent::Passed(total));
         }
         if category & CATEGORY_READ != 0 {
-            return Ok(Event::Read(total));
+            return Ok(BlktraceEvent::Read(total));
         }
         let time_ns = self.long(bytes, 8);
         let volume = self.volumes.number(&bytes[36..40])?;
         if category & CATEGORY_FLUSH != 0 {
-            out.push(Record { time_ns, volume, kind: Kind::Flush, ..Record::default() });
+            out.push(TraceRecord { time_ns, volume, kind: TraceKind::Flush, ..TraceRecord::default() });
         }
-        let kind = if category & CATEGORY_DISCARD != 0 { Kind::Trim } else { Kind::Write };
+        let kind = if category & CATEGORY_DISCARD != 0 { TraceKind::Trim } else { TraceKind::Write };
         let length = u64::from(self.word(bytes, 24));
         if length > 0 && category & (CATEGORY_WRITE | CATEGORY_DISCARD) != 0 {
-            let offset = self.long(bytes, 16).checked_mul(SECTOR_BYTES).ok_or(Fault::OffsetTooLarge)?;
-            let (offset, length) = place(offset, length)?;
+            let offset = self.long(bytes, 16).checked_mul(SECTOR_BYTES).ok_or(RecordFault::OffsetTooLarge)?;
+            let (offset, length) = byte_range(offset, length)?;
             let fua = category & CATEGORY_FUA != 0;
-            out.push(Record { time_ns, offset, length, volume, kind, fua, ..Record::default() });
+            out.push(TraceRecord { time_ns, offset, length, volume, kind, fua, ..TraceRecord::default() });
         }
-        Ok(Event::Used(total))
+        Ok(BlktraceEvent::Used(total))
     }
 }
 
@@ -119,8 +119,8 @@ mod tests {
     fn events_of_both_byte_orders() {
         let event = sample_event(1_500, 8, 4096, true);
         let mut out = Vec::new();
-        assert_eq!(Blktrace::new(false, b'Q').event(&event, &mut out), Ok(Event::Used(48)));
-        assert_eq!(out[0], Record { time_ns: 1500, offset: 4096, length: 4096, ..Record::default() });
+        assert_eq!(Blktrace::new(false, b'Q').event(&event, &mut out), Ok(BlktraceEvent::Used(48)));
+        assert_eq!(out[0], TraceRecord { time_ns: 1500, offset: 4096, length: 4096, ..TraceRecord::default() });
         let mut swapped = event;
         for (start, width) in
             [(0, 4), (4, 4), (8, 8), (16, 8), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4), (44, 2), (46, 2)]
@@ -129,11 +129,14 @@ mod tests {
         }
         assert_eq!(byte_order(&swapped), Some(true));
         let mut again = Vec::new();
-        assert_eq!(Blktrace::new(true, b'Q').event(&swapped, &mut again), Ok(Event::Used(48)));
+        assert_eq!(Blktrace::new(true, b'Q').event(&swapped, &mut again), Ok(BlktraceEvent::Used(48)));
         assert_eq!(again, out);
-        assert_eq!(Blktrace::new(false, b'D').event(&event, &mut out), Ok(Event::Passed(48)));
-        assert_eq!(Blktrace::new(false, b'Q').event(&sample_event(1, 8, 512, false), &mut out), Ok(Event::Read(48)));
-        assert_eq!(Blktrace::new(false, b'Q').event(&event[..47], &mut out), Ok(Event::Short));
-        assert_eq!(Blktrace::new(false, b'Q').event(&[7; 48], &mut out), Err(Fault::Damaged));
+        assert_eq!(Blktrace::new(false, b'D').event(&event, &mut out), Ok(BlktraceEvent::Passed(48)));
+        assert_eq!(
+            Blktrace::new(false, b'Q').event(&sample_event(1, 8, 512, false), &mut out),
+            Ok(BlktraceEvent::Read(48))
+        );
+        assert_eq!(Blktrace::new(false, b'Q').event(&event[..47], &mut out), Ok(BlktraceEvent::Short));
+        assert_eq!(Blktrace::new(false, b'Q').event(&[7; 48], &mut out), Err(RecordFault::Damaged));
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of any make: the MSR-Cambridge and SNIA ones by name, any other by its columns.
 
 use super::text::{bytes, time, whole};
-use super::{Fault, Kind, Line, Record, Volumes, place};
+use super::{ParsedLine, RecordFault, TraceKind, TraceRecord, VolumeNames, byte_range};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -93,14 +93,14 @@ fn column(word: &str) -> Result<Column, String> {
 pub struct Csv {
     columns: Columns,
     separator: u8,
-    volumes: Volumes,
+    volumes: VolumeNames,
     lines: u64,
     volume_name: Vec<u8>,
 }
 
 impl Csv {
     pub fn new(columns: Columns, separator: u8) -> Self {
-        Self { columns, separator, volumes: Volumes::default(), lines: 0, volume_name: Vec::new() }
+        Self { columns, separator, volumes: VolumeNames::default(), lines: 0, volume_name: Vec::new() }
     }
 
     /// One line of names may stand above the numbers.
@@ -110,20 +110,20 @@ impl Csv {
         time.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'"')
     }
 
-    pub fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<Line, Fault> {
+    pub fn line(&mut self, line: &[u8], out: &mut Vec<TraceRecord>) -> Result<ParsedLine, RecordFault> {
         self.lines += 1;
         if line.iter().all(u8::is_ascii_whitespace) || line.first() == Some(&b'#') {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         }
         if self.lines == 1 && self.is_heading(line) {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         }
-        let mut record = Record::default();
+        let mut record = TraceRecord::default();
         let (mut offset, mut length, mut is_read) = (0, 0, false);
         self.volume_name.clear();
         let mut fields = line.split(|&byte| byte == self.separator);
         for column in &self.columns.0 {
-            let field = fields.next().ok_or(Fault::TooFewFields)?.trim_ascii();
+            let field = fields.next().ok_or(RecordFault::TooFewFields)?.trim_ascii();
             match *column {
                 Column::Time(unit_ns) => record.time_ns = time(field, unit_ns)?,
                 Column::Offset(unit) => offset = bytes(field, unit)?,
@@ -140,25 +140,25 @@ impl Csv {
             }
         }
         if is_read {
-            return Ok(Line::Read);
+            return Ok(ParsedLine::Read);
         }
-        (record.offset, record.length) = place(offset, length)?;
+        (record.offset, record.length) = byte_range(offset, length)?;
         record.volume = self.volumes.number(&self.volume_name)?;
-        if record.kind == Kind::Flush || record.length > 0 {
+        if record.kind == TraceKind::Flush || record.length > 0 {
             out.push(record);
         }
-        Ok(Line::Used)
+        Ok(ParsedLine::Used)
     }
 }
 
 /// `None` for a read.
-fn operation(field: &[u8]) -> Result<Option<Kind>, Fault> {
+fn operation(field: &[u8]) -> Result<Option<TraceKind>, RecordFault> {
     match field.first().map(u8::to_ascii_lowercase) {
-        Some(b'w' | b'1') => Ok(Some(Kind::Write)),
+        Some(b'w' | b'1') => Ok(Some(TraceKind::Write)),
         Some(b'r' | b'0') => Ok(None),
-        Some(b'f' | b's') => Ok(Some(Kind::Flush)),
-        Some(b'd' | b't') => Ok(Some(Kind::Trim)),
-        _ => Err(Fault::UnknownOperation),
+        Some(b'f' | b's') => Ok(Some(TraceKind::Flush)),
+        Some(b'd' | b't') => Ok(Some(TraceKind::Trim)),
+        _ => Err(RecordFault::UnknownOperation),
     }
 }
 
@@ -186,9 +186,9 @@ mod tests {
         let line = b"128166372003061629,hm,1,Write,8192,4096,1331";
         assert!(looks_like_msr(line));
         let (mut parser, mut out) = (Csv::new(Columns::msr(), b','), Vec::new());
-        assert_eq!(parser.line(line, &mut out), Ok(Line::Used));
-        assert_eq!(parser.line(b"128166372003061630,hm,1,Read,8192,4096,1331", &mut out), Ok(Line::Read));
-        assert_eq!(parser.line(b"128166372003061639,hm,0,Write,0,512,1331", &mut out), Ok(Line::Used));
+        assert_eq!(parser.line(line, &mut out), Ok(ParsedLine::Used));
+        assert_eq!(parser.line(b"128166372003061630,hm,1,Read,8192,4096,1331", &mut out), Ok(ParsedLine::Read));
+        assert_eq!(parser.line(b"128166372003061639,hm,0,Write,0,512,1331", &mut out), Ok(ParsedLine::Used));
         assert_eq!((out[0].offset, out[0].length, out[1].volume), (8192, 4096, 1));
         assert_eq!(out[1].time_ns - out[0].time_ns, 1000);
     }
@@ -197,14 +197,14 @@ mod tests {
     fn snia_lines_and_own_columns() {
         assert!(looks_like_snia(b"Timestamp,Response,IOType,LUN,Offset,Size"));
         let (mut parser, mut out) = (Csv::new(Columns::snia(), b','), Vec::new());
-        assert_eq!(parser.line(b"Timestamp,Response,IOType,LUN,Offset,Size", &mut out), Ok(Line::Passed));
-        assert_eq!(parser.line(b"1455592930.119,0.000189,W,0,34127872,65536", &mut out), Ok(Line::Used));
+        assert_eq!(parser.line(b"Timestamp,Response,IOType,LUN,Offset,Size", &mut out), Ok(ParsedLine::Passed));
+        assert_eq!(parser.line(b"1455592930.119,0.000189,W,0,34127872,65536", &mut out), Ok(ParsedLine::Used));
         let columns = Columns::parse("op, offset:sector, size:sector, time:ms, -").unwrap();
         let mut parser = Csv::new(columns, b';');
-        assert_eq!(parser.line(b"W; 8; 16; 12.5; x", &mut out), Ok(Line::Used));
+        assert_eq!(parser.line(b"W; 8; 16; 12.5; x", &mut out), Ok(ParsedLine::Used));
         assert_eq!((out[1].offset, out[1].length, out[1].time_ns), (4096, 8192, 12_500_000));
-        assert_eq!(parser.line(b"W; 8; 16", &mut out), Err(Fault::TooFewFields));
-        assert_eq!(parser.line(b"X; 8; 16; 1; y", &mut out), Err(Fault::UnknownOperation));
+        assert_eq!(parser.line(b"W; 8; 16", &mut out), Err(RecordFault::TooFewFields));
+        assert_eq!(parser.line(b"X; 8; 16; 1; y", &mut out), Err(RecordFault::UnknownOperation));
     }
 
     #[test]

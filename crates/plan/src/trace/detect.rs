@@ -41,7 +41,7 @@ impl Format {
 
 /// What the user asked for instead of detection.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub struct FormatChoice {
     /// One of [`Format::NAMES`].
     pub format: Option<String>,
     pub columns: Option<Columns>,
@@ -49,7 +49,7 @@ pub struct Wish {
 
 /// # Errors
 /// A sentence: the file is empty, is not what was asked for, or is nothing known.
-pub fn detect(head: &[u8], wish: &Wish) -> Result<Format, String> {
+pub fn detect(head: &[u8], wish: &FormatChoice) -> Result<Format, String> {
     if head.is_empty() {
         return Err("is empty".to_owned());
     }
@@ -119,9 +119,9 @@ fn binary_event(head: &[u8], swapped: bool) -> u8 {
         let (mut parser, mut at, mut out) = (blktrace::Blktrace::new(swapped, event), 0, Vec::new());
         loop {
             match parser.event(&head[at..], &mut out) {
-                Ok(blktrace::Event::Passed(bytes)) => at += bytes,
-                Ok(blktrace::Event::Used(_) | blktrace::Event::Read(_)) => break true,
-                Ok(blktrace::Event::Short) | Err(_) => break false,
+                Ok(blktrace::BlktraceEvent::Passed(bytes)) => at += bytes,
+                Ok(blktrace::BlktraceEvent::Used(_) | blktrace::BlktraceEvent::Read(_)) => break true,
+                Ok(blktrace::BlktraceEvent::Short) | Err(_) => break false,
             }
         }
     };
@@ -157,7 +157,7 @@ mod tests {
 
     #[track_caller]
     fn check(head: &[u8], name: &str) {
-        assert_eq!(detect(head, &Wish::default()).map(|format| format.name()), Ok(name));
+        assert_eq!(detect(head, &FormatChoice::default()).map(|format| format.name()), Ok(name));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn only_events_that_are_there_are_counted() {
         assert_eq!(
-            detect(b"8,0 3 1 0.0 6 D WS 8 + 8 [x]\n8,0 3 1 0.1 6 C WS 8 + 8 [x]\n", &Wish::default()),
+            detect(b"8,0 3 1 0.0 6 D WS 8 + 8 [x]\n8,0 3 1 0.1 6 C WS 8 + 8 [x]\n", &FormatChoice::default()),
             Ok(Format::Blkparse(b'D'))
         );
     }
@@ -185,14 +185,14 @@ mod tests {
     fn what_is_unknown_says_what_it_saw() {
         for (head, hint) in [(&b""[..], "is empty"), (b"\x7fELF\x02\x01", "\\x7fELF"), (b"a,b,c\n1,2,3\n", "--columns")]
         {
-            let error = detect(head, &Wish::default()).expect_err("unknown");
+            let error = detect(head, &FormatChoice::default()).expect_err("unknown");
             assert!(error.contains(hint), "{error}");
         }
-        let wish = Wish { format: Some("iolog".into()), columns: None };
+        let wish = FormatChoice { format: Some("iolog".into()), columns: None };
         assert!(detect(b"1,2,3\n", &wish).expect_err("not an iolog").contains("not of the format"));
-        let wish = Wish { format: Some("pcap".into()), columns: None };
+        let wish = FormatChoice { format: Some("pcap".into()), columns: None };
         assert!(detect(b"1,2,3\n", &wish).expect_err("no format").contains("formats are iolog"));
-        let wish = Wish { format: None, columns: Some(Columns::parse("time:s,offset:B,size:B").unwrap()) };
+        let wish = FormatChoice { format: None, columns: Some(Columns::parse("time:s,offset:B,size:B").unwrap()) };
         assert!(matches!(detect(b"1;2;3\n", &wish), Ok(Format::Csv(_, b';'))));
     }
 }

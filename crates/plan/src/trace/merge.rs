@@ -5,11 +5,11 @@ use std::io::Read;
 
 use super::detect::Format;
 use super::reader::TraceReader;
-use super::{Fault, Record, Troubles, VOLUMES_MAX};
+use super::{RecordFault, TraceRecord, Troubles, VOLUMES_MAX};
 
 /// Reads all inputs at once; times count from the earliest record of all.
 pub struct Merge<R> {
-    sources: Vec<Source<R>>,
+    sources: Vec<MergeSource<R>>,
     /// Volume numbers of the whole, by source and by the source's own number.
     volumes: HashMap<(usize, u16), u16>,
     /// The same by what I/O logs call them: each job of a run has its log, of the same files.
@@ -19,9 +19,9 @@ pub struct Merge<R> {
     troubles: Troubles,
 }
 
-struct Source<R> {
+struct MergeSource<R> {
     reader: TraceReader<R>,
-    batch: Vec<Record>,
+    batch: Vec<TraceRecord>,
     at: usize,
 }
 
@@ -32,7 +32,7 @@ impl<R: Read> Merge<R> {
     /// # Errors
     /// A sentence, when an input cannot be read.
     pub fn new(readers: Vec<TraceReader<R>>) -> Self {
-        let sources = readers.into_iter().map(|reader| Source { reader, batch: Vec::new(), at: 0 }).collect();
+        let sources = readers.into_iter().map(|reader| MergeSource { reader, batch: Vec::new(), at: 0 }).collect();
         Self {
             sources,
             volumes: HashMap::new(),
@@ -55,7 +55,7 @@ impl<R: Read> Merge<R> {
     ///
     /// # Errors
     /// A sentence, when an input cannot be read further.
-    pub fn next_batch(&mut self, out: &mut Vec<Record>) -> Result<bool, String> {
+    pub fn next_batch(&mut self, out: &mut Vec<TraceRecord>) -> Result<bool, String> {
         out.clear();
         for source in &mut self.sources {
             source.refill()?;
@@ -74,7 +74,7 @@ impl<R: Read> Merge<R> {
         Ok(!out.is_empty())
     }
 
-    fn merge(&mut self, out: &mut Vec<Record>) -> Result<(), String> {
+    fn merge(&mut self, out: &mut Vec<TraceRecord>) -> Result<(), String> {
         while out.len() < BATCH_RECORDS {
             let heads = self
                 .sources
@@ -95,7 +95,7 @@ impl<R: Read> Merge<R> {
             let known = self.volumes.get(&key).copied().or_else(|| self.files.get(file?).copied());
             if known.is_none() && usize::from(self.count) >= VOLUMES_MAX {
                 let name = source.reader.name();
-                self.troubles.note(Fault::TooManyVolumes, || name.to_owned());
+                self.troubles.note(RecordFault::TooManyVolumes, || name.to_owned());
                 continue;
             }
             let number = known.unwrap_or(self.count);
@@ -111,7 +111,7 @@ impl<R: Read> Merge<R> {
     }
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> MergeSource<R> {
     fn refill(&mut self) -> Result<(), String> {
         if self.at == self.batch.len() {
             self.at = 0;
@@ -123,7 +123,7 @@ impl<R: Read> Source<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::detect::Wish;
+    use super::super::detect::FormatChoice;
     use super::super::reader::unpack;
     use super::*;
 
@@ -133,7 +133,7 @@ mod tests {
         let one = "fio version 3 iolog\n0 /dev/sdb add\n100 /dev/sdb write 0 512\n300 /dev/sdc write 512 512\n";
         let two = "fio version 3 iolog\n150 /dev/sdc write 0 512\n200 /dev/sdb write 512 1024\n";
         let open = |name, text: &'static str| {
-            TraceReader::open(name, unpack(text.as_bytes()).unwrap(), &Wish::default()).unwrap()
+            TraceReader::open(name, unpack(text.as_bytes()).unwrap(), &FormatChoice::default()).unwrap()
         };
         let mut merge = Merge::new(vec![open("one", one), open("two", two)]);
         let mut out = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
         let one = "fio version 3 iolog\n100 a write 0 512\n300 a write 512 512\n";
         let two = "fio version 3 iolog\n50 b write 0 1024\n200 b write 512 1024\n";
         let open = |name, text: &'static str| {
-            TraceReader::open(name, unpack(text.as_bytes()).unwrap(), &Wish::default()).unwrap()
+            TraceReader::open(name, unpack(text.as_bytes()).unwrap(), &FormatChoice::default()).unwrap()
         };
         let mut merge = Merge::new(vec![open("one", one), open("two", two)]);
         let mut out = Vec::new();

@@ -13,7 +13,7 @@
 
 use std::io::{self, Write};
 
-use super::{Fault, Kind, Record, place};
+use super::{RecordFault, TraceKind, TraceRecord, byte_range};
 
 pub const MAGIC: &[u8; 8] = b"FARTRACE";
 pub const HEAD_BYTES: usize = 32;
@@ -83,7 +83,7 @@ impl<W: Write> TraceWriter<W> {
 
     /// # Errors
     /// Whatever the writer says.
-    pub fn push(&mut self, record: &Record) -> io::Result<()> {
+    pub fn push(&mut self, record: &TraceRecord) -> io::Result<()> {
         let flags = if record.fua { FLAG_FUA } else { 0 } | if record.synthetic { FLAG_SYNTHETIC } else { 0 };
         self.block.extend_from_slice(&record.time_ns.to_le_bytes());
         self.block.extend_from_slice(&record.offset.to_le_bytes());
@@ -138,13 +138,13 @@ pub enum Block {
 }
 
 /// Reads one block: checksum first, then the records.
-pub fn read_block(bytes: &[u8], number: u32, out: &mut Vec<Record>) -> Result<Block, Fault> {
+pub fn read_block(bytes: &[u8], number: u32, out: &mut Vec<TraceRecord>) -> Result<Block, RecordFault> {
     if bytes.len() < BLOCK_HEAD_BYTES {
         return Ok(Block::Short);
     }
     let records = word(bytes, 4) as usize;
     if &bytes[..4] != BLOCK_MAGIC || records > BLOCK_RECORDS_MAX || word(bytes, 8) != number {
-        return Err(Fault::Damaged);
+        return Err(RecordFault::Damaged);
     }
     let total = BLOCK_HEAD_BYTES + records * RECORD_BYTES;
     if bytes.len() < total {
@@ -152,7 +152,7 @@ pub fn read_block(bytes: &[u8], number: u32, out: &mut Vec<Record>) -> Result<Bl
     }
     let body = &bytes[BLOCK_HEAD_BYTES..total];
     if crc32c::crc32c_append(crc32c::crc32c(&bytes[4..12]), body) != word(bytes, 12) {
-        return Err(Fault::Damaged);
+        return Err(RecordFault::Damaged);
     }
     if records == 0 {
         return Ok(Block::End(total));
@@ -168,7 +168,7 @@ pub fn read_block(bytes: &[u8], number: u32, out: &mut Vec<Record>) -> Result<Bl
 ///
 /// # Errors
 /// A sentence.
-pub fn read_all(bytes: &[u8]) -> Result<Vec<Record>, String> {
+pub fn read_all(bytes: &[u8]) -> Result<Vec<TraceRecord>, String> {
     check_head(bytes)?;
     let (mut at, mut records) = (HEAD_BYTES, Vec::new());
     for number in 0.. {
@@ -182,15 +182,15 @@ pub fn read_all(bytes: &[u8]) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-fn read_record(bytes: &[u8]) -> Result<Record, Fault> {
-    let (offset, length) = place(long(bytes, 8), u64::from(word(bytes, 16)))?;
+fn read_record(bytes: &[u8]) -> Result<TraceRecord, RecordFault> {
+    let (offset, length) = byte_range(long(bytes, 8), u64::from(word(bytes, 16)))?;
     let kind = match bytes[22] {
-        0 => Kind::Write,
-        1 => Kind::Flush,
-        2 => Kind::Trim,
-        _ => return Err(Fault::UnknownOperation),
+        0 => TraceKind::Write,
+        1 => TraceKind::Flush,
+        2 => TraceKind::Trim,
+        _ => return Err(RecordFault::UnknownOperation),
     };
-    Ok(Record {
+    Ok(TraceRecord {
         time_ns: long(bytes, 0),
         offset,
         length,
@@ -205,21 +205,21 @@ fn read_record(bytes: &[u8]) -> Result<Record, Fault> {
 mod tests {
     use super::*;
 
-    fn sample(count: u64) -> Vec<Record> {
+    fn sample(count: u64) -> Vec<TraceRecord> {
         (0..count)
-            .map(|n| Record {
+            .map(|n| TraceRecord {
                 time_ns: n * 10,
                 offset: n * 4096,
                 length: 4096,
                 volume: (n % 3) as u16,
-                kind: if n % 7 == 6 { Kind::Flush } else { Kind::Write },
+                kind: if n % 7 == 6 { TraceKind::Flush } else { TraceKind::Write },
                 fua: n % 5 == 0,
                 synthetic: n % 2 == 0,
             })
             .collect()
     }
 
-    fn written(records: &[Record]) -> Vec<u8> {
+    fn written(records: &[TraceRecord]) -> Vec<u8> {
         let mut writer = TraceWriter::new(Vec::new(), 7).unwrap();
         records.iter().for_each(|record| writer.push(record).unwrap());
         writer.finish().unwrap()

@@ -3,13 +3,13 @@
 use std::io::{self, Read};
 
 use super::blkparse::Blkparse;
-use super::blktrace::{Blktrace, Event};
+use super::blktrace::{Blktrace, BlktraceEvent};
 use super::csv::Csv;
-use super::detect::{Format, HEAD_BYTES, Wish, detect};
+use super::detect::{Format, FormatChoice, HEAD_BYTES, detect};
 use super::iolog::Iolog;
 use super::own;
 use super::samples::Samples;
-use super::{Fault, LINE_BYTES_MAX, Line, Record, Troubles};
+use super::{LINE_BYTES_MAX, ParsedLine, RecordFault, TraceRecord, Troubles};
 
 /// Read at once; larger gains nothing.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub struct TraceReader<R> {
     reads: u64,
     items: u64,
     troubles: Troubles,
-    order: Order,
+    order: RecordOrder,
 }
 
 /// Undoes a gzip or zstd packing, told by the first bytes.
@@ -79,7 +79,7 @@ impl<R: Read> TraceReader<R> {
     ///
     /// # Errors
     /// A sentence with the name: unreadable, empty, unknown.
-    pub fn open(name: &str, mut input: R, wish: &Wish) -> Result<Self, String> {
+    pub fn open(name: &str, mut input: R, wish: &FormatChoice) -> Result<Self, String> {
         let mut buffer = vec![0; CHUNK_BYTES];
         let (end, is_cut) = match fill(&mut input, &mut buffer[..HEAD_BYTES]) {
             Ok(end) => (end, false),
@@ -118,7 +118,7 @@ impl<R: Read> TraceReader<R> {
             reads: 0,
             items: 0,
             troubles: Troubles::default(),
-            order: Order::default(),
+            order: RecordOrder::default(),
         })
     }
 
@@ -151,7 +151,7 @@ impl<R: Read> TraceReader<R> {
     ///
     /// # Errors
     /// A sentence, when the input cannot be read further for a reason that lies outside of the file.
-    pub fn next_batch(&mut self, out: &mut Vec<Record>) -> Result<bool, String> {
+    pub fn next_batch(&mut self, out: &mut Vec<TraceRecord>) -> Result<bool, String> {
         out.clear();
         while out.is_empty() {
             if self.at_end {
@@ -161,8 +161,8 @@ impl<R: Read> TraceReader<R> {
             let mut fresh = std::mem::take(&mut self.order.fresh);
             self.parse_chunk(&mut fresh);
             self.order.fresh = fresh;
-            let place = || format!("{}, before line or record {}", self.name, self.items);
-            self.order.sort_into(out, &mut self.troubles, place);
+            let at = || format!("{}, before line or record {}", self.name, self.items);
+            self.order.sort_into(out, &mut self.troubles, at);
             self.refill()?;
         }
         Ok(true)
@@ -179,14 +179,14 @@ impl<R: Read> TraceReader<R> {
             Ok(0) => self.end_of_input(),
             Ok(bytes) => self.end += bytes,
             // The packing's own errors: what came before it stays good.
-            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof) => self.cut_off(Fault::Truncated),
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof) => self.cut_off(RecordFault::Truncated),
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other
                 ) =>
             {
-                self.cut_off(Fault::Damaged);
+                self.cut_off(RecordFault::Damaged);
             }
             Err(error) => return Err(format!("{} cannot be read further: {error}", self.name)),
         }
@@ -209,17 +209,17 @@ impl<R: Read> TraceReader<R> {
             _ => self.start == self.end,
         };
         if !is_whole {
-            self.cut_off(Fault::Truncated);
+            self.cut_off(RecordFault::Truncated);
         }
     }
 
-    fn cut_off(&mut self, fault: Fault) {
+    fn cut_off(&mut self, fault: RecordFault) {
         self.at_end = true;
-        let place = format!("{}, byte {}", self.name, self.offset + self.start as u64);
-        self.troubles.note(fault, || place);
+        let at = format!("{}, byte {}", self.name, self.offset + self.start as u64);
+        self.troubles.note(fault, || at);
     }
 
-    fn parse_chunk(&mut self, out: &mut Vec<Record>) {
+    fn parse_chunk(&mut self, out: &mut Vec<TraceRecord>) {
         let before = self.start;
         match self.parser {
             Parser::Blktrace(_) => self.parse_events(out),
@@ -229,7 +229,7 @@ impl<R: Read> TraceReader<R> {
         self.offset += (self.start - before) as u64;
     }
 
-    fn parse_lines(&mut self, out: &mut Vec<Record>) {
+    fn parse_lines(&mut self, out: &mut Vec<TraceRecord>) {
         while let Some(length) = memchr::memchr(b'\n', &self.buffer[self.start..self.end]) {
             let (start, end) = (self.start, self.start + length);
             self.parse_line(start, end, out);
@@ -237,13 +237,13 @@ impl<R: Read> TraceReader<R> {
         }
         if self.end - self.start > LINE_BYTES_MAX {
             let line = self.line + 1;
-            self.troubles.note(Fault::LineTooLong, || format!("{}, line {line}", self.name));
+            self.troubles.note(RecordFault::LineTooLong, || format!("{}, line {line}", self.name));
             self.items += 1;
             self.start = self.end;
         }
     }
 
-    fn parse_line(&mut self, start: usize, end: usize, out: &mut Vec<Record>) {
+    fn parse_line(&mut self, start: usize, end: usize, out: &mut Vec<TraceRecord>) {
         self.line += 1;
         let mut line = &self.buffer[start..end];
         if let Some(short) = line.strip_suffix(b"\r") {
@@ -258,9 +258,9 @@ impl<R: Read> TraceReader<R> {
             Parser::Blktrace(_) | Parser::Own { .. } => unreachable!("binary formats have no lines"),
         };
         match result {
-            Ok(Line::Used) => self.items += 1,
-            Ok(Line::Read) => (self.items, self.reads) = (self.items + 1, self.reads + 1),
-            Ok(Line::Passed) => {}
+            Ok(ParsedLine::Used) => self.items += 1,
+            Ok(ParsedLine::Read) => (self.items, self.reads) = (self.items + 1, self.reads + 1),
+            Ok(ParsedLine::Passed) => {}
             Err(fault) => {
                 out.truncate(known);
                 self.items += 1;
@@ -270,30 +270,30 @@ impl<R: Read> TraceReader<R> {
         }
     }
 
-    fn parse_events(&mut self, out: &mut Vec<Record>) {
+    fn parse_events(&mut self, out: &mut Vec<TraceRecord>) {
         let Parser::Blktrace(parser) = &mut self.parser else {
             return;
         };
         loop {
             match parser.event(&self.buffer[self.start..self.end], out) {
-                Ok(Event::Short) => return,
-                Ok(Event::Used(bytes)) => (self.start, self.items) = (self.start + bytes, self.items + 1),
-                Ok(Event::Read(bytes)) => {
+                Ok(BlktraceEvent::Short) => return,
+                Ok(BlktraceEvent::Used(bytes)) => (self.start, self.items) = (self.start + bytes, self.items + 1),
+                Ok(BlktraceEvent::Read(bytes)) => {
                     (self.start, self.items, self.reads) = (self.start + bytes, self.items + 1, self.reads + 1);
                 }
-                Ok(Event::Passed(bytes)) => self.start += bytes,
+                Ok(BlktraceEvent::Passed(bytes)) => self.start += bytes,
                 // Without its magic number nothing says where the next event begins.
-                Err(Fault::Damaged) => return self.cut_off(Fault::Damaged),
+                Err(RecordFault::Damaged) => return self.cut_off(RecordFault::Damaged),
                 Err(fault) => {
-                    let place = format!("{}, byte {}", self.name, self.offset + self.start as u64);
-                    self.troubles.note(fault, || place);
+                    let at = format!("{}, byte {}", self.name, self.offset + self.start as u64);
+                    self.troubles.note(fault, || at);
                     (self.start, self.items) = (self.start + super::blktrace::EVENT_BYTES, self.items + 1);
                 }
             }
         }
     }
 
-    fn parse_blocks(&mut self, out: &mut Vec<Record>) {
+    fn parse_blocks(&mut self, out: &mut Vec<TraceRecord>) {
         let Parser::Own { block, ended } = &mut self.parser else {
             return;
         };
@@ -309,7 +309,7 @@ impl<R: Read> TraceReader<R> {
         }
         let is_followed = *ended && self.start < self.end;
         self.items += (out.len() - known) as u64;
-        if let Some(fault) = fault.or(is_followed.then_some(Fault::NotThisFormat)) {
+        if let Some(fault) = fault.or(is_followed.then_some(RecordFault::NotThisFormat)) {
             self.cut_off(fault);
         }
     }
@@ -317,22 +317,22 @@ impl<R: Read> TraceReader<R> {
 
 /// Repairs small disorder: records are kept back until later ones can no longer come before them.
 #[derive(Default)]
-struct Order {
-    fresh: Vec<Record>,
-    kept: Vec<Record>,
+struct RecordOrder {
+    fresh: Vec<TraceRecord>,
+    kept: Vec<TraceRecord>,
     emitted_ns: u64,
 }
 
-impl Order {
+impl RecordOrder {
     /// Moves what is ripe from `fresh` and `kept` to `out`.
-    fn sort_into(&mut self, out: &mut Vec<Record>, troubles: &mut Troubles, place: impl Fn() -> String) {
+    fn sort_into(&mut self, out: &mut Vec<TraceRecord>, troubles: &mut Troubles, at: impl Fn() -> String) {
         self.kept.append(&mut self.fresh);
         if !self.kept.is_sorted_by_key(|record| record.time_ns) {
             self.kept.sort_by_key(|record| record.time_ns);
         }
         let late = self.kept.partition_point(|record| record.time_ns < self.emitted_ns);
         if late > 0 {
-            troubles.note_many(Fault::OutOfOrder, late as u64, place);
+            troubles.note_many(RecordFault::OutOfOrder, late as u64, at);
             self.kept.drain(..late);
         }
         let ripe = self.kept.len().saturating_sub(REORDER_RECORDS);
@@ -342,7 +342,7 @@ impl Order {
         }
     }
 
-    fn finish(&mut self, out: &mut Vec<Record>) {
+    fn finish(&mut self, out: &mut Vec<TraceRecord>) {
         self.kept.append(&mut self.fresh);
         self.kept.sort_by_key(|record| record.time_ns);
         out.append(&mut self.kept);
@@ -353,8 +353,8 @@ impl Order {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> (Vec<Record>, Troubles, u64) {
-        let mut reader = TraceReader::open("t", unpack(bytes).unwrap(), &Wish::default()).unwrap();
+    fn read(bytes: &[u8]) -> (Vec<TraceRecord>, Troubles, u64) {
+        let mut reader = TraceReader::open("t", unpack(bytes).unwrap(), &FormatChoice::default()).unwrap();
         let (mut all, mut batch) = (Vec::new(), Vec::new());
         while reader.next_batch(&mut batch).unwrap() {
             all.extend_from_slice(&batch);
@@ -387,27 +387,28 @@ mod tests {
     fn a_packed_file_that_breaks_off_says_so_and_keeps_its_beginning() {
         let packed = zstd::encode_all(iolog(200_000).as_bytes(), 1).unwrap();
         let (records, troubles, _) = read(&packed[..packed.len() / 2]);
-        assert!(records.len() > 1000 && troubles.has(Fault::Truncated), "{troubles}");
+        assert!(records.len() > 1000 && troubles.has(RecordFault::Truncated), "{troubles}");
     }
 
     #[test]
     fn own_files_read_back_and_say_when_they_are_cut() {
-        let records: Vec<Record> =
-            (0..100_000).map(|n| Record { time_ns: n, offset: n * 512, length: 512, ..Record::default() }).collect();
+        let records: Vec<TraceRecord> = (0..100_000)
+            .map(|n| TraceRecord { time_ns: n, offset: n * 512, length: 512, ..TraceRecord::default() })
+            .collect();
         let mut writer = own::TraceWriter::new(Vec::new(), 0).unwrap();
         records.iter().for_each(|record| writer.push(record).unwrap());
         let file = writer.finish().unwrap();
         let (whole, troubles, _) = read(&file);
         assert!(whole == records && troubles.is_empty());
         let (part, troubles, _) = read(&file[..file.len() - 1000]);
-        assert!(part.len() == 98_304 && troubles.has(Fault::Truncated), "{} {troubles}", part.len());
+        assert!(part.len() == 98_304 && troubles.has(RecordFault::Truncated), "{} {troubles}", part.len());
         let mut bad = file.clone();
         bad[200_000] ^= 1;
         let (part, troubles, _) = read(&bad);
-        assert!(part.len() == 8192 && troubles.has(Fault::Damaged), "{} {troubles}", part.len());
+        assert!(part.len() == 8192 && troubles.has(RecordFault::Damaged), "{} {troubles}", part.len());
         bad = file;
         bad.extend_from_slice(b"more");
-        assert!(read(&bad).1.has(Fault::NotThisFormat));
+        assert!(read(&bad).1.has(RecordFault::NotThisFormat));
     }
 
     #[test]
@@ -420,21 +421,24 @@ mod tests {
         // Two runs in one file: the second begins at zero again.
         let twice = [lines.clone(), lines].concat();
         let (records, troubles, _) = read(text(&twice).as_bytes());
-        assert!(troubles.has(Fault::OutOfOrder) && records.len() as u64 + troubles.count() == 80_000, "{troubles}");
+        assert!(
+            troubles.has(RecordFault::OutOfOrder) && records.len() as u64 + troubles.count() == 80_000,
+            "{troubles}"
+        );
     }
 
     #[test]
-    fn bad_lines_are_counted_with_the_first_place() {
+    fn bad_lines_are_counted_with_the_first_line() {
         let text =
             "fio version 3 iolog\n1 f write 0 512\nrubbish\n-3 f write 0 512\n2 f write 0 512\nmore rubbish here\n";
         let (records, troubles, _) = read(text.as_bytes());
         assert_eq!(records.len(), 2);
-        let told = troubles.to_string();
+        let problems = troubles.to_string();
         for part in ["line 3", "line 4", "negative"] {
-            assert!(told.contains(part), "{told}");
+            assert!(problems.contains(part), "{problems}");
         }
         let long = format!("fio version 3 iolog\n1 f write 0 512\n{}", "x".repeat(3 << 20));
-        assert!(read(long.as_bytes()).1.has(Fault::LineTooLong));
+        assert!(read(long.as_bytes()).1.has(RecordFault::LineTooLong));
     }
 
     #[test]
@@ -446,6 +450,6 @@ mod tests {
         file[48 * 6] ^= 0xff;
         let (records, troubles, _) = read(&file);
         assert!(records.len() == 3 && troubles.to_string().contains("byte 288"), "{troubles}");
-        assert!(read(&file[..48 * 3 + 7]).1.has(Fault::Truncated));
+        assert!(read(&file[..48 * 3 + 7]).1.has(RecordFault::Truncated));
     }
 }

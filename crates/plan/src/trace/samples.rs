@@ -6,7 +6,7 @@
 //! promised that nobody has seen.
 
 use super::text::{Fields, bytes, time, whole};
-use super::{Fault, Kind, Line, Record};
+use super::{ParsedLine, RecordFault, TraceKind, TraceRecord};
 
 pub const HEADING: &str = "farshore-samples/1";
 const SECOND_NS: u64 = 1_000_000_000;
@@ -27,28 +27,28 @@ impl Default for Samples {
 }
 
 impl Samples {
-    pub fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<Line, Fault> {
+    pub fn line(&mut self, line: &[u8], out: &mut Vec<TraceRecord>) -> Result<ParsedLine, RecordFault> {
         let mut fields = Fields::new(line);
         let Some(first) = fields.next() else {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         };
         if first == HEADING.as_bytes() || first.starts_with(b"#") {
-            return Ok(Line::Passed);
+            return Ok(ParsedLine::Passed);
         }
         let end_ns = time(first, SECOND_NS)?;
         let (writes, total, flushes) =
             (whole(fields.wanted()?)?, bytes(fields.wanted()?, 1)?, whole(fields.wanted()?)?);
         if end_ns <= self.last_ns {
-            return Err(Fault::OutOfOrder);
+            return Err(RecordFault::OutOfOrder);
         }
         if writes > WRITES_MAX || flushes > WRITES_MAX || total / writes.max(1) > super::LENGTH_BYTES_MAX {
-            return Err(Fault::LengthTooLarge);
+            return Err(RecordFault::LengthTooLarge);
         }
         let first_index = out.len();
         self.scatter(end_ns, writes, total, flushes, out)?;
         out[first_index..].sort_by_key(|record| record.time_ns);
         self.last_ns = end_ns;
-        Ok(Line::Used)
+        Ok(ParsedLine::Used)
     }
 
     fn scatter(
@@ -57,22 +57,22 @@ impl Samples {
         writes: u64,
         total: u64,
         flushes: u64,
-        out: &mut Vec<Record>,
-    ) -> Result<(), Fault> {
+        out: &mut Vec<TraceRecord>,
+    ) -> Result<(), RecordFault> {
         let mut left = total;
         for index in 0..writes {
             let share = (left / (writes - index)).next_multiple_of(512).min(left);
             left -= share;
             let time_ns = self.moment(end_ns);
-            let (offset, length) = super::place(self.next_offset, share)?;
+            let (offset, length) = super::byte_range(self.next_offset, share)?;
             self.next_offset += share;
             if length > 0 {
-                out.push(Record { time_ns, offset, length, synthetic: true, ..Record::default() });
+                out.push(TraceRecord { time_ns, offset, length, synthetic: true, ..TraceRecord::default() });
             }
         }
         for _ in 0..flushes {
             let time_ns = self.moment(end_ns);
-            out.push(Record { time_ns, kind: Kind::Flush, synthetic: true, ..Record::default() });
+            out.push(TraceRecord { time_ns, kind: TraceKind::Flush, synthetic: true, ..TraceRecord::default() });
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ mod tests {
         let written: u64 = records.iter().map(|record| u64::from(record.length)).sum();
         assert_eq!((records.len(), written), (15, 81_920 + 1536));
         assert!(records[12..].iter().all(|record| (2 * SECOND_NS..3 * SECOND_NS).contains(&record.time_ns)));
-        assert_eq!(Samples::default().line(b"0.0 1 1 1", &mut Vec::new()), Err(Fault::OutOfOrder));
-        assert_eq!(Samples::default().line(b"1.0 99999999999 1 1", &mut Vec::new()), Err(Fault::LengthTooLarge));
+        assert_eq!(Samples::default().line(b"0.0 1 1 1", &mut Vec::new()), Err(RecordFault::OutOfOrder));
+        assert_eq!(Samples::default().line(b"1.0 99999999999 1 1", &mut Vec::new()), Err(RecordFault::LengthTooLarge));
     }
 }

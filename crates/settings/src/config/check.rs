@@ -10,7 +10,7 @@ use host::tls::Clients;
 use host::tls::clients::{Grant, Scope};
 
 use super::clients::{key_of, text_of};
-use super::{Config, Group, NbdListen, Node, is_loopback};
+use super::{Config, ConfiguredGroup, ConfiguredNode, NbdListen, is_loopback};
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
 use units::exact::size_text;
@@ -96,7 +96,7 @@ fn notes(config: &Config) -> Vec<String> {
     )]
 }
 
-fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
+fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
     let path = format!("nodes.{}", node.name);
     if node.address.port() != 0 {
         let ip = node.address.ip();
@@ -116,17 +116,17 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
         }
     }
     for (index, listen) in node.nbd.iter().enumerate() {
-        let place = format!("{path}.nbd.{index}");
+        let key_path = format!("{path}.nbd.{index}");
         match listen {
             NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.top.insecure && config.tls.is_none() => {
                 sheet.at_path(
-                    &place,
+                    &key_path,
                     format!(
                         "nbd: {listen} would serve volumes unencrypted and to anyone beyond this machine; add a table [tls] with its directory (see 'farshore cert init'), use a unix socket or a loopback address, or set insecure = true at the top if the network is trusted"
                     ),
                 );
             }
-            NbdListen::Unix(socket) => check_socket_length(sheet, &place, "nbd", socket),
+            NbdListen::Unix(socket) => check_socket_length(sheet, &key_path, "nbd", socket),
             NbdListen::Tcp(_) => {}
         }
     }
@@ -149,16 +149,16 @@ fn check_node(config: &Config, node: &Node, sheet: &mut Sheet<'_>) {
     }
     if node.nbd.len() > limits::NBD_LISTENERS_MAX {
         let most = limits::NBD_LISTENERS_MAX;
-        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} places to listen per node"));
+        sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} addresses to listen per node"));
     }
 }
 
-fn check_socket_length(sheet: &mut Sheet<'_>, place: &str, key: &str, socket: &Path) {
+fn check_socket_length(sheet: &mut Sheet<'_>, key_path: &str, key: &str, socket: &Path) {
     let bytes = socket.as_os_str().len();
     let most = limits::SOCKET_PATH_BYTES_MAX;
     if bytes > most {
         sheet.at_path(
-            place,
+            key_path,
             format!(
                 "{key}: the socket {} has a path of {bytes} bytes, and the kernel takes {most}; choose a shorter one",
                 socket.display()
@@ -180,15 +180,15 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
             .iter()
             .enumerate()
             .map(|(index, listen)| (listen.to_string(), format!("nodes.{}.nbd.{index}", node.name), "nbd"));
-        for (listen, place, key) in replication.into_iter().chain(nbd) {
+        for (listen, key_path, key) in replication.into_iter().chain(nbd) {
             let user = format!("{key} of node {}", node.name);
             // A default socket clashes only where the state directories do, and that is told there.
-            if !sheet.has(&place) {
+            if !sheet.has(&key_path) {
                 continue;
             }
             if let Some(other) = taken.get(&(machine.clone(), listen.clone())) {
                 let what = listen.strip_prefix("tcp:").unwrap_or(&listen).to_owned();
-                sheet.at_path(&place, format!("{key}: {what} is already the {other}; each needs its own"));
+                sheet.at_path(&key_path, format!("{key}: {what} is already the {other}; each needs its own"));
             } else {
                 taken.insert((machine.clone(), listen), user);
             }
@@ -198,7 +198,7 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
 
 /// Nodes on one machine need directories apart, or each would read the other's files as its own.
 fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
-    let mut seen: Vec<(String, &Node)> = Vec::new();
+    let mut seen: Vec<(String, &ConfiguredNode)> = Vec::new();
     for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         let machine = config.machine_of(&node.name);
         for (_, other) in seen.iter().filter(|(other_machine, _)| *other_machine == machine) {
@@ -218,7 +218,7 @@ fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
     }
 }
 
-fn check_group(group: &Group, sheet: &mut Sheet<'_>) {
+fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
     let path = format!("groups.{}", group.name);
     if group.primary == group.secondary && !group.primary.is_missing() {
         sheet.at_path(
@@ -249,12 +249,12 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
     for group in &config.groups {
         for volume in &group.volumes {
             for (name, device) in &volume.devices {
-                let place = format!("groups.{}.volumes.{}.{name}", group.name, volume.name);
+                let key_path = format!("groups.{}.volumes.{}.{name}", group.name, volume.name);
                 let user = format!("volume {}/{} on node {name}", group.name, volume.name);
                 let machine = config.machine_of(name);
                 if let Some(other) = taken.get(&(machine.clone(), device.clone())) {
                     sheet.at_path(
-                        &place,
+                        &key_path,
                         format!(
                             "{name}: {} is already used by {other}; two volumes cannot share a device",
                             device.display()
@@ -263,19 +263,19 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
                 } else {
                     taken.insert((machine.clone(), device.clone()), user);
                 }
-                check_device_place(config, sheet, &place, &machine, name.as_str(), device);
+                check_device_path(config, sheet, &key_path, &machine, name.as_str(), device);
             }
         }
     }
 }
 
-fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machine: &str, key: &str, device: &Path) {
+fn check_device_path(config: &Config, sheet: &mut Sheet<'_>, key_path: &str, machine: &str, key: &str, device: &Path) {
     for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         if config.machine_of(&node.name) == machine
             && (device.starts_with(&node.state) || node.state.starts_with(device))
         {
             sheet.at_path(
-                place,
+                key_path,
                 format!(
                     "{key}: {} overlaps the state directory {} of node {}; keep volumes outside it",
                     device.display(),
@@ -286,12 +286,12 @@ fn check_device_place(config: &Config, sheet: &mut Sheet<'_>, place: &str, machi
         }
     }
     if config.top.secret_file.as_deref() == Some(device) {
-        sheet.at_path(place, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
+        sheet.at_path(key_path, format!("{key}: {} is the secret file; a volume would overwrite it", device.display()));
     }
     if config.tls.as_ref().is_some_and(|tls| device.starts_with(&tls.directory)) {
         let message =
             format!("{key}: {} lies where the certificates are; a volume would overwrite one", device.display());
-        sheet.at_path(place, message);
+        sheet.at_path(key_path, message);
     }
 }
 
@@ -306,14 +306,14 @@ fn check_clients(config: &Config, sheet: &mut Sheet<'_>) {
             sheet.at_path("tls.clients", message);
         }
         for (at, Grant { scope, .. }) in client.grants.iter().enumerate() {
-            let place = format!("tls.clients.{key}.{at}");
+            let key_path = format!("tls.clients.{key}.{at}");
             if client.grants[..at].iter().any(|other| other.scope == *scope) {
                 let message =
                     format!("{key}: {:?} is there twice; say once whether it may only be read", text_of(scope));
-                sheet.at_path(&place, message);
+                sheet.at_path(&key_path, message);
             }
             if let Some(why) = unknown(config, scope) {
-                sheet.at_path(&place, format!("{key}: {why}"));
+                sheet.at_path(&key_path, format!("{key}: {why}"));
             }
         }
     }

@@ -1,24 +1,24 @@
 //! `clients` of `[tls]`: one word for all, or a table of who may use which exports.
 
 use host::tls::Clients;
-use host::tls::clients::{Client, Grant, Holder, Scope};
+use host::tls::clients::{ClientMatch, Grant, Scope, TlsClient};
 
-use crate::forms::Form;
+use crate::forms::ValueForm;
 use crate::limits;
 use crate::names::check_name;
-use crate::sheet::{Section, Sheet};
+use crate::sheet::{Sheet, SheetSection};
 
 const WORDS: &str = "\"certified\" (every client of this cluster), \"any\" (who encrypts), or a table such as \
      { backup = [\"db/data:ro\"] }";
 
-pub(crate) fn form() -> Form<Clients> {
+pub(crate) fn form() -> ValueForm<Clients> {
     let write = |clients: &Clients| match clients {
         Clients::Certified => "certified".to_owned(),
         Clients::Any => "any".to_owned(),
         Clients::Listed(list) => list.iter().map(|client| key_of(&client.holder)).collect::<Vec<_>>().join(", "),
     };
     let bounds = "`\"certified\"`, `\"any\"`, or a table";
-    Form::new("word", bounds, Clients::Certified, |text, _| word(text), write).loaded(|sheet, tls, key, _| {
+    ValueForm::new("word", bounds, Clients::Certified, |text, _| word(text), write).loaded(|sheet, tls, key, _| {
         if tls.table(key).is_none() {
             return sheet.value(tls, key, word);
         }
@@ -35,13 +35,13 @@ fn word(text: &str) -> Result<Clients, String> {
     }
 }
 
-fn listed<'t>(sheet: &mut Sheet<'t>, table: &Section<'t>) -> Vec<Client> {
+fn listed<'t>(sheet: &mut Sheet<'t>, table: &SheetSection<'t>) -> Vec<TlsClient> {
     let mut list = Vec::new();
     for key in table.keys().take(limits::TLS_CLIENTS_MAX + 1) {
         match holder(key) {
             Ok(holder) => {
                 let grants = sheet.values(table, key, grant).unwrap_or_default();
-                list.push(Client { holder, grants });
+                list.push(TlsClient { holder, grants });
             }
             Err(reason) => sheet.at(table.span_of(key), reason),
         }
@@ -57,24 +57,24 @@ fn listed<'t>(sheet: &mut Sheet<'t>, table: &Section<'t>) -> Vec<Client> {
 }
 
 /// Reads a client's key: its name in this cluster, or another that its certificate has.
-fn holder(key: &str) -> Result<Holder, String> {
+fn holder(key: &str) -> Result<ClientMatch, String> {
     if let Some(uri) = key.strip_prefix("uri:") {
         let ours = uri.get(..9).is_some_and(|scheme| scheme.eq_ignore_ascii_case("farshore:"));
         return match uri {
             "" => Err(format!("clients: {key:?} names nobody; write the URI behind \"uri:\"")),
             _ if ours => Err(format!("clients: {key:?} is written as the last part of it alone, the client's name")),
-            _ => Ok(Holder::Uri(uri.to_owned())),
+            _ => Ok(ClientMatch::Uri(uri.to_owned())),
         };
     }
     if let Some(host) = key.strip_prefix("dns:") {
         let sound = !host.is_empty() && !host.chars().any(|letter| letter.is_control() || letter.is_whitespace());
         return match sound {
-            true => Ok(Holder::Host(host.to_ascii_lowercase())),
+            true => Ok(ClientMatch::Host(host.to_ascii_lowercase())),
             false => Err(format!("clients: {key:?} names no host; write \"dns:\" and the name in the certificate")),
         };
     }
     check_name("client", key)
-        .map(|()| Holder::Client(key.to_owned()))
+        .map(|()| ClientMatch::Client(key.to_owned()))
         .map_err(|reason| format!("clients: {reason}; or name a certificate as \"dns:HOST\" or \"uri:URI\""))
 }
 
@@ -102,11 +102,11 @@ fn grant(text: &str) -> Result<Grant, String> {
 }
 
 /// As the file has it.
-pub(crate) fn key_of(holder: &Holder) -> String {
+pub(crate) fn key_of(holder: &ClientMatch) -> String {
     match holder {
-        Holder::Client(name) => name.clone(),
-        Holder::Host(name) => format!("dns:{name}"),
-        Holder::Uri(uri) => format!("uri:{uri}"),
+        ClientMatch::Client(name) => name.clone(),
+        ClientMatch::Host(name) => format!("dns:{name}"),
+        ClientMatch::Uri(uri) => format!("uri:{uri}"),
     }
 }
 

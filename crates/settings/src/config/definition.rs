@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::Group;
+use super::ConfiguredGroup;
 use crate::limits::REGION_BYTES;
 
 /// Version of the text; it changes when the text could mean something else.
@@ -16,7 +16,7 @@ const HEAD: &str = "farshore-group/1";
 const DIFF_LINES_MAX: usize = 40;
 const DIFF_VALUE_CHARS_MAX: usize = 40;
 
-impl Group {
+impl ConfiguredGroup {
     /// The canonical text: one `word value` per line, volumes last, in their order.
     pub fn definition(&self) -> String {
         let mut text = format!(
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{Config, example};
 
-    fn group(text: &str) -> Group {
+    fn group(text: &str) -> ConfiguredGroup {
         Config::parse(Path::new("/etc/farshore/farshore.toml"), text).expect("sound").groups[0].clone()
     }
 

@@ -10,14 +10,14 @@ use std::path::Path;
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
 use host::disk::volume::{self, OpenError};
-use host::tls::{Credentials, Identity, Paths, facts};
+use host::tls::{Credentials, MemberIdentity, Paths, facts};
 use host::trusted_file::not_ours;
 
-use super::{Config, NbdListen, Node};
+use super::{Config, ConfiguredNode, NbdListen};
 use crate::names::NodeName;
-use crate::problem::{Problem, Problems};
+use crate::problem::{ConfigProblem, Problems};
 use crate::suggest;
-use secret::Secret;
+use secret::SecretFile;
 use silent::Silent;
 
 /// The name of this machine, as the kernel has it.
@@ -49,14 +49,14 @@ impl Config {
 
     /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
     /// which are among them and are not to be looked at again.
-    pub fn check_local(&self, node: &NodeName) -> (Vec<Problem>, Silent) {
+    pub fn check_local(&self, node: &NodeName) -> (Vec<ConfigProblem>, Silent) {
         let silent = Silent::find(self, node);
-        (check(self, node, Devices::All, &silent), silent)
+        (check(self, node, DeviceProblems::All, &silent), silent)
     }
 
     /// The same of what others could have changed while the node runs: its state directory, and its secret. Certificates are looked at
     /// by who takes new ones up.
-    pub fn check_believed(&self, node: &NodeName) -> Vec<Problem> {
+    pub fn check_believed(&self, node: &NodeName) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         self.node(node).into_iter().for_each(|node| check_state(self, node, &mut problems));
         if self.tls.is_none() {
@@ -73,10 +73,10 @@ impl Config {
     pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
         let silent = Silent::find(self, node);
         // A node that does not start for another reason tells of all there is.
-        if check(self, node, Devices::Found, &silent).is_empty() {
+        if check(self, node, DeviceProblems::Found, &silent).is_empty() {
             return Ok(silent);
         }
-        Err(Problems::new(&self.file, check(self, node, Devices::All, &silent)))
+        Err(Problems::new(&self.file, check(self, node, DeviceProblems::All, &silent)))
     }
 
     /// Reads what `node` proves with who it is: its certificates, else the shared secret.
@@ -93,7 +93,7 @@ impl Config {
     /// A sentence for everything that is wrong with the files.
     pub fn credentials(&self, node: &NodeName) -> Option<Result<Credentials, Vec<String>>> {
         let tls = self.tls.as_ref()?;
-        let us = Identity::node(self.top.cluster.as_str(), node.as_str());
+        let us = MemberIdentity::node(self.top.cluster.as_str(), node.as_str());
         let peers: Vec<String> = self.peers_of(node).map(|peer| peer.name.to_string()).collect();
         Some(Credentials::load(&Paths::of_node(&tls.directory, node.as_str()), &us, &peers, &tls.clients))
     }
@@ -101,13 +101,13 @@ impl Config {
 
 /// Whose problems are told.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Devices {
+enum DeviceProblems {
     All,
     /// What a device is for that can be looked at: two groups may mean one, and which is right is not known.
     Found,
 }
 
-fn check(config: &Config, name: &NodeName, devices: Devices, silent: &Silent) -> Vec<Problem> {
+fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Silent) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     if let Err(found) = read_proof(config, name) {
         problems.extend(found);
@@ -122,7 +122,7 @@ fn check(config: &Config, name: &NodeName, devices: Devices, silent: &Silent) ->
 
 /// What a node proves with who it is.
 pub enum Proof {
-    Secret(Secret),
+    Secret(SecretFile),
     Certificates(Box<Credentials>),
 }
 
@@ -144,20 +144,20 @@ impl Proof {
     }
 }
 
-fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<Problem>> {
+fn read_proof(config: &Config, name: &NodeName) -> Result<Proof, Vec<ConfigProblem>> {
     if let Some(credentials) = config.credentials(name) {
-        let told = |message: String| config.problem("tls.directory", format!("directory: {message}"));
+        let as_problem = |message: String| config.problem("tls.directory", format!("directory: {message}"));
         return credentials
             .map(|read| Proof::Certificates(Box::new(read)))
-            .map_err(|wrong| wrong.into_iter().map(told).collect());
+            .map_err(|wrong| wrong.into_iter().map(as_problem).collect());
     }
     let file = config.top.secret_file.as_deref().expect("a checked configuration has a secret or certificates");
     secret::read_secret(file).map(Proof::Secret).map_err(|message| vec![config.problem("secret_file", message)])
 }
 
 /// The state directory exists or can be made: `serve` makes its last component.
-fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
-    let place = format!("nodes.{}.state", node.name);
+fn check_state(config: &Config, node: &ConfiguredNode, problems: &mut Vec<ConfigProblem>) {
+    let key_path = format!("nodes.{}.state", node.name);
     let name = node.state.display();
     let parent = node.state.parent().unwrap_or(Path::new("/"));
     let may_write = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
@@ -185,7 +185,7 @@ fn check_state(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
         },
         Err(error) => format!("state: {name} cannot be looked at: {error}"),
     };
-    problems.push(config.problem(&place, message));
+    problems.push(config.problem(&key_path, message));
 }
 
 /// That a directory belongs to neither root nor this user: whose it is may put files there that we would take for ours.
@@ -193,7 +193,7 @@ fn foreign(path: &Path) -> Option<String> {
     rustix::fs::stat(path).ok().and_then(|found| not_ours(&found))
 }
 
-fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
+fn check_nbd(config: &Config, node: &ConfiguredNode, problems: &mut Vec<ConfigProblem>) {
     for (index, listen) in node.nbd.iter().enumerate() {
         let NbdListen::Unix(socket) = listen else {
             continue;
@@ -209,19 +209,24 @@ fn check_nbd(config: &Config, node: &Node, problems: &mut Vec<Problem>) {
 }
 
 /// Every device of this node exists, is something we can use, and is nobody else's under another name.
-fn check_devices(config: &Config, name: &NodeName, (devices, silent): (Devices, &Silent), problems: &mut Vec<Problem>) {
+fn check_devices(
+    config: &Config,
+    name: &NodeName,
+    (devices, silent): (DeviceProblems, &Silent),
+    problems: &mut Vec<ConfigProblem>,
+) {
     let machine = config.machine_of(name);
     let mut taken: Vec<(Footprint, String)> = Vec::new();
     for (_, group) in config.groups_of(name) {
         if let Some(why) = silent.why(&group.name) {
-            if devices == Devices::All {
+            if devices == DeviceProblems::All {
                 problems.push(config.problem(&format!("groups.{}", group.name), format!("{}: {why}", group.name)));
             }
             continue;
         }
         for volume in &group.volumes {
             for (node, device) in volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine) {
-                let place = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);
+                let key_path = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);
                 let user = format!("volume {}/{} on node {node}", group.name, volume.name);
                 let mine = node == name;
                 match identify(device) {
@@ -232,20 +237,20 @@ fn check_devices(config: &Config, name: &NodeName, (devices, silent): (Devices, 
                                 "{node}: {} {what} the device of {other}, by another name; two volumes cannot share a device",
                                 device.display()
                             );
-                            problems.push(config.problem(&place, message));
+                            problems.push(config.problem(&key_path, message));
                         } else {
                             taken.push((footprint, user));
                         }
                         if let Some(message) = mine.then(|| inside_state(config, name, device)).flatten() {
-                            problems.push(config.problem(&place, format!("{node}: {message}")));
+                            problems.push(config.problem(&key_path, format!("{node}: {message}")));
                         } else if let Some(message) =
-                            (mine && devices == Devices::All).then(|| in_use(config, name, device)).flatten()
+                            (mine && devices == DeviceProblems::All).then(|| in_use(config, name, device)).flatten()
                         {
-                            problems.push(config.problem(&place, format!("{node}: {message}")));
+                            problems.push(config.problem(&key_path, format!("{node}: {message}")));
                         }
                     }
-                    Err(message) if mine && devices == Devices::All => {
-                        problems.push(config.problem(&place, format!("{node}: {message}")))
+                    Err(message) if mine && devices == DeviceProblems::All => {
+                        problems.push(config.problem(&key_path, format!("{node}: {message}")))
                     }
                     Err(_) => {}
                 }

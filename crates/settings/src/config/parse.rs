@@ -9,15 +9,15 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::{Config, Group, NbdListen, Node, Tls, Top, Volume, check};
+use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, NbdListen, Tls, TopLevelKeys, check};
 use crate::forms::Around;
-use crate::group::{Layout, Members, Settings};
+use crate::group::{GroupMembers, Layout, LiveSettings};
 use crate::keys::{self, Keyed};
 use crate::limits;
-use crate::link::{Link, LinkSettings};
+use crate::link::{ConfiguredLink, LinkSettings};
 use crate::names::{GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
-use crate::sheet::{Section, Sheet};
+use crate::sheet::{Sheet, SheetSection};
 
 impl Config {
     /// Reads and checks a file; local facts are not looked at, see [`Config::check_local`].
@@ -44,7 +44,7 @@ impl Config {
         let root = sheet.root(&tree);
         let mut config = read_top(&mut sheet, &root, file, base);
         check::check(&config, &mut sheet);
-        config.places = sheet.positions();
+        config.positions = sheet.positions();
         if sheet.problems.is_empty() { Ok(config) } else { Err(Problems::new(file, sheet.problems)) }
     }
 }
@@ -67,27 +67,27 @@ fn read_text(file: &Path) -> Result<String, Problems> {
         return Err(Problems::one(file, format!("the file is larger than {most} bytes; is it a configuration file?")));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Problems::one(file, format!("byte {place} is not UTF-8 text; is this a configuration file?"))
+        let byte = error.utf8_error().valid_up_to();
+        Problems::one(file, format!("byte {byte} is not UTF-8 text; is this a configuration file?"))
     })
 }
 
-fn read_top<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, file: &Path, base: &Path) -> Config {
+fn read_top<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, file: &Path, base: &Path) -> Config {
     let names = node_names(root);
     let around = Around { base, nodes: &names, members: &[] };
-    let top = read_table(sheet, root, Top::default(), &["tls", "link", "nodes", "groups"], around);
+    let top = read_table(sheet, root, TopLevelKeys::default(), &["tls", "link", "nodes", "groups"], around);
     let tls = sheet.section(root, "tls");
     let tls = tls.map(|section| read_table(sheet, &section, Tls::default(), &[], around));
     let link = read_link(sheet, root, around);
     let nodes = read_nodes(sheet, root, around);
     let groups = read_groups(sheet, root, around);
-    Config { file: file.to_owned(), top, tls, link, nodes, groups, places: BTreeMap::new() }
+    Config { file: file.to_owned(), top, tls, link, nodes, groups, positions: BTreeMap::new() }
 }
 
-/// Reads the keys of a table; what is neither one of them nor `beside` them is told to be unknown.
+/// Reads the keys of a table; what is neither one of them nor `beside` them is reported as unknown.
 fn read_table<'t, S: Keyed>(
     sheet: &mut Sheet<'t>,
-    section: &Section<'t>,
+    section: &SheetSection<'t>,
     mut settings: S,
     beside: &[&str],
     around: Around<'_>,
@@ -97,8 +97,8 @@ fn read_table<'t, S: Keyed>(
     settings
 }
 
-fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Link {
-    let link = Link::of(LinkSettings::default());
+fn read_link<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, around: Around<'_>) -> ConfiguredLink {
+    let link = ConfiguredLink::of(LinkSettings::default());
     let Some(section) = sheet.section(root, "link") else { return link };
     let mut link = read_table(sheet, &section, link, &keys::known::<LinkSettings>(), around);
     keys::read(sheet, &section, &mut link.settings, around);
@@ -106,17 +106,17 @@ fn read_link<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) 
 }
 
 /// The declared node names, good or bad, so that a group that uses one is not accused for the node's own problem.
-fn node_names<'t>(root: &Section<'t>) -> BTreeSet<&'t str> {
+fn node_names<'t>(root: &SheetSection<'t>) -> BTreeSet<&'t str> {
     root.table("nodes").map(|table| table.keys().map(|key| key.get_ref().as_ref()).collect()).unwrap_or_default()
 }
 
-/// The tables that stand under a key, each with its name, and where they stand; beyond `most` they are not looked at, which is told.
+/// The tables that stand under a key, each with its name, and where they stand; beyond `most` they are not looked at, which is reported.
 fn named<'t, N>(
     sheet: &mut Sheet<'t>,
-    all: &Section<'t>,
+    all: &SheetSection<'t>,
     most: usize,
     parse: fn(&str) -> Result<N, String>,
-) -> Vec<(N, Section<'t>)> {
+) -> Vec<(N, SheetSection<'t>)> {
     let mut found = Vec::new();
     for key in all.keys().take(most + 1) {
         let Some(section) = sheet.section(all, key) else { continue };
@@ -128,13 +128,13 @@ fn named<'t, N>(
     found
 }
 
-fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Vec<Node> {
+fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredNode> {
     let Some(all) = sheet.section(root, "nodes") else {
         sheet.absent(root, "nodes", "add a table [nodes.NAME] for each of the two nodes");
         return Vec::new();
     };
     let parse = |key: &str| match NodeName::parse(key)? {
-        _ if keys::known::<Volume>().contains(&key) => {
+        _ if keys::known::<ConfiguredVolume>().contains(&key) => {
             Err(format!("a node cannot be called {key:?}, which is a key of volumes; rename it"))
         }
         name => Ok(name),
@@ -146,15 +146,20 @@ fn read_nodes<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>)
     found.into_iter().map(|(name, section)| read_node(sheet, &section, name, around)).collect()
 }
 
-fn read_node<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: NodeName, around: Around<'_>) -> Node {
-    let mut node = read_table(sheet, section, Node::of(name), &[], around);
+fn read_node<'t>(
+    sheet: &mut Sheet<'t>,
+    section: &SheetSection<'t>,
+    name: NodeName,
+    around: Around<'_>,
+) -> ConfiguredNode {
+    let mut node = read_table(sheet, section, ConfiguredNode::of(name), &[], around);
     if node.nbd.is_empty() {
         node.nbd.push(NbdListen::Unix(node.state.join("nbd.sock")));
     }
     node
 }
 
-fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>) -> Vec<Group> {
+fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredGroup> {
     let Some(all) = sheet.section(root, "groups") else {
         sheet.absent(root, "groups", "add a table [groups.NAME] with at least one volume");
         return Vec::new();
@@ -169,18 +174,23 @@ fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &Section<'t>, around: Around<'_>
     found.into_iter().map(|(name, section)| read_group(sheet, &section, name, around)).collect()
 }
 
-fn read_group<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: GroupName, around: Around<'_>) -> Group {
-    let beside = [vec!["volumes"], keys::known::<Settings>(), keys::known::<Layout>()].concat();
-    let Members { primary, secondary } = read_table(sheet, section, Members::default(), &beside, around);
-    let (mut settings, mut layout) = (Settings::default(), Layout::default());
+fn read_group<'t>(
+    sheet: &mut Sheet<'t>,
+    section: &SheetSection<'t>,
+    name: GroupName,
+    around: Around<'_>,
+) -> ConfiguredGroup {
+    let beside = [vec!["volumes"], keys::known::<LiveSettings>(), keys::known::<Layout>()].concat();
+    let GroupMembers { primary, secondary } = read_table(sheet, section, GroupMembers::default(), &beside, around);
+    let (mut settings, mut layout) = (LiveSettings::default(), Layout::default());
     keys::read(sheet, section, &mut settings, around);
     keys::read(sheet, section, &mut layout, around);
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
-    Group { name, primary, secondary, settings, layout, volumes }
+    ConfiguredGroup { name, primary, secondary, settings, layout, volumes }
 }
 
-fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, around: Around<'_>) -> Vec<Volume> {
+fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredVolume> {
     let advice = format!("add a table [{}.volumes.NAME] with a device for each node", group.path);
     let Some(all) = sheet.section(group, "volumes") else {
         sheet.absent(group, "volumes", &advice);
@@ -196,12 +206,17 @@ fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &Section<'t>, around: Around<'
     found.into_iter().map(|(name, section)| read_volume(sheet, &section, name, around)).collect()
 }
 
-fn read_volume<'t>(sheet: &mut Sheet<'t>, section: &Section<'t>, name: VolumeName, around: Around<'_>) -> Volume {
-    // Of an unknown member its key would be told to be unknown.
+fn read_volume<'t>(
+    sheet: &mut Sheet<'t>,
+    section: &SheetSection<'t>,
+    name: VolumeName,
+    around: Around<'_>,
+) -> ConfiguredVolume {
+    // Of an unknown member its key would be reported as unknown.
     if let [one, other] = around.members {
-        sheet.only(section, &[vec![one.as_str(), other.as_str()], keys::known::<Volume>()].concat());
+        sheet.only(section, &[vec![one.as_str(), other.as_str()], keys::known::<ConfiguredVolume>()].concat());
     }
-    let mut volume = Volume::of(name);
+    let mut volume = ConfiguredVolume::of(name);
     keys::read(sheet, section, &mut volume, around);
     volume
 }

@@ -8,20 +8,20 @@ use toml::de::DeTable;
 use crate::durable;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::problem::Problems;
-use crate::sheet::{Section, Sheet};
+use crate::sheet::{Sheet, SheetSection};
 
 /// The last line of each: what was cut does not have it.
 const END: &str = "# end";
 
 /// Which overrides a file holds.
-pub struct Kind {
+pub struct OverridesKind {
     /// The file's first line.
     pub first: &'static str,
     /// The command that writes it.
     pub command: &'static str,
 }
 
-impl Kind {
+impl OverridesKind {
     /// Replaces the file durably: written beside it, flushed, renamed, directory flushed.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Kind {
 pub fn parse<T>(
     file: &Path,
     text: &str,
-    read: impl for<'t> FnOnce(&mut Sheet<'t>, &Section<'t>) -> T,
+    read: impl for<'t> FnOnce(&mut Sheet<'t>, &SheetSection<'t>) -> T,
 ) -> Result<T, Problems> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     let mut sheet = Sheet::new(text);

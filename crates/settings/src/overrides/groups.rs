@@ -5,22 +5,22 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::Overrides;
-use super::file::{self, Kind};
+use super::file::{self, OverridesKind};
 use crate::config::Config;
-use crate::group::{Key, Settings};
+use crate::group::{GroupKey, LiveSettings};
 use crate::names::GroupName;
 use crate::problem::Problems;
 
 const WORDS: &str = "# Written by `farshore set`; it wins over the configuration file. Undo a line with: farshore set GROUP KEY=default\n";
-const OVERRIDES: Kind = Kind { first: "# farshore overrides 1", command: "farshore set" };
+const OVERRIDES: OverridesKind = OverridesKind { first: "# farshore overrides 1", command: "farshore set" };
 
 /// Of a group that has none.
-static NONE: Overrides<Settings> = Overrides(BTreeMap::new());
+static NONE: Overrides<LiveSettings> = Overrides(BTreeMap::new());
 
 /// Overrides of all groups of one node, every value checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupOverrides {
-    groups: BTreeMap<GroupName, Overrides<Settings>>,
+    groups: BTreeMap<GroupName, Overrides<LiveSettings>>,
 }
 
 impl GroupOverrides {
@@ -68,12 +68,12 @@ impl GroupOverrides {
     }
 
     /// Those of one group.
-    pub fn of(&self, group: &GroupName) -> &Overrides<Settings> {
+    pub fn of(&self, group: &GroupName) -> &Overrides<LiveSettings> {
         self.groups.get(group).unwrap_or(&NONE)
     }
 
     /// Each override: group, key, value.
-    pub fn entries(&self) -> impl Iterator<Item = (&GroupName, Key, &str)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&GroupName, GroupKey, &str)> {
         self.groups.iter().flat_map(|(group, keys)| keys.entries().map(move |(key, value)| (group, key, value)))
     }
 
@@ -132,7 +132,7 @@ mod tests {
         for (name, value, was_set) in
             [("mode", "sync", true), ("queue.memory", "8MiB", true), ("policy", "degrade", false)]
         {
-            let key = Key::named(name);
+            let key = GroupKey::named(name);
             assert_eq!((after.text(key).as_str(), restarted.of(&db()).has(key)), (value, was_set), "{name}");
         }
 
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_left_the_configuration_is_told() {
+    fn a_group_that_left_the_configuration_is_reported() {
         let mut overrides = GroupOverrides::default();
         overrides.change(&GroupName::parse("old").expect("a name"), &wanted(&[("mode", "sync")])).expect("good");
-        let told = overrides.unused(&config());
-        assert!(told.len() == 1 && told[0].contains("group old"), "{told:?}");
+        let unused = overrides.unused(&config());
+        assert!(unused.len() == 1 && unused[0].contains("group old"), "{unused:?}");
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Overrides;
-use super::file::{self, Kind};
+use super::file::{self, OverridesKind};
 use crate::link::LinkSettings;
 use crate::problem::Problems;
 
-const LINK: Kind = Kind { first: "# farshore link 1", command: "farshore link set" };
+const LINK: OverridesKind = OverridesKind { first: "# farshore link 1", command: "farshore link set" };
 const WORDS: &str = "# Written by `farshore link set`; it wins over the configuration file. Undo a line with: farshore link set KEY=default\n\n[link]\n";
 
 /// Overrides of one node's links.

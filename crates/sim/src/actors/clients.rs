@@ -6,7 +6,7 @@ use std::rc::Rc;
 use engine::{GroupId, VolumeId};
 
 use crate::checkers::writes::ClientRequest;
-use crate::stamps::{Fill, SECTOR};
+use crate::stamps::{SECTOR, SectorFill};
 use crate::world::{ActorCue, World, WorldEvent};
 
 /// A database writes pages of this size,
@@ -75,7 +75,7 @@ impl WriteClients {
             0 => (VolumeId(0), turn / 4 % blocks),
             _ => (hot, world.rng.below(DATABASE_HOT_BLOCKS)),
         };
-        let fill = Fill::Stamp(world.checkers.writes.stamp(group));
+        let fill = SectorFill::Stamp(world.checkers.writes.stamp(group));
         let (offset, length) = (block * DATABASE_BLOCK_BYTES, DATABASE_BLOCK_BYTES);
         ClientRequest::Write { volume, offset, length, fill, fua: false }
     }
@@ -102,7 +102,7 @@ fn draw(world: &mut World, group: GroupId) -> (ClientRequest, bool) {
     let length = options.fit(offset, count * SECTOR as u64);
     let fua = world.rng.percent(5);
     let zero = world.rng.percent(8);
-    let fill = if zero { Fill::Zero } else { Fill::Stamp(world.checkers.writes.stamp(group)) };
+    let fill = if zero { SectorFill::Zero } else { SectorFill::Stamp(world.checkers.writes.stamp(group)) };
     let no_hole = zero && world.rng.percent(50);
     (ClientRequest::Write { volume, offset, length, fill, fua }, no_hole)
 }

@@ -23,8 +23,8 @@ const COUNTED_NS: u64 = SECOND;
 fn batch_at(store: Store, ring: &[u8], at: u64) -> Option<(u64, u32)> {
     let block = ring.get(at as usize..at as usize + BYTES)?;
     match store {
-        Store::Journal(_) => journal::Index::decode(block).map(|index| (index.ordinal, index.bytes)),
-        _ => undo::Index::decode(block).map(|index| (index.ordinal, index.bytes)),
+        Store::Journal(_) => journal::JournalIndex::decode(block).map(|index| (index.ordinal, index.bytes)),
+        _ => undo::UndoIndex::decode(block).map(|index| (index.ordinal, index.bytes)),
     }
 }
 
@@ -133,7 +133,7 @@ fn goes_astray_over_batch(world: &mut World, node: usize, group: GroupId, store:
 fn begins_applied(world: &World, node: usize, group: GroupId, offset: usize) -> bool {
     let sb = world.cluster.record(node, group);
     let ring = world.cluster[node].disk(Store::Journal(group)).durable();
-    let index = journal::Index::decode(&ring[offset..offset + journal::INDEX_BYTES]);
+    let index = journal::JournalIndex::decode(&ring[offset..offset + journal::INDEX_BYTES]);
     let first =
         index.and_then(|index| index.entries.iter().find(|entry| entry.payload_bytes > 0).map(|entry| entry.seq));
     sb.zip(first).is_some_and(|(sb, seq)| seq <= sb.identity.position.seq)
@@ -152,8 +152,8 @@ fn counted_batches(world: &World, node: usize, group: GroupId, store: Store) -> 
     let mut batches = Vec::new();
     for ordinal in first..last {
         // One that did not fit at the end stands at the start.
-        let places = [offset, 0].into_iter();
-        let found = places.filter_map(|at| Some((at, batch_at(store, ring, at)?))).find(|(_, b)| b.0 == ordinal);
+        let offsets = [offset, 0].into_iter();
+        let found = offsets.filter_map(|at| Some((at, batch_at(store, ring, at)?))).find(|(_, b)| b.0 == ordinal);
         let Some((at, (_, bytes))) = found else { break };
         batches.push((at as usize, bytes as usize));
         offset = at + u64::from(bytes);

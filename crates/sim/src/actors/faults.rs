@@ -10,7 +10,7 @@ use super::clients::WriteClients;
 use super::damage::damage_records;
 use super::operator::Operator;
 use crate::nodes::node::{CleanStop, OutsideWrite};
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
 use crate::stamps::SECTOR;
 use crate::world::{ActorCue, World, WorldEvent};
@@ -21,7 +21,7 @@ const HOUR: i64 = 3_600_000_000_000;
 /// Bursts over which a seed's writes are spread.
 const ROUNDS: u64 = 10;
 /// How long a round waits for everybody to be in step.
-const SETTLE_LIMIT: u64 = 15 * SECOND;
+const PEACE_LIMIT: u64 = 15 * SECOND;
 
 /// Where a seed is in its round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ enum RoundStage {
     /// In its midst something goes wrong.
     Strike,
     /// Everybody may come to rest.
-    Settle { until: u64 },
+    Peace { until: u64 },
 }
 
 /// Strikes a world.
@@ -89,11 +89,11 @@ impl FaultInjector {
                 if world.rng.percent(35) {
                     return world.rng.between(SECOND / 1000, SECOND / 5);
                 }
-                let peace = if world.rng.percent(65) { SETTLE_LIMIT } else { 0 };
-                self.stage = RoundStage::Settle { until: world.now() + peace };
+                let peace = if world.rng.percent(65) { PEACE_LIMIT } else { 0 };
+                self.stage = RoundStage::Peace { until: world.now() + peace };
                 world.rng.between(every / 4, every)
             }
-            RoundStage::Settle { until } => {
+            RoundStage::Peace { until } => {
                 if world.now() >= until || world.cluster.groups().all(|group| world.cluster.in_step(group)) {
                     self.stage = RoundStage::Load;
                 }
@@ -333,7 +333,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             None => return false,
         },
         7 => {
-            let policy = Options::policy(&mut world.rng);
+            let policy = SimOptions::policy(&mut world.rng);
             world.set(group, |settings| settings.policy = policy);
             return true;
         }

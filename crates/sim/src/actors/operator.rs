@@ -141,7 +141,7 @@ impl Operator {
         }
         if p.identity.role != Role::Primary
             || p.state != State::Logging
-            || Operator::waits_for_turn(world, primary, group)
+            || Operator::waits_for_permit(world, primary, group)
         {
             return;
         }
@@ -150,9 +150,9 @@ impl Operator {
             let related = s.identity.generation == p.identity.generation;
             let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
             let covered = related || (handed && s.identity.position == p.identity.parent);
-            // What cannot be settled without it, the refusal says.
+            // What cannot be decided without it, the refusal says.
             let last = self.syncs.get(&group).and_then(|id| world.cluster.ledger.result(*id));
-            let told = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
+            let reported = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
             if matches!(last, Some(CommandResult::Refused(why)) if why.contains("must not overwrite it")) {
                 // Both sides went on alone: the operator stands by this one.
                 self.syncs.remove(&group);
@@ -160,7 +160,7 @@ impl Operator {
                 return;
             }
             // A wide volume is synced in full only if nothing else helps.
-            let full = told || !covered && world.cluster.options.spread.is_none();
+            let full = reported || !covered && world.cluster.options.spread.is_none();
             if world.cluster.ledger.settings(group).mode == Mode::Logging && self.healing {
                 world.set_mode(group, Mode::Async);
             }
@@ -170,7 +170,7 @@ impl Operator {
     }
 
     /// It stands in line for a sync, and gets there without anybody's help.
-    fn waits_for_turn(world: &World, node: usize, group: GroupId) -> bool {
+    fn waits_for_permit(world: &World, node: usize, group: GroupId) -> bool {
         let status = world.cluster[node].status_of(group);
         status.is_some_and(|status| status.reason.starts_with("waiting for its turn"))
     }

@@ -4,7 +4,7 @@ use engine::limits::{KIB, PART_BYTES_MAX, SAVE_HELD_BYTES_MAX};
 
 use super::writes::WriteOracle;
 use crate::nodes::SimCluster;
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,12 +20,12 @@ const QUEUE_SLACK_BYTES: u64 = 256 * KIB;
 /// Payload that lives beyond what is counted: a lone write and one region read, and as much that is confirmed in part.
 const PAYLOAD_SLACK_BYTES: u64 = 2 * QUEUE_SLACK_BYTES;
 
-fn holds_too_much(what: String) -> Result<(), Failure> {
-    Err(Failure::new(Oracle::Memory, what))
+fn holds_too_much(what: String) -> Result<(), OracleFailure> {
+    Err(OracleFailure::new(Oracle::Memory, what))
 }
 
 /// Each group's queue and window stay within their limits.
-pub fn check_groups(cluster: &SimCluster) -> Result<(), Failure> {
+pub fn check_groups(cluster: &SimCluster) -> Result<(), OracleFailure> {
     let o = &cluster.options;
     let engines = cluster.iter().enumerate().filter_map(|(node, sim)| Some((node, sim.engine()?)));
     for (node, status) in engines.flat_map(|(node, engine)| engine.status().into_iter().map(move |s| (node, s))) {
@@ -47,7 +47,7 @@ pub fn check_groups(cluster: &SimCluster) -> Result<(), Failure> {
 }
 
 /// What a node's groups hold stays within its limit, but for the first write and one part of a resync of each.
-pub fn check_node(cluster: &SimCluster, node: usize) -> Result<(), Failure> {
+pub fn check_node(cluster: &SimCluster, node: usize) -> Result<(), OracleFailure> {
     let Some(engine) = cluster[node].engine() else { return Ok(()) };
     let (shared, o) = (engine.shared(), &cluster.options);
     let slack = u64::from(o.groups()) * (LARGEST_REQUEST_BYTES + PART_BYTES_MAX.min(o.window_bytes));
@@ -60,7 +60,7 @@ pub fn check_node(cluster: &SimCluster, node: usize) -> Result<(), Failure> {
 
 /// The payload that lives on a node, counted by its buffers, stays within what is configured, but for what clients
 /// have not been answered for and a few pieces that are let go of in part.
-pub fn check_payload(cluster: &SimCluster, writes: &WriteOracle, node: usize) -> Result<(), Failure> {
+pub fn check_payload(cluster: &SimCluster, writes: &WriteOracle, node: usize) -> Result<(), OracleFailure> {
     let (o, sim) = (&cluster.options, &cluster[node]);
     let (mut most, mut sum) = (o.memory_bytes, 0);
     for (group, meters) in sim.storage.payload() {
@@ -86,12 +86,12 @@ pub fn check_payload(cluster: &SimCluster, writes: &WriteOracle, node: usize) ->
 }
 
 /// Every client is answered in bounded time while its node serves.
-pub fn check_answers(cluster: &SimCluster, writes: &WriteOracle, now: u64) -> Result<(), Failure> {
+pub fn check_answers(cluster: &SimCluster, writes: &WriteOracle, now: u64) -> Result<(), OracleFailure> {
     let limit = cluster.options.wait_limit_ms * 1_000_000 + ANSWER_SLACK_NS;
     let Some((id, node, since)) = writes.oldest() else { return Ok(()) };
     if now - since > limit && cluster[node].storage.trouble.stalled_until < since {
         let what = format!("request {} on node {node} has waited {} s", id.0, (now - since) / SECOND);
-        return Err(Failure::new(Oracle::Liveness, what));
+        return Err(OracleFailure::new(Oracle::Liveness, what));
     }
     Ok(())
 }

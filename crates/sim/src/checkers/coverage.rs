@@ -7,7 +7,7 @@ use engine::limits::REGION_BYTES;
 use engine::{GroupId, Store, VolumeId};
 
 use crate::nodes::SimCluster;
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::SECTOR;
 
 /// The two copies of a region, compared when one of them had changed.
@@ -33,10 +33,10 @@ impl CoverageChecker {
         self.checks
     }
 
-    pub fn check(&mut self, cluster: &SimCluster, group: GroupId, pair: (usize, usize)) -> Result<(), Failure> {
+    pub fn check(&mut self, cluster: &SimCluster, group: GroupId, pair: (usize, usize)) -> Result<(), OracleFailure> {
         self.checks += 1;
         self.compare_changed(cluster, group, pair.0);
-        self.uncovered(cluster, group, pair).map_or(Ok(()), |what| Err(Failure::new(Oracle::Coverage, what)))
+        self.uncovered(cluster, group, pair).map_or(Ok(()), |what| Err(OracleFailure::new(Oracle::Coverage, what)))
     }
 
     /// Looks which regions of the two copies differ, where one of them has changed since.
@@ -92,19 +92,19 @@ fn first_difference(region: u64, a: &[u8], b: &[u8]) -> String {
 }
 
 /// At rest both nodes hold the same bytes (P5).
-pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
     let [a, b] = cluster.pair(group).map(|node| cluster[node].views(group));
     for (volume, (x, y)) in a.iter().zip(b).enumerate() {
         if let Some(at) = (0..x.len() / SECTOR).find(|s| x[s * SECTOR..][..SECTOR] != y[s * SECTOR..][..SECTOR]) {
             let what = format!("group {} volume {volume} sector {at} differs at rest", group.0);
-            return Err(Failure::new(Oracle::Equality, what));
+            return Err(OracleFailure::new(Oracle::Equality, what));
         }
     }
     Ok(())
 }
 
 /// The same where the group's volumes are larger than they began.
-pub fn check_larger_part(cluster: &SimCluster, group: GroupId) -> Result<(), Failure> {
+pub fn check_larger_part(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
     for volume in (0..cluster.options.volumes).map(VolumeId) {
         let Some(end) = cluster.volume_bytes(cluster.primary(group), group, volume) else { return Ok(()) };
         let (from, end) = (cluster.options.image_bytes() as usize, end as usize);
@@ -112,7 +112,7 @@ pub fn check_larger_part(cluster: &SimCluster, group: GroupId) -> Result<(), Fai
         let [a, b] = cluster.pair(group).map(of);
         if cluster.options.spread.is_none() && (a.is_none() || a != b) {
             let what = format!("group {} volume {} differs at rest behind byte {from}, of {end}", group.0, volume.0);
-            return Err(Failure::new(Oracle::Equality, what));
+            return Err(OracleFailure::new(Oracle::Equality, what));
         }
     }
     Ok(())

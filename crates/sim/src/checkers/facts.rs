@@ -8,7 +8,7 @@ use engine::{GroupId, Store};
 /// True of a group, of a node's copy of it, or of a store of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KnownFact {
-    /// A forced promotion took place and has not been settled: two nodes may serve.
+    /// A forced promotion took place and has not been reconciled: two nodes may serve.
     Forked(GroupId),
     /// The operator chose the primary's content over what only its peer has.
     Chosen(GroupId),
@@ -16,15 +16,15 @@ pub enum KnownFact {
     Rotten(usize, Store),
     /// A secondary's journal in which a batch that it counts as durable was hit.
     JournalHit(GroupId, usize),
-    /// Its records are old, or its superblock is in doubt, and it was not synced since.
+    /// Its records are old, or its superblock is ambiguous, and it was not synced since.
     Spoiled(GroupId, usize),
-    /// A primary in doubt has waited for its peer as long as it was told to, and may serve without it.
+    /// A primary that needs verification has waited for its peer as long as it was told to, and may serve without it.
     WaitedAlone(GroupId, usize),
-    /// The operator of a primary in doubt was asked, and told that the export stays closed until he chooses.
+    /// The operator of a primary that needs verification was asked, and told that the export stays closed until he chooses.
     OperatorAsked(GroupId, usize),
     /// Somebody else wrote to a volume of a primary: nothing of that flows before an operator's word.
     ChangedOutside(GroupId, usize),
-    /// A primary sends, by the state it told last.
+    /// A primary sends, by the state it reported last.
     Sends(GroupId, usize),
     /// A primary that does not send was seen to number a write in a generation of its own.
     Alone(GroupId, usize),
@@ -56,8 +56,8 @@ impl KnownFacts {
         self.0.iter().filter_map(spoiled).filter(|(_, at)| *at == node).map(|(group, _)| group).collect()
     }
 
-    /// A node tells the state of a group.
-    pub fn tells(&mut self, group: GroupId, node: usize, state: State) {
+    /// A node reports the state of a group.
+    pub fn reports(&mut self, group: GroupId, node: usize, state: State) {
         self.remove(Alone(group, node));
         if state.sends() {
             self.add(Sends(group, node))

@@ -9,7 +9,7 @@ use engine::state::{Mode, State};
 use engine::status::{GroupStatus, LinkStatus};
 
 use crate::nodes::SimCluster;
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 
 /// A claim may outlive what made it true for so long: the link is lost without a word, or a frame waits behind a full one.
 const CORRECTED_WITHIN_NS: u64 = 30_000_000_000;
@@ -21,9 +21,9 @@ pub struct StatusChecker {
 }
 
 impl StatusChecker {
-    pub fn look(&mut self, cluster: &SimCluster, now: u64, group: GroupId) -> Result<(), Failure> {
+    pub fn look(&mut self, cluster: &SimCluster, now: u64, group: GroupId) -> Result<(), OracleFailure> {
         for node in cluster.pair(group) {
-            let Some(seen) = Seen::of(cluster, now, group, node) else {
+            let Some(seen) = SeenGroup::of(cluster, now, group, node) else {
                 self.untrue.retain(|(of, at, _), _| (*of, *at) != (group, node));
                 continue;
             };
@@ -35,7 +35,7 @@ impl StatusChecker {
                 }
                 let since = *self.untrue.entry(key).or_insert(now);
                 if now - since > CORRECTED_WITHIN_NS {
-                    return Err(Failure::new(Oracle::Status, seen.words(claim)));
+                    return Err(OracleFailure::new(Oracle::Status, seen.words(claim)));
                 }
             }
         }
@@ -44,7 +44,7 @@ impl StatusChecker {
 }
 
 /// A group as one node shows it, and as its peer does.
-struct Seen<'a> {
+struct SeenGroup<'a> {
     cluster: &'a SimCluster,
     now: u64,
     group: GroupId,
@@ -53,15 +53,15 @@ struct Seen<'a> {
     there: Option<GroupStatus>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SeenGroup<'a> {
     /// Nothing is claimed by a node that is down, starts, or has failed.
-    fn of(cluster: &'a SimCluster, now: u64, group: GroupId, node: usize) -> Option<Seen<'a>> {
+    fn of(cluster: &'a SimCluster, now: u64, group: GroupId, node: usize) -> Option<SeenGroup<'a>> {
         let here = cluster[node].status_of(group)?;
         if here.starting || matches!(here.state, State::Failed(_)) {
             return None;
         }
         let there = cluster[cluster.other(group, node)].status_of(group);
-        Some(Seen { cluster, now, group, node, here, there })
+        Some(SeenGroup { cluster, now, group, node, here, there })
     }
 
     fn says(&self, words: &str) -> bool {
@@ -123,9 +123,9 @@ fn is_up(status: &GroupStatus) -> bool {
 }
 
 /// A claim in words, whether it is made, and whether it is so.
-type Claim = (&'static str, fn(&Seen) -> bool, fn(&Seen) -> bool);
+type StatusClaim = (&'static str, fn(&SeenGroup) -> bool, fn(&SeenGroup) -> bool);
 
-const CLAIMS: &[Claim] = &[
+const CLAIMS: &[StatusClaim] = &[
     (
         "both nodes are primary",
         |s| s.says("both nodes are primary"),

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::identity::Role;
-use engine::wire::{Ack, GroupHello, Header, Kind, SyncBegin};
+use engine::wire::{Ack, FrameHeader, FrameKind, GroupHello, SyncBegin};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, Wall};
 
 use super::writes::WriteOracle;
 use crate::nodes::SimCluster;
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 
 /// A run of numbers on the wire: group, generation's tag, incarnation.
 type NumberRun = (GroupId, u64, u64);
@@ -18,9 +18,9 @@ pub struct WireChecker {
     /// The newest number of a run that was sent, and its stamp.
     stamps: BTreeMap<NumberRun, (Seq, Wall)>,
     /// What a secondary confirmed as durable.
-    confirmed: BTreeMap<(GroupId, usize), ConfirmedPlace>,
+    confirmed: BTreeMap<(GroupId, usize), ConfirmedPosition>,
     /// The same, and not forgotten when the secondary gives it up: a primary that lost it does not open without a word.
-    ever_confirmed: BTreeMap<(GroupId, usize), ConfirmedPlace>,
+    ever_confirmed: BTreeMap<(GroupId, usize), ConfirmedPosition>,
     /// Nodes that were told of a catch-up snapshot last: their numbers are the snapshot's, and nothing of it is kept before its end.
     in_snapshot: BTreeSet<(GroupId, usize)>,
     /// Whether what they were told of last is a snapshot. One that was told of a stream is in its snapshot before it is ready for that.
@@ -28,17 +28,17 @@ pub struct WireChecker {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct ConfirmedPlace {
+pub struct ConfirmedPosition {
     generation: u64,
     tag: u64,
     incarnation: Incarnation,
     durable: Seq,
 }
 
-impl ConfirmedPlace {
-    fn new(at: Position, durable: Seq) -> ConfirmedPlace {
+impl ConfirmedPosition {
+    fn new(at: Position, durable: Seq) -> ConfirmedPosition {
         let Position { generation, incarnation, .. } = at;
-        ConfirmedPlace { generation: generation.number, tag: generation.tag, incarnation, durable }
+        ConfirmedPosition { generation: generation.number, tag: generation.tag, incarnation, durable }
     }
 
     /// Who stands there now has kept it.
@@ -62,15 +62,15 @@ impl WireChecker {
         self.ever_confirmed.remove(&(group, node));
     }
 
-    pub fn confirmed(&self, group: GroupId, node: usize) -> Option<ConfirmedPlace> {
+    pub fn confirmed(&self, group: GroupId, node: usize) -> Option<ConfirmedPosition> {
         self.confirmed.get(&(group, node)).copied()
     }
 
-    /// The place up to which a secondary ever confirmed its last stream as durable, whatever became of that.
+    /// The position up to which a secondary ever confirmed its last stream as durable, whatever became of that.
     pub fn ever_confirmed(&self, group: GroupId, node: usize) -> Option<Position> {
-        let told = self.ever_confirmed.get(&(group, node))?;
-        let generation = Generation { number: told.generation, tag: told.tag };
-        Some(Position { generation, incarnation: told.incarnation, seq: told.durable })
+        let last_confirmed = self.ever_confirmed.get(&(group, node))?;
+        let generation = Generation { number: last_confirmed.generation, tag: last_confirmed.tag };
+        Some(Position { generation, incarnation: last_confirmed.incarnation, seq: last_confirmed.durable })
     }
 
     /// The secondary was told of a sync in the stream last, not of a catch-up snapshot.
@@ -78,7 +78,7 @@ impl WireChecker {
         self.begins.get(&(group, secondary)) == Some(&false)
     }
 
-    fn stamped(&mut self, header: &Header) -> Result<(), Failure> {
+    fn stamped(&mut self, header: &FrameHeader) -> Result<(), OracleFailure> {
         let run = (header.group, header.generation_tag, header.incarnation.0);
         let (seq, wall) = self.stamps.get(&run).copied().unwrap_or_default();
         if header.seq <= seq {
@@ -87,7 +87,7 @@ impl WireChecker {
         if header.wall < wall {
             let what =
                 format!("number {} is stamped {}, number {} before it {}", header.seq.0, header.wall.0, seq.0, wall.0);
-            return Err(Failure::new(Oracle::Order, what));
+            return Err(OracleFailure::new(Oracle::Order, what));
         }
         self.stamps.insert(run, (header.seq, header.wall));
         Ok(())
@@ -99,40 +99,40 @@ impl WireChecker {
         cluster: &SimCluster,
         writes: &mut WriteOracle,
         node: usize,
-        header: &Header,
+        header: &FrameHeader,
         payload: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OracleFailure> {
         let group = header.group;
         match header.kind {
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd
+            FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd
                 if !self.in_snapshot.contains(&(group, cluster.other(group, node))) =>
             {
                 self.stamped(header)?;
             }
-            Kind::SyncBegin => {
+            FrameKind::SyncBegin => {
                 let peer = (group, cluster.other(group, node));
-                let is_snapshot = SyncBegin::decode(payload).is_some_and(|begin| begin.cut > 0);
+                let is_snapshot = SyncBegin::decode(payload).is_some_and(|begin| begin.snapshot > 0);
                 if is_snapshot {
                     self.in_snapshot.insert(peer);
                 }
                 self.begins.insert(peer, is_snapshot);
             }
-            Kind::SyncReady if self.syncs_in_stream(group, node) => _ = self.in_snapshot.remove(&(group, node)),
-            Kind::GroupHello | Kind::GroupState => {
-                // A secondary greets with the place that it has received.
+            FrameKind::SyncReady if self.syncs_in_stream(group, node) => _ = self.in_snapshot.remove(&(group, node)),
+            FrameKind::GroupHello | FrameKind::GroupState => {
+                // A secondary greets with the position that it has received.
                 if let Some(hello) = GroupHello::decode(payload).filter(|hello| hello.identity.role == Role::Secondary)
                 {
                     let at = hello.identity.position;
                     writes.peer_confirmed(group, at, &Ack { received: at.seq, ..Ack::default() });
                 }
             }
-            Kind::Ack if !self.in_snapshot.contains(&(group, node)) => {
+            FrameKind::Ack if !self.in_snapshot.contains(&(group, node)) => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 check_kept(cluster, node, group, ack.noted)?;
                 let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
                 let at = glance.identity.position;
                 writes.peer_confirmed(group, at, &ack);
-                let confirmed = ConfirmedPlace::new(at, ack.durable);
+                let confirmed = ConfirmedPosition::new(at, ack.durable);
                 self.confirmed.insert((group, node), confirmed);
                 self.ever_confirmed.insert((group, node), confirmed);
             }
@@ -143,10 +143,12 @@ impl WireChecker {
 }
 
 /// The primary forgets what it is told is not kept: overwriting that and flushing, it records nothing.
-fn check_kept(cluster: &SimCluster, node: usize, group: GroupId, noted: Seq) -> Result<(), Failure> {
+fn check_kept(cluster: &SimCluster, node: usize, group: GroupId, noted: Seq) -> Result<(), OracleFailure> {
     let oldest = cluster[node].engine().and_then(|engine| engine.oldest_kept(group));
     let Some(oldest) = oldest.filter(|oldest| *oldest <= noted) else { return Ok(()) };
-    let what =
-        format!("node {node} keeps write {} and tells its primary that it keeps nothing up to {}", oldest.0, noted.0);
-    Err(Failure::new(Oracle::Kept, what))
+    let what = format!(
+        "node {node} keeps write {} and reports to its primary that it keeps nothing up to {}",
+        oldest.0, noted.0
+    );
+    Err(OracleFailure::new(Oracle::Kept, what))
 }

@@ -11,8 +11,8 @@ use engine::identity::Identity;
 use engine::state::{Mode, Policy, State};
 use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
 
-use crate::oracle::{Failure, Oracle};
-use crate::stamps::{Fill, SECTOR, sector_bytes};
+use crate::oracle::{Oracle, OracleFailure};
+use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 use awaited::{AwaitedPeer, Excuses, PeerHas};
 use run::{LoggedWrite, PrimaryRun, RunKey};
 
@@ -26,7 +26,7 @@ pub enum ClientRequest {
         volume: VolumeId,
         offset: u64,
         length: u64,
-        fill: Fill,
+        fill: SectorFill,
         fua: bool,
     },
     /// `covers`: per sector the newest write acknowledged before the flush was asked for.
@@ -43,7 +43,7 @@ impl ClientRequest {
 }
 
 #[derive(Clone, Debug)]
-struct PendingRequest {
+struct UnansweredRequest {
     group: GroupId,
     node: usize,
     /// When, in virtual time.
@@ -81,7 +81,7 @@ pub enum DiskCaches {
 #[derive(Clone, Debug, Default)]
 struct SectorVersions {
     /// Contents since the last certainty, oldest first; the flag: acknowledged.
-    versions: Vec<(Fill, u64, bool)>,
+    versions: Vec<(SectorFill, u64, bool)>,
     /// Content before `versions`.
     before: Option<[u8; SECTOR]>,
 }
@@ -108,7 +108,7 @@ struct GroupWrites {
 #[derive(Debug, Default)]
 pub struct WriteOracle {
     groups: BTreeMap<GroupId, GroupWrites>,
-    pending: BTreeMap<RequestId, PendingRequest>,
+    pending: BTreeMap<RequestId, UnansweredRequest>,
     recent: VecDeque<(GroupId, VolumeId, u64, u64)>,
     writes: u64,
     overlaps: u64,
@@ -147,8 +147,8 @@ impl WriteOracle {
 
     /// Payload of requests that a node has not answered: its clients' memory.
     pub fn asked_bytes(&self, node: usize, group: GroupId) -> u64 {
-        let payload = |p: &PendingRequest| match p.asked {
-            ClientRequest::Write { length, fill: Fill::Stamp(_), .. } => length,
+        let payload = |p: &UnansweredRequest| match p.asked {
+            ClientRequest::Write { length, fill: SectorFill::Stamp(_), .. } => length,
             ClientRequest::Write { .. } | ClientRequest::Flush { .. } => 0,
         };
         self.pending.values().filter(|p| p.node == node && p.group == group).map(payload).sum()
@@ -214,7 +214,7 @@ impl WriteOracle {
             }
         };
         let (promised_since, awaited, admitted, overtaken) = (None, None, None, false);
-        let pending = PendingRequest {
+        let pending = UnansweredRequest {
             group,
             node,
             since,
@@ -228,9 +228,9 @@ impl WriteOracle {
         self.pending.insert(id, pending);
     }
 
-    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), Failure> {
+    pub fn replied(&mut self, id: RequestId, ok: bool) -> Result<(), OracleFailure> {
         let Some(p) = self.pending.remove(&id) else {
-            return Err(Failure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
+            return Err(OracleFailure::new(Oracle::Order, format!("request {} was answered twice", id.0)));
         };
         let g = self.groups.get_mut(&p.group).expect("known");
         if let (true, Some(awaited), Some((_, last))) = (ok, &p.awaited, p.admitted) {
@@ -242,7 +242,7 @@ impl WriteOracle {
         match &p.asked {
             ClientRequest::Flush { volume, covers } if ok => {
                 for (sector, covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {
-                    covered.iter().for_each(|write| sector.settle(*write));
+                    covered.iter().for_each(|write| sector.make_certain(*write));
                 }
             }
             ClientRequest::Write { .. } => g.write_answered(id, &p, ok),
@@ -263,7 +263,7 @@ impl WriteOracle {
 
     // ---- what the engine says ----------------------------------------------------------------------------------------
 
-    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), Failure> {
+    pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), OracleFailure> {
         match event {
             Event::State { to, .. } => {
                 let g = self.group(group);
@@ -285,23 +285,23 @@ impl WriteOracle {
         Ok(())
     }
 
-    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), Failure> {
+    fn admitted(&mut self, id: RequestId, first: Seq, last: Seq, part_bytes: u64) -> Result<(), OracleFailure> {
         let Some(p) = self.pending.get_mut(&id) else {
-            return Err(Failure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
+            return Err(OracleFailure::new(Oracle::Order, format!("request {} was admitted but never issued", id.0)));
         };
         if p.overtaken {
             return Ok(());
         }
         let g = self.groups.get_mut(&p.group).expect("known");
         let Some((_, key)) = g.current else {
-            return Err(Failure::new(Oracle::Order, "a write was admitted without a primary"));
+            return Err(OracleFailure::new(Oracle::Order, "a write was admitted without a primary"));
         };
         let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
         p.promised_since = promised.then_some(g.happened);
         p.awaited = g.awaits(key);
         p.admitted = Some((first, last));
         let ClientRequest::Write { volume, offset, length, fill, .. } = p.asked else {
-            return Err(Failure::new(Oracle::Order, "a flush was given a number"));
+            return Err(OracleFailure::new(Oracle::Order, "a flush was given a number"));
         };
         let streamed = !matches!(g.state, State::Logging | State::Failed(_));
         let write = LoggedWrite { id, first, last, part_bytes, volume, offset, length, fill, streamed };
@@ -312,12 +312,12 @@ impl WriteOracle {
         Ok(())
     }
 
-    /// A primary may withhold its exports: until they open its volumes are all there is of this run, and what it fetches from
+    /// A primary may fence its exports: until they open its volumes are all there is of this run, and what it fetches from
     /// its peer meanwhile is where the run begins.
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        match g.runs.get_mut(&key).filter(|run| run.withheld) {
+        match g.runs.get_mut(&key).filter(|run| run.fenced) {
             Some(run) => run.begins_anew(images),
             None => _ = g.runs.entry(key).or_insert_with(|| PrimaryRun::new(images, true)),
         }
@@ -331,7 +331,7 @@ impl WriteOracle {
         images: &[&[u8]],
         caches: DiskCaches,
         identity: &Identity,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OracleFailure> {
         let at = identity.position;
         for p in self.pending.values_mut().filter(|p| p.group == group && p.node != node) {
             p.overtaken = true;
@@ -352,9 +352,9 @@ impl WriteOracle {
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = PrimaryRun::new(images, false);
-        if g.runs.insert(key, run).is_some_and(|before| !before.withheld) {
+        if g.runs.insert(key, run).is_some_and(|before| !before.fenced) {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
-            return Err(Failure::new(Oracle::Order, what));
+            return Err(OracleFailure::new(Oracle::Order, what));
         }
         g.current = Some((node, key));
         g.state = State::Logging;
@@ -363,19 +363,22 @@ impl WriteOracle {
     }
 
     /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
-    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
         self.prefix_checks += 1;
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
         if !g.runs.contains_key(&key) {
-            return Err(Failure::new(Oracle::Prefix, format!("the secondary claims a run that never was: {at:?}")));
+            return Err(OracleFailure::new(
+                Oracle::Prefix,
+                format!("the secondary claims a run that never was: {at:?}"),
+            ));
         }
         g.promises_kept(key, at)?;
         g.runs.get_mut(&key).expect("looked up").check_prefix(at, images)
     }
 
     /// A promotion that nobody had to force: everything acknowledged before it is there (rule 15).
-    pub fn check_handover(&mut self, group: GroupId, parent: Position) -> Result<(), Failure> {
+    pub fn check_handover(&mut self, group: GroupId, parent: Position) -> Result<(), OracleFailure> {
         let g = self.group(group);
         let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
         let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |run| run.acked);
@@ -388,7 +391,7 @@ impl WriteOracle {
             "promoted unforced at {parent:?}, number {} of incarnation {incarnation} was acknowledged",
             acked.0
         );
-        Err(Failure::new(Oracle::Durability, what))
+        Err(OracleFailure::new(Oracle::Durability, what))
     }
 
     /// The primary that counts is overwritten by another one: nothing is known of its volumes before it serves again.
@@ -450,7 +453,7 @@ impl WriteOracle {
 
 impl SectorVersions {
     /// This write is certain: what came before it is gone.
-    fn settle(&mut self, write: u64) {
+    fn make_certain(&mut self, write: u64) {
         if let Some(at) = self.versions.iter().position(|v| v.1 == write) {
             self.versions.drain(..at);
             self.before = None;
@@ -465,7 +468,7 @@ impl GroupWrites {
     }
 
     /// The write's versions are acknowledged; with FUA or a kept promise of `sync` they are certain (P1, P4).
-    fn write_answered(&mut self, id: RequestId, p: &PendingRequest, ok: bool) {
+    fn write_answered(&mut self, id: RequestId, p: &UnansweredRequest, ok: bool) {
         let ClientRequest::Write { volume, offset, length, fua, .. } = p.asked else { return };
         let Some(run) = self.current.and_then(|(_, key)| self.runs.get_mut(&key)) else { return };
         let Some((_, last)) = p.admitted else { return };
@@ -488,13 +491,13 @@ impl GroupWrites {
             let Some(version) = sector.versions.iter_mut().find(|v| v.1 == id.0) else { continue };
             version.2 = true;
             if fua || promised {
-                sector.settle(id.0);
+                sector.make_certain(id.0);
             }
         }
     }
 
     /// What was acknowledged under a promise, in the history of `key`, is within the prefix up to `at` (P1).
-    fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), Failure> {
+    fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), OracleFailure> {
         let newest = |promise: fn(&PrimaryRun) -> Seq| {
             let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
             of_history.map(|(k, run)| (k.1, promise(run))).max()
@@ -505,13 +508,13 @@ impl GroupWrites {
                 "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",
                 promised.0, at.seq.0, key.1
             );
-            return Err(Failure::new(Oracle::Durability, what));
+            return Err(OracleFailure::new(Oracle::Durability, what));
         }
         Ok(())
     }
 
     /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
-    fn check_durable(&self, images: &[&[u8]], caches: DiskCaches) -> Result<(), Failure> {
+    fn check_durable(&self, images: &[&[u8]], caches: DiskCaches) -> Result<(), OracleFailure> {
         for (volume, image) in images.iter().enumerate() {
             for (index, sector) in self.sectors[volume].iter().enumerate() {
                 let found = &image[index * SECTOR..(index + 1) * SECTOR];
@@ -520,14 +523,14 @@ impl GroupWrites {
                 let newest = &sector.versions[acked.unwrap_or(0)..];
                 let known = sector.before.is_some() || !sector.versions.is_empty();
                 let before_ok = acked.is_none() && sector.before.as_ref().is_some_and(|b| b == found);
-                let is_found = |fill: Fill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
+                let is_found = |fill: SectorFill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
                 if known && !before_ok && !newest.iter().any(|version| is_found(version.0)) {
                     let covered = if acked.is_some() { "was acknowledged" } else { "an acknowledged flush covered" };
                     let what = format!(
                         "the primary's volume {volume} sector {index} lost what {covered}: it may hold {newest:?}, it holds {:?}",
                         u64::from_le_bytes(found[..8].try_into().expect("eight bytes"))
                     );
-                    return Err(Failure::new(Oracle::Durability, what));
+                    return Err(OracleFailure::new(Oracle::Durability, what));
                 }
             }
         }

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::identity::Role;
 use engine::state::{Mode, Policy};
-use engine::wire::{HEADER_BYTES, Header};
+use engine::wire::{FrameHeader, HEADER_BYTES};
 use engine::*;
 
-use crate::payload::{Meter, Payload, bytes_of, crc32c, hash, slice_of};
+use crate::payload::{Payload, PayloadMeter, bytes_of, crc32c, hash, slice_of};
 use crate::rng::Rng;
 
 pub const GROUP: GroupId = GroupId(0);
 
 /// What a disk was asked for.
 enum MachineJob {
-    Write(Store, u64, Vec<Bytes>),
+    Write(Store, u64, Vec<WriteBytes>),
     Zero(Store, u64, u64),
     Read { store: Store, offset: u64, length: u64, how: ReadForm },
     Flush,
@@ -50,7 +50,7 @@ pub struct BareMachine {
     stores: BTreeMap<Store, Vec<u8>>,
     pending: Vec<(Token, MachineJob)>,
     /// Frames for the peer that nobody has taken.
-    pub sent: Vec<(Header, Vec<u8>)>,
+    pub sent: Vec<(FrameHeader, Vec<u8>)>,
     pub closed: Vec<String>,
     pub serves: bool,
     pub unanswered: BTreeSet<u64>,
@@ -59,7 +59,7 @@ pub struct BareMachine {
     pub outputs: usize,
     /// Of frames, and not taken by the socket.
     pub unsent_bytes: u64,
-    pub meter: Meter,
+    pub meter: PayloadMeter,
     link: u64,
     boot: u128,
     pub log: bool,
@@ -106,7 +106,7 @@ impl BareMachine {
             requests: 0,
             outputs: 0,
             unsent_bytes: 0,
-            meter: Meter::default(),
+            meter: PayloadMeter::default(),
             link: 0,
             boot: 1,
             log: false,
@@ -147,8 +147,8 @@ impl BareMachine {
     }
 
     /// A frame as it comes out of a socket: false when it is none that anybody may send.
-    pub fn receive(&mut self, now: Now, header: Header, payload: Vec<u8>) -> bool {
-        let Ok(header) = Header::decode(&header.sealed(&payload).encode()) else { return false };
+    pub fn receive(&mut self, now: Now, header: FrameHeader, payload: Vec<u8>) -> bool {
+        let Ok(header) = FrameHeader::decode(&header.sealed(&payload).encode()) else { return false };
         let payload = if header.kind.carries_data() {
             if payload.is_empty() {
                 return false;
@@ -258,7 +258,7 @@ impl BareMachine {
         assert!(self.unanswered.remove(&id.0), "a request is answered once");
     }
 
-    fn send(&mut self, link: LinkId, header: Header, payload: SendPayload) {
+    fn send(&mut self, link: LinkId, header: FrameHeader, payload: SendPayload) {
         if link.0 != self.link {
             return;
         }

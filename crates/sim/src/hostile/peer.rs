@@ -2,7 +2,9 @@
 //! now bent to the edges of what a number can be, at any time and any number of times.
 
 use engine::identity::{Identity, Role};
-use engine::wire::{Ack, FlushPoints, GroupHello, Header, Kind, SyncBegin, VolumeRange, encode_ranges, flags};
+use engine::wire::{
+    Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, VolumeRange, encode_ranges, flags,
+};
 use engine::*;
 
 use super::machine::{GROUP, MachineShape};
@@ -47,7 +49,7 @@ pub struct HostilePeer {
     begin_heard: Option<SyncBegin>,
     sent_heard: u64,
     probes_heard: Vec<u64>,
-    pulls_heard: Vec<Header>,
+    pulls_heard: Vec<FrameHeader>,
     question_heard: u64,
     grant_heard: u64,
     questions: u64,
@@ -82,7 +84,7 @@ impl HostilePeer {
                 to: Incarnation(0),
                 nothing_dirty: false,
                 dirty_bytes: 0,
-                cut: 0,
+                snapshot: 0,
                 attempt: 0,
             },
             next: 1,
@@ -98,28 +100,30 @@ impl HostilePeer {
     }
 
     /// It listens, whether it reads on or not.
-    pub fn hears(&mut self, header: &Header, payload: &[u8]) {
+    pub fn hears(&mut self, header: &FrameHeader, payload: &[u8]) {
         match header.kind {
-            Kind::GroupHello | Kind::GroupState => self.victim = GroupHello::decode(payload).or(self.victim.take()),
-            Kind::SyncBegin => {
+            FrameKind::GroupHello | FrameKind::GroupState => {
+                self.victim = GroupHello::decode(payload).or(self.victim.take())
+            }
+            FrameKind::SyncBegin => {
                 self.begin_heard = SyncBegin::decode(payload);
                 let begin = self.begin_heard.as_ref();
-                self.sent_heard = begin.map_or(0, |begin| if begin.cut > 0 { 0 } else { begin.from.seq.0 });
+                self.sent_heard = begin.map_or(0, |begin| if begin.snapshot > 0 { 0 } else { begin.from.seq.0 });
             }
-            Kind::SyncReady => {
+            FrameKind::SyncReady => {
                 self.ready = true;
-                self.next = if self.begun.cut > 0 { 1 } else { self.begun.from.seq.0.wrapping_add(1) };
+                self.next = if self.begun.snapshot > 0 { 1 } else { self.begun.from.seq.0.wrapping_add(1) };
             }
-            Kind::Ack => self.grant_heard = Ack::decode(payload).map_or(0, |ack| ack.granted_bytes),
-            Kind::Tail | Kind::Bits => {}
-            Kind::TailAsk | Kind::BitsAsk => self.question_heard = header.seq.0,
-            Kind::Pull => {
+            FrameKind::Ack => self.grant_heard = Ack::decode(payload).map_or(0, |ack| ack.granted_bytes),
+            FrameKind::Tail | FrameKind::Bits => {}
+            FrameKind::TailAsk | FrameKind::BitsAsk => self.question_heard = header.seq.0,
+            FrameKind::Pull => {
                 self.question_heard = header.seq.0;
                 self.pulls_heard.push(*header);
             }
             kind if kind.is_numbered() => {
                 self.sent_heard = header.seq.0;
-                if kind == Kind::Probe {
+                if kind == FrameKind::Probe {
                     self.probes_heard.push(header.seq.0);
                 }
             }
@@ -143,23 +147,23 @@ impl HostilePeer {
     }
 
     /// Some frames of one kind: one, or very many.
-    pub fn frames(&mut self, rng: &mut Rng) -> Vec<(Header, Vec<u8>)> {
+    pub fn frames(&mut self, rng: &mut Rng) -> Vec<(FrameHeader, Vec<u8>)> {
         if !self.greeted && !rng.percent(self.rash / 2) {
             self.greeted = true;
-            return vec![self.hello(rng, Kind::GroupHello)];
+            return vec![self.hello(rng, FrameKind::GroupHello)];
         }
         let kind = self.kind(rng);
         let count = if rng.percent(15) { rng.between(2, 200) } else { 1 };
         (0..count).map(|_| self.frame(rng, kind)).collect()
     }
 
-    fn kind(&self, rng: &mut Rng) -> Kind {
-        use Kind::*;
-        const PRIMARY: [Kind; 16] = [
+    fn kind(&self, rng: &mut Rng) -> FrameKind {
+        use FrameKind::*;
+        const PRIMARY: [FrameKind; 16] = [
             SyncBegin, SyncBegin, Data, Data, Data, Data, Zero, Void, Probe, SyncEnd, Tick, Tick, TailAsk, Pull,
             BitsAsk, GroupState,
         ];
-        const SECONDARY: [Kind; 14] = [
+        const SECONDARY: [FrameKind; 14] = [
             SyncReady,
             SyncReady,
             Ack,
@@ -175,7 +179,7 @@ impl HostilePeer {
             Bits,
             GroupState,
         ];
-        const EITHER: [Kind; 5] = [Heartbeat, HeartbeatEcho, GroupHello, Goodbye, Heartbeat];
+        const EITHER: [FrameKind; 5] = [Heartbeat, HeartbeatEcho, GroupHello, Goodbye, Heartbeat];
         let wanted = match rng.below(20) {
             0 => *rng.pick(&EITHER),
             1 if rng.percent(self.bends * 3) => *rng.pick(&PRIMARY),
@@ -202,36 +206,38 @@ impl HostilePeer {
         }
     }
 
-    fn frame(&mut self, rng: &mut Rng, kind: Kind) -> (Header, Vec<u8>) {
+    fn frame(&mut self, rng: &mut Rng, kind: FrameKind) -> (FrameHeader, Vec<u8>) {
         let group = if self.flag(rng) && rng.percent(3) { GroupId(rng.draw() as u32) } else { GROUP };
-        let header = Header::new(kind, self.session, group);
+        let header = FrameHeader::new(kind, self.session, group);
         match kind {
-            Kind::GroupHello | Kind::GroupState => self.hello(rng, kind),
-            Kind::SyncBegin => (header, self.sync_begin(rng)),
-            Kind::Data | Kind::Zero | Kind::Void | Kind::Probe | Kind::SyncEnd => self.numbered(rng, header),
-            Kind::Tick => self.tick(rng, header),
-            Kind::SyncReady => {
-                let attempt = self.begin_heard.map_or(0, |begin| begin.attempt);
-                (Header { offset: self.bent(rng, attempt), ..header }, Vec::new())
+            FrameKind::GroupHello | FrameKind::GroupState => self.hello(rng, kind),
+            FrameKind::SyncBegin => (header, self.sync_begin(rng)),
+            FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd => {
+                self.numbered(rng, header)
             }
-            Kind::ProbeResult => {
+            FrameKind::Tick => self.tick(rng, header),
+            FrameKind::SyncReady => {
+                let attempt = self.begin_heard.map_or(0, |begin| begin.attempt);
+                (FrameHeader { offset: self.bent(rng, attempt), ..header }, Vec::new())
+            }
+            FrameKind::ProbeResult => {
                 let seq = if self.probes_heard.is_empty() { 0 } else { *rng.pick(&self.probes_heard) };
                 let flags = if rng.percent(50) { flags::EQUAL } else { 0 };
-                (Header { seq: Seq(self.bent(rng, seq)), flags, ..header }, Vec::new())
+                (FrameHeader { seq: Seq(self.bent(rng, seq)), flags, ..header }, Vec::new())
             }
-            Kind::Ack => (Header { offset: self.bent(rng, 0), ..header }, self.ack(rng)),
-            Kind::Heartbeat | Kind::HeartbeatEcho => {
+            FrameKind::Ack => (FrameHeader { offset: self.bent(rng, 0), ..header }, self.ack(rng)),
+            FrameKind::Heartbeat | FrameKind::HeartbeatEcho => {
                 let long = if self.flag(rng) { rng.below(65_000) } else { 8 };
                 (header, (0..long).map(|_| rng.draw() as u8).collect())
             }
-            Kind::Goodbye => (header, b"so long".to_vec()),
+            FrameKind::Goodbye => (header, b"so long".to_vec()),
             _ => self.question_or_answer(rng, header),
         }
     }
 
     // ---- who it says it is ------------------------------------------------------------------------------------------
 
-    fn hello(&mut self, rng: &mut Rng, kind: Kind) -> (Header, Vec<u8>) {
+    fn hello(&mut self, rng: &mut Rng, kind: FrameKind) -> (FrameHeader, Vec<u8>) {
         let victim = self.victim.clone().unwrap_or_default();
         let theirs = victim.identity;
         let role = match (theirs.role, self.flag(rng)) {
@@ -249,15 +255,15 @@ impl HostilePeer {
             2 if role == Role::Secondary || self.flag(rng) => Generation::BLANK,
             _ => theirs.generation,
         };
-        let place = match rng.below(3) {
+        let drawn = match rng.below(3) {
             0 => theirs.position,
             1 => Position { generation, incarnation: theirs.incarnation, seq: Seq(self.sent_heard) },
             _ => Position { generation, incarnation: Incarnation(rng.below(4)), seq: Seq(rng.below(50)) },
         };
         let position = Position {
-            incarnation: Incarnation(self.bent(rng, place.incarnation.0)),
-            seq: Seq(self.bent(rng, place.seq.0)),
-            ..place
+            incarnation: Incarnation(self.bent(rng, drawn.incarnation.0)),
+            seq: Seq(self.bent(rng, drawn.seq.0)),
+            ..drawn
         };
         let parent = if rng.percent(50) { theirs.parent } else { self.says.identity.parent };
         let identity = Identity {
@@ -273,7 +279,7 @@ impl HostilePeer {
         self.says_as(rng, kind, identity)
     }
 
-    fn says_as(&mut self, rng: &mut Rng, kind: Kind, identity: Identity) -> (Header, Vec<u8>) {
+    fn says_as(&mut self, rng: &mut Rng, kind: FrameKind, identity: Identity) -> (FrameHeader, Vec<u8>) {
         let size = |hostile: &HostilePeer, rng: &mut Rng| match rng.percent(2) {
             true => hostile.bent(rng, hostile.shape.volume_bytes),
             false => hostile.shape.volume_bytes,
@@ -290,7 +296,7 @@ impl HostilePeer {
             settings: Settings { queue_bytes: self.bent(rng, 1 << 20), ..Settings::default() },
             volume_bytes: (0..count).map(|_| size(self, rng)).collect(),
         };
-        (Header::new(kind, self.session, GROUP), self.says.encode())
+        (FrameHeader::new(kind, self.session, GROUP), self.says.encode())
     }
 
     // ---- as a primary -----------------------------------------------------------------------------------------------
@@ -308,31 +314,31 @@ impl HostilePeer {
             to: Incarnation(self.bent(rng, victim.0)),
             nothing_dirty: rng.percent(20),
             dirty_bytes: self.bent(rng, 1 << 20),
-            cut: if rng.percent(40) { self.bent(rng, 2) } else { 0 },
+            snapshot: if rng.percent(40) { self.bent(rng, 2) } else { 0 },
             attempt: self.bent(rng, 1),
         };
         self.begun.encode()
     }
 
-    fn numbered(&mut self, rng: &mut Rng, header: Header) -> (Header, Vec<u8>) {
+    fn numbered(&mut self, rng: &mut Rng, header: FrameHeader) -> (FrameHeader, Vec<u8>) {
         self.forged |= self.says.identity.generation == self.honest.generation;
         let identity = self.says.identity;
         let length = match header.kind {
-            Kind::Data => *rng.pick(&[512, 4096, 65536, 1 << 20]),
-            Kind::Probe => 65536,
-            Kind::Zero => 4096 * rng.between(1, 100),
+            FrameKind::Data => *rng.pick(&[512, 4096, 65536, 1 << 20]),
+            FrameKind::Probe => 65536,
+            FrameKind::Zero => 4096 * rng.between(1, 100),
             _ => 0,
         };
         let room = self.shape.volume_bytes.saturating_sub(length).max(512);
-        let place = sector(rng, room);
-        let (seq, offset) = (self.bent(rng, self.next), self.bent(rng, place));
+        let drawn = sector(rng, room);
+        let (seq, offset) = (self.bent(rng, self.next), self.bent(rng, drawn));
         self.next = self.next.wrapping_add(1);
         let bytes = match header.kind {
-            Kind::Data => vec![rng.draw() as u8; length as usize],
-            Kind::Probe => vec![7; 32],
+            FrameKind::Data => vec![rng.draw() as u8; length as usize],
+            FrameKind::Probe => vec![7; 32],
             _ => Vec::new(),
         };
-        let header = Header {
+        let header = FrameHeader {
             flags: if rng.percent(50) { flags::WANT_RECEIVED } else { rng.draw() as u16 & 7 },
             volume: VolumeId(if self.flag(rng) { rng.draw() as u16 } else { 0 }),
             origin: NodeId(1),
@@ -340,7 +346,7 @@ impl HostilePeer {
             generation_tag: identity.generation.tag,
             seq: Seq(seq),
             offset,
-            length: if header.kind == Kind::Data { length } else { self.bent(rng, length) },
+            length: if header.kind == FrameKind::Data { length } else { self.bent(rng, length) },
             wall: Wall(self.bent(rng, 1_000_000)),
             flushed: Seq(if rng.percent(30) { self.bent(rng, seq) } else { 0 }),
             ..header
@@ -348,8 +354,8 @@ impl HostilePeer {
         (header, bytes)
     }
 
-    fn tick(&mut self, rng: &mut Rng, header: Header) -> (Header, Vec<u8>) {
-        let header = Header {
+    fn tick(&mut self, rng: &mut Rng, header: FrameHeader) -> (FrameHeader, Vec<u8>) {
+        let header = FrameHeader {
             seq: Seq(self.bent(rng, self.next.wrapping_sub(1))),
             offset: self.bent(rng, 0),
             wall: Wall(self.bent(rng, 1_000_000)),
@@ -388,37 +394,37 @@ impl HostilePeer {
     fn range(&self, rng: &mut Rng) -> VolumeRange {
         let length = *rng.pick(&[512, 4096, 65536, 1 << 20]);
         let room = self.shape.volume_bytes.saturating_sub(length).max(512);
-        let (place, beyond) = (sector(rng, room), self.flag(rng));
-        let offset = self.bent(rng, place);
+        let (drawn, beyond) = (sector(rng, room), self.flag(rng));
+        let offset = self.bent(rng, drawn);
         let volume = VolumeId(rng.below(self.shape.volumes as u64 + u64::from(beyond)) as u16);
         VolumeRange { volume, offset, length: self.bent(rng, length) }
     }
 
-    fn question_or_answer(&mut self, rng: &mut Rng, header: Header) -> (Header, Vec<u8>) {
+    fn question_or_answer(&mut self, rng: &mut Rng, header: FrameHeader) -> (FrameHeader, Vec<u8>) {
         let last = if rng.percent(50) { flags::LAST } else { 0 };
         match header.kind {
-            Kind::BitsAsk => (Header { seq: Seq(self.question(rng)), ..header }, Vec::new()),
-            Kind::TailAsk => {
+            FrameKind::BitsAsk => (FrameHeader { seq: Seq(self.question(rng)), ..header }, Vec::new()),
+            FrameKind::TailAsk => {
                 let incarnation = Incarnation(self.bent(rng, self.says.identity.incarnation.0));
                 let volumes = (0..self.shape.volumes).map(|_| Seq(self.bent(rng, 0))).collect();
                 let points = FlushPoints { incarnation, volumes };
-                (Header { seq: Seq(self.question(rng)), ..header }, points.encode())
+                (FrameHeader { seq: Seq(self.question(rng)), ..header }, points.encode())
             }
-            Kind::Pull => {
+            FrameKind::Pull => {
                 let range = self.range(rng);
                 let (volume, offset, length) = (range.volume, range.offset, range.length);
-                (Header { seq: Seq(self.question(rng)), volume, offset, length, ..header }, Vec::new())
+                (FrameHeader { seq: Seq(self.question(rng)), volume, offset, length, ..header }, Vec::new())
             }
-            Kind::Tail => {
+            FrameKind::Tail => {
                 let ranges: Vec<VolumeRange> = (0..rng.below(20)).map(|_| self.range(rng)).collect();
                 let seq = Seq(self.bent(rng, self.question_heard));
-                (Header { seq, flags: last, ..header }, encode_ranges(&ranges))
+                (FrameHeader { seq, flags: last, ..header }, encode_ranges(&ranges))
             }
-            Kind::Bits => {
+            FrameKind::Bits => {
                 let regions = self.shape.volume_bytes / limits::REGION_BYTES;
                 let words = rng.below(regions / 64 + 1);
                 let seq = Seq(self.bent(rng, self.question_heard));
-                let header = Header { seq, flags: last, offset: self.bent(rng, 0), ..header };
+                let header = FrameHeader { seq, flags: last, offset: self.bent(rng, 0), ..header };
                 (header, (0..words * 8).map(|_| rng.draw() as u8).collect())
             }
             _ => {
@@ -426,7 +432,7 @@ impl HostilePeer {
                 let length = asked.length.clamp(512, limits::PART_BYTES_MAX);
                 let seq = Seq(self.bent(rng, asked.seq.0));
                 let offset = self.bent(rng, asked.offset);
-                (Header { seq, volume: asked.volume, offset, length, ..header }, vec![9; length as usize])
+                (FrameHeader { seq, volume: asked.volume, offset, length, ..header }, vec![9; length as usize])
             }
         }
     }

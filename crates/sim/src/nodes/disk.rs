@@ -66,7 +66,7 @@ impl DiskWrite {
     }
 }
 
-pub struct Disk {
+pub struct SimDisk {
     durable: Vec<u8>,
     /// What a read returns: durable content plus completed writes.
     view: Vec<u8>,
@@ -89,17 +89,17 @@ const RECENT: usize = 64;
 /// Rot strikes one of so many.
 const ROTTING: usize = 4;
 
-impl Disk {
-    pub fn new(content: Vec<u8>) -> Disk {
+impl SimDisk {
+    pub fn new(content: Vec<u8>) -> SimDisk {
         assert!(content.len().is_multiple_of(SECTOR));
         let revisions = vec![0; content.len().div_ceil(REGION)];
-        Disk { view: content.clone(), durable: content, revisions, ..Disk::blank(0) }
+        SimDisk { view: content.clone(), durable: content, revisions, ..SimDisk::blank(0) }
     }
 
     /// Zeroes, which cost nothing before they are written.
-    pub fn blank(bytes: usize) -> Disk {
+    pub fn blank(bytes: usize) -> SimDisk {
         assert!(bytes.is_multiple_of(SECTOR));
-        Disk {
+        SimDisk {
             view: vec![0; bytes],
             durable: vec![0; bytes],
             decided: Vec::new(),
@@ -193,7 +193,7 @@ impl Disk {
     }
 
     /// Sectors that no flush or durable write covers yet, in order.
-    pub fn unsettled(&self) -> Vec<u64> {
+    pub fn undecided(&self) -> Vec<u64> {
         self.versions().into_keys().collect()
     }
 
@@ -208,7 +208,7 @@ impl Disk {
         versions
     }
 
-    /// Decides of each unsettled sector, in order, which of its versions is durable; none of them: the sector stays as it was.
+    /// Decides of each undecided sector, in order, which of its versions is durable; none of them: the sector stays as it was.
     fn decide(&mut self, mut kept: impl FnMut(u64, &[&DiskWrite]) -> Option<usize>) {
         let mut durable = std::mem::take(&mut self.durable);
         for (sector, versions) in self.versions() {
@@ -220,10 +220,10 @@ impl Disk {
         self.volatile.clear();
     }
 
-    /// Decides, ahead of a power loss, which unsettled sectors it will keep in their newest version; the others it will
+    /// Decides, ahead of a power loss, which undecided sectors it will keep in their newest version; the others it will
     /// leave as they were.
     pub fn will_keep(&mut self, keep: impl Fn(u64) -> bool) {
-        self.decided.extend(self.unsettled());
+        self.decided.extend(self.undecided());
         self.decide(|sector, versions| keep(sector).then(|| versions.len() - 1));
     }
 
@@ -242,7 +242,7 @@ impl Disk {
 
     /// The flush failed: what it was to make durable stays in the device's cache, or is lost there and then.
     pub fn fail_flush(&mut self, completions: u64, rng: &mut Rng) {
-        let lost: Vec<u64> = self.unsettled().into_iter().filter(|_| rng.percent(50)).collect();
+        let lost: Vec<u64> = self.undecided().into_iter().filter(|_| rng.percent(50)).collect();
         for sector in lost {
             let covered = |w: &&mut DiskWrite| w.completed.is_some_and(|c| c <= completions);
             for write in self.volatile.iter_mut().filter(|w| w.is_open(sector)).filter(covered) {
@@ -292,8 +292,8 @@ impl Disk {
     /// through each write in order, and all of it that is kept is its beginning, or its end.
     pub fn lose_power(&mut self, rng: &mut Rng) {
         // Elsewhere a reader sees what is durable.
-        let mut unsettled = std::mem::take(&mut self.decided);
-        unsettled.extend(self.unsettled());
+        let mut undecided = std::mem::take(&mut self.decided);
+        undecided.extend(self.undecided());
         match rng.below(3) {
             0 => self.cut_writes(|sector, cut| sector < cut, rng),
             1 => self.cut_writes(|sector, cut| sector >= cut, rng),
@@ -302,16 +302,16 @@ impl Disk {
                 (choice < versions.len()).then_some(choice)
             }),
         }
-        for sector in unsettled {
+        for sector in undecided {
             let at = sector as usize * SECTOR;
             self.view[at..at + SECTOR].copy_from_slice(&self.durable[at..at + SECTOR]);
             self.changes(at..at + SECTOR);
         }
     }
 
-    /// Decides for each unsettled write where it was cut; of each sector the newest version that is kept is durable.
+    /// Decides for each undecided write where it was cut; of each sector the newest version that is kept is durable.
     fn cut_writes(&mut self, kept: impl Fn(u64, u64) -> bool, rng: &mut Rng) {
-        let cuts: BTreeMap<u64, u64> = self
+        let snapshots: BTreeMap<u64, u64> = self
             .volatile
             .iter()
             .map(|w| {
@@ -320,7 +320,7 @@ impl Disk {
                 (w.id, rng.between(first, last + 1))
             })
             .collect();
-        self.decide(|sector, versions| versions.iter().rposition(|w| kept(sector, cuts[&w.id])));
+        self.decide(|sector, versions| versions.iter().rposition(|w| kept(sector, snapshots[&w.id])));
     }
 
     /// Nothing that it holds is whole any more, and nothing that has rotted before is again.
@@ -388,7 +388,7 @@ impl Disk {
     /// All of it is replaced, while nobody uses it.
     pub fn restore(&mut self, content: Vec<u8>) {
         let revision = self.revision + 1;
-        *self = Disk { revision, ..Disk::new(content) };
+        *self = SimDisk { revision, ..SimDisk::new(content) };
         self.revisions.fill(revision);
     }
 }
@@ -401,7 +401,7 @@ mod tests {
     fn flushed_and_durable_writes_survive_power_loss_whatever_else_does() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
-            let mut disk = Disk::new(vec![0; 4 * SECTOR]);
+            let mut disk = SimDisk::new(vec![0; 4 * SECTOR]);
             let a = disk.begin_write(0, vec![1; 2 * SECTOR]);
             disk.end_write(0, a, 0, 2 * SECTOR as u64, false);
             let completions = disk.begin_flush();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::identity::Role;
 use engine::{Command, CommandId, CommandResult, GroupId, Settings, StartAlone};
 
-use crate::options::Options;
+use crate::options::SimOptions;
 
 #[derive(Default)]
 pub struct CommandLedger {
@@ -27,13 +27,13 @@ pub struct CommandLedger {
     /// Forced promotions that were asked for and are not refused.
     forces: BTreeMap<CommandId, (GroupId, usize)>,
     /// The same, of nodes that died meanwhile.
-    cut_short: BTreeSet<(GroupId, usize)>,
+    interrupted: BTreeSet<(GroupId, usize)>,
     /// Nodes that were told to sync since they started; the flag: in full.
     typed_sync: BTreeMap<(GroupId, usize), bool>,
 }
 
 impl CommandLedger {
-    pub fn new(options: &Options) -> CommandLedger {
+    pub fn new(options: &SimOptions) -> CommandLedger {
         let settings = Settings {
             mode: options.modes[0],
             policy: options.policy,
@@ -106,7 +106,7 @@ impl CommandLedger {
 
     /// A node is through with starting: a forced promotion that its death cut short took place if it comes back as primary.
     pub fn came_back(&mut self, group: GroupId, node: usize, role: Role) -> bool {
-        self.cut_short.remove(&(group, node)) && role == Role::Primary && self.authority[&group] != node
+        self.interrupted.remove(&(group, node)) && role == Role::Primary && self.authority[&group] != node
     }
 
     /// A node serves the group: was it forced to? `None`: it is an old primary that came back, another one was promoted
@@ -152,7 +152,7 @@ impl CommandLedger {
         let (died, alive): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
         self.forces = alive;
-        self.cut_short.extend(died.into_values());
+        self.interrupted.extend(died.into_values());
         self.typed_sync.retain(|(_, at), _| *at != node);
         for id in self.asked.iter().filter(|(_, at)| **at == node).map(|(id, _)| *id) {
             self.answers.entry(id).or_insert(false);
@@ -163,7 +163,7 @@ impl CommandLedger {
     pub fn command_done(&mut self, id: CommandId, result: CommandResult, failed: impl Fn(GroupId) -> bool) {
         let refused = matches!(result, CommandResult::Refused(_));
         if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
-            self.cut_short.insert(forced);
+            self.interrupted.insert(forced);
         }
         self.answers.insert(id, !refused);
         self.results.insert(id, result);

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::marks::Mark;
+use engine::coverage::CoveragePoint;
 use engine::{GroupId, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
 
-use super::disk::Disk;
+use super::disk::SimDisk;
 use super::storage::{DiskJob, NodeStorage};
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::rng::Rng;
 
 /// A clean stop that was asked for.
@@ -59,7 +59,7 @@ pub struct SimNode {
 }
 
 impl SimNode {
-    pub fn new(id: usize, options: &Options, rng: &mut Rng) -> SimNode {
+    pub fn new(id: usize, options: &SimOptions, rng: &mut Rng) -> SimNode {
         SimNode {
             storage: NodeStorage::new(id, options, rng),
             machine_boot: 1,
@@ -82,7 +82,7 @@ impl SimNode {
         self.engine.as_deref_mut()
     }
 
-    pub fn glance(&self, group: GroupId) -> Option<status::Glance> {
+    pub fn glance(&self, group: GroupId) -> Option<status::GroupGlance> {
         self.engine.as_ref()?.glance(group)
     }
 
@@ -91,11 +91,11 @@ impl SimNode {
     }
 
     /// How often its engine passed a coverage point since it booted.
-    pub fn coverage(&self, point: Mark) -> u64 {
-        self.engine.as_ref().map_or(0, |engine| engine.marks().count(point))
+    pub fn coverage(&self, point: CoveragePoint) -> u64 {
+        self.engine.as_ref().map_or(0, |engine| engine.coverage().count(point))
     }
 
-    /// What its engine tells of a group, for a failure report.
+    /// What its engine reports of a group, for a failure report.
     pub fn explain(&self, group: GroupId) -> Option<String> {
         self.engine.as_ref().map(|engine| engine.explain(group))
     }
@@ -259,11 +259,11 @@ impl SimNode {
 
     // ---- its disks ---------------------------------------------------------------------------------------------------
 
-    pub fn disk(&self, store: Store) -> &Disk {
+    pub fn disk(&self, store: Store) -> &SimDisk {
         self.storage.disk(store)
     }
 
-    pub fn disk_mut(&mut self, store: Store) -> &mut Disk {
+    pub fn disk_mut(&mut self, store: Store) -> &mut SimDisk {
         self.storage.disk_mut(store)
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use engine::superblock::{self, Superblock};
 use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
 
-use super::disk::Disk;
-use crate::options::Options;
-use crate::options::spread::Spread;
-use crate::payload::{Meter, Meters, Payload, bytes_of, crc32c, hash};
+use super::disk::SimDisk;
+use crate::options::SimOptions;
+use crate::options::spread::WriteSpread;
+use crate::payload::{Meters, Payload, PayloadMeter, bytes_of, crc32c, hash};
 use crate::rng::Rng;
 
 /// Until then a trouble strikes each time, and not by chance.
@@ -121,14 +121,14 @@ pub struct DiskTrouble {
 /// The disks of a node, and what is read and written there.
 #[derive(Default)]
 pub struct NodeStorage {
-    disks: BTreeMap<Store, Disk>,
+    disks: BTreeMap<Store, SimDisk>,
     pub trouble: DiskTrouble,
     /// What its engine holds of each group.
     payload: BTreeMap<GroupId, Meters>,
     /// Groups of which a flush failed since their exports opened last: what it covered may be lost.
     forgot: Vec<GroupId>,
     /// Where clients write, if the volumes are far larger than that.
-    spread: Option<Arc<Spread>>,
+    spread: Option<Arc<WriteSpread>>,
     /// How long an operation takes.
     disk_ns: (u64, u64),
     /// So much more its volumes' devices hold than all devices did at the beginning, and will hold from its next start on.
@@ -170,7 +170,7 @@ fn first_run(image: &[u8]) -> (u64, bool) {
 }
 
 impl NodeStorage {
-    pub fn new(node: usize, options: &Options, rng: &mut Rng) -> NodeStorage {
+    pub fn new(node: usize, options: &SimOptions, rng: &mut Rng) -> NodeStorage {
         let mut disks = BTreeMap::new();
         for g in (0..options.groups()).filter(|g| options.pairs[*g as usize].contains(&node)) {
             let group = GroupId(g);
@@ -181,7 +181,7 @@ impl NodeStorage {
                     let end = content.len() / 2;
                     content[..end].fill(0xee);
                 }
-                disks.insert(Store::Volume(group, VolumeId(v)), Disk::new(content));
+                disks.insert(Store::Volume(group, VolumeId(v)), SimDisk::new(content));
             }
             let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| options.volume_bytes));
             let activity = engine::activity_file_bytes(options.activity);
@@ -192,7 +192,7 @@ impl NodeStorage {
                 (Store::Undo(group), options.history_bytes),
                 (Store::Bitmap(group), bitmap),
             ] {
-                disks.insert(store, Disk::blank(bytes as usize));
+                disks.insert(store, SimDisk::blank(bytes as usize));
             }
         }
         NodeStorage {
@@ -205,24 +205,24 @@ impl NodeStorage {
         }
     }
 
-    pub fn disk(&self, store: Store) -> &Disk {
+    pub fn disk(&self, store: Store) -> &SimDisk {
         &self.disks[&store]
     }
 
-    pub fn disk_mut(&mut self, store: Store) -> &mut Disk {
+    pub fn disk_mut(&mut self, store: Store) -> &mut SimDisk {
         self.disks.get_mut(&store).expect("every store has a disk")
     }
 
-    pub fn disks(&self) -> impl Iterator<Item = (&Store, &Disk)> {
+    pub fn disks(&self) -> impl Iterator<Item = (&Store, &SimDisk)> {
         self.disks.iter()
     }
 
-    pub fn disks_mut(&mut self) -> impl Iterator<Item = (&Store, &mut Disk)> {
+    pub fn disks_mut(&mut self) -> impl Iterator<Item = (&Store, &mut SimDisk)> {
         self.disks.iter_mut()
     }
 
     /// Another disk takes the place of one.
-    pub fn replace(&mut self, store: Store, disk: Disk) {
+    pub fn replace(&mut self, store: Store, disk: SimDisk) {
         self.disks.insert(store, disk);
     }
 
@@ -275,7 +275,7 @@ impl NodeStorage {
     }
 
     /// Where payload counts that was read: on a primary it joins the writes, from a journal it is replayed as one.
-    fn read_meter(&mut self, store: Store, serves: bool) -> &Meter {
+    fn read_meter(&mut self, store: Store, serves: bool) -> &PayloadMeter {
         let queued = matches!(store, Store::Journal(_)) || serves;
         let meters = self.meters(group_of(store));
         if queued { &meters.queued } else { &meters.aside }
@@ -296,7 +296,7 @@ impl NodeStorage {
     }
 
     /// A start: the devices have the size that the operator gave them since. True if they grew.
-    pub fn takes_up_devices(&mut self, node: usize, options: &Options) -> bool {
+    pub fn takes_up_devices(&mut self, node: usize, options: &SimOptions) -> bool {
         let more = std::mem::take(&mut self.grows_bytes) as usize;
         if more == 0 {
             return false;
@@ -367,7 +367,7 @@ impl NodeStorage {
     }
 
     /// A volume's, if it is wide.
-    fn spread_of(&self, store: Store) -> Option<&Arc<Spread>> {
+    fn spread_of(&self, store: Store) -> Option<&Arc<WriteSpread>> {
         self.spread.as_ref().filter(|_| matches!(store, Store::Volume(..)))
     }
 
@@ -492,7 +492,7 @@ fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
 }
 
 impl ReadKind {
-    fn answer(self, data: Vec<u8>, zero: bool, meter: &Meter) -> Result<IoDone, IoError> {
+    fn answer(self, data: Vec<u8>, zero: bool, meter: &PayloadMeter) -> Result<IoDone, IoError> {
         match self {
             ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
             ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),

@@ -4,7 +4,7 @@
 use engine::ActivityConfig;
 use engine::limits::{self, KIB};
 
-use super::Options;
+use super::SimOptions;
 use super::fault::FaultKind;
 use crate::rng::Rng;
 
@@ -27,15 +27,15 @@ const FAULTS: [FaultKind; 10] = [
     FaultKind::OperatorLogging,
 ];
 
-impl Options {
-    pub fn draw_crowd(seed: u64) -> Options {
+impl SimOptions {
+    pub fn draw_crowd(seed: u64) -> SimOptions {
         let mut rng = Rng::new(seed ^ CROWD);
-        let drawn = Options::draw(seed ^ CROWD);
+        let drawn = SimOptions::draw(seed ^ CROWD);
         let groups = rng.between(65, 128);
         let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB]);
         let mut faults = vec![FaultKind::Cut, FaultKind::KillPrimary];
         faults.extend((0..6).map(|_| *rng.pick(&FAULTS)));
-        Options {
+        SimOptions {
             seed: drawn.seed,
             pairs: vec![[0, 1]; groups as usize],
             volumes: 1,

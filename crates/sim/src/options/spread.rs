@@ -12,7 +12,7 @@ const SECTOR_BYTES: u64 = SECTOR as u64;
 
 /// Where clients write: places in order, whole sectors, not touching. All else is zeroes.
 #[derive(Debug)]
-pub struct Spread {
+pub struct WriteSpread {
     spans: Vec<Range<u64>>,
     /// The image's byte with which each of them begins.
     begins: Vec<u64>,
@@ -21,17 +21,17 @@ pub struct Spread {
     regions: Vec<(u64, Range<usize>)>,
 }
 
-impl Spread {
+impl WriteSpread {
     /// Places that overlap or touch are joined.
-    pub fn new(mut places: Vec<Range<u64>>) -> Spread {
-        places.retain(|place| !place.is_empty());
-        places.sort_by_key(|place| place.start);
+    pub fn new(mut ranges: Vec<Range<u64>>) -> WriteSpread {
+        ranges.retain(|offset_of| !offset_of.is_empty());
+        ranges.sort_by_key(|offset_of| offset_of.start);
         let mut spans: Vec<Range<u64>> = Vec::new();
-        for place in places {
-            assert!(place.start.is_multiple_of(SECTOR_BYTES) && place.end.is_multiple_of(SECTOR_BYTES));
+        for offset_of in ranges {
+            assert!(offset_of.start.is_multiple_of(SECTOR_BYTES) && offset_of.end.is_multiple_of(SECTOR_BYTES));
             match spans.last_mut() {
-                Some(last) if place.start <= last.end => last.end = last.end.max(place.end),
-                _ => spans.push(place),
+                Some(last) if offset_of.start <= last.end => last.end = last.end.max(offset_of.end),
+                _ => spans.push(offset_of),
             }
         }
         let (mut begins, mut regions, mut at) = (Vec::new(), Vec::new(), 0);
@@ -46,7 +46,7 @@ impl Spread {
             }
             at += span.end - span.start;
         }
-        Spread { spans, begins, image_bytes: at, regions }
+        WriteSpread { spans, begins, image_bytes: at, regions }
     }
 
     pub fn image_bytes(&self) -> u64 {
@@ -73,7 +73,7 @@ impl Spread {
     }
 
     /// The byte of the volume that a byte of the image stands for.
-    pub fn place(&self, image: u64) -> u64 {
+    pub fn offset_of(&self, image: u64) -> u64 {
         let at = self.begins.partition_point(|begin| *begin <= image) - 1;
         self.spans[at].start + image - self.begins[at]
     }
@@ -109,18 +109,18 @@ impl Spread {
 
     /// A hash of the range of which that is the image's part: where in the range something stands, and what.
     pub fn hash(&self, offset: u64, length: u64, image: &[u8]) -> [u8; 32] {
-        let (mut told, mut at) = (length.to_le_bytes().to_vec(), 0);
+        let (mut content, mut at) = (length.to_le_bytes().to_vec(), 0);
         for piece in self.pieces(offset, length) {
             for from in piece.step_by(SECTOR) {
                 let sector = &image[at..at + SECTOR];
                 at += SECTOR;
                 if sector.iter().any(|byte| *byte != 0) {
-                    told.extend_from_slice(&(from as u64).to_le_bytes());
-                    told.extend_from_slice(sector);
+                    content.extend_from_slice(&(from as u64).to_le_bytes());
+                    content.extend_from_slice(sector);
                 }
             }
         }
-        hash(&told)
+        hash(&content)
     }
 
     /// The range of the volume of which that is the image's part.
@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn a_range_of_the_volume_is_a_range_of_the_image_and_back() {
-        let spread = Spread::new(vec![4096..8192, 0..512, TIB..TIB + 1024, 8192..8704]);
+        let spread = WriteSpread::new(vec![4096..8192, 0..512, TIB..TIB + 1024, 8192..8704]);
         assert_eq!(spread.spans(), [0..512, 4096..8704, TIB..TIB + 1024]);
         assert_eq!(spread.image_bytes(), 512 + 4608 + 1024);
         assert_eq!(spread.image(0, 4096), 0..512);
         assert_eq!(spread.image(4608, 2 * TIB), 1024..6144);
-        assert_eq!((spread.place(511), spread.place(512), spread.place(5120)), (511, 4096, TIB));
+        assert_eq!((spread.offset_of(511), spread.offset_of(512), spread.offset_of(5120)), (511, 4096, TIB));
         assert_eq!((spread.fit(5120, 4096), spread.fit(512, 512)), (1024, 512));
         let mut data = vec![0; 8192];
         (data[0], data[511], data[4096]) = (1, 2, 3);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn regions_are_cut_where_the_volume_has_them() {
-        let spread = Spread::new(vec![0..512, 2 * REGION_BYTES - 512..2 * REGION_BYTES + 1024]);
+        let spread = WriteSpread::new(vec![0..512, 2 * REGION_BYTES - 512..2 * REGION_BYTES + 1024]);
         assert_eq!(spread.regions(), [(0, 0..512), (1, 512..1024), (2, 1024..2048)]);
     }
 }

@@ -9,9 +9,9 @@ use engine::ActivityConfig;
 use engine::bitmap::REGIONS_PER_CELL;
 use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
 
-use super::Options;
+use super::SimOptions;
 use super::fault::FaultKind;
-use super::spread::Spread;
+use super::spread::WriteSpread;
 use crate::rng::Rng;
 use crate::stamps::SECTOR;
 
@@ -27,7 +27,7 @@ const CELL_SPAN_BYTES: u64 = REGIONS_PER_CELL * REGION_BYTES;
 /// Up to this size histories may fork: the full sync that follows is over in good time.
 const FORKS_MAX: u64 = 10 * GIB;
 
-impl Options {
+impl SimOptions {
     /// Bytes of a volume that disks and checkers hold.
     pub fn image_bytes(&self) -> u64 {
         self.spread.as_ref().map_or(self.volume_bytes, |spread| spread.image_bytes())
@@ -49,8 +49,8 @@ impl Options {
     }
 
     /// Where a byte of the image lies in the volume.
-    pub fn placed(&self, offset: u64) -> u64 {
-        self.spread.as_ref().map_or(offset, |spread| spread.place(offset))
+    pub fn spread_offset(&self, offset: u64) -> u64 {
+        self.spread.as_ref().map_or(offset, |spread| spread.offset_of(offset))
     }
 
     /// A full sync of these volumes is not waited for.
@@ -64,7 +64,7 @@ impl Options {
     }
 
     /// Sizes that are odd multiples of a sector, on media of either kind, and wide volumes: for some seeds.
-    pub fn with_drawn_sizes(mut self, rng: &mut Rng) -> Options {
+    pub fn with_drawn_sizes(mut self, rng: &mut Rng) -> SimOptions {
         let odd = rng.percent(30);
         if odd {
             self.block_bytes = *rng.pick(&[512, 4096]);
@@ -78,16 +78,16 @@ impl Options {
     }
 
     /// A seed's world with wide volumes, one in three of an odd size.
-    pub fn draw_wide(seed: u64) -> Options {
+    pub fn draw_wide(seed: u64) -> SimOptions {
         let mut rng = Rng::new(seed ^ WIDE);
         let odd = if rng.percent(33) { SECTOR_BYTES * (2 * rng.below(64) + 1) } else { 0 };
         let block_bytes = *rng.pick(&[512, 4096]);
         let size = wide_size(&mut rng) + odd;
-        Options { block_bytes, ..Options::draw(seed ^ WIDE) }.widened(size, &mut rng)
+        SimOptions { block_bytes, ..SimOptions::draw(seed ^ WIDE) }.widened(size, &mut rng)
     }
 
     /// The same world with volumes of that size.
-    pub fn widened(mut self, size: u64, rng: &mut Rng) -> Options {
+    pub fn widened(mut self, size: u64, rng: &mut Rng) -> SimOptions {
         self.pairs = vec![[0, 1]];
         self.volumes = rng.between(1, 3) as u16;
         self.volume_bytes = size;
@@ -111,11 +111,11 @@ impl Options {
         if many {
             let extents = rng.between(600, 1200);
             self.activity = ActivityConfig { extent_bytes: 64 * KIB, extents: extents as u32 };
-            self.spread = Some(Arc::new(many_places(size, extents, self.activity.extent_bytes, rng)));
+            self.spread = Some(Arc::new(many_ranges(size, extents, self.activity.extent_bytes, rng)));
         } else {
             let extent_bytes = *rng.pick(&[MIB, 4 * MIB, 4 * MIB, 8 * MIB]);
             self.activity = ActivityConfig { extent_bytes, extents: rng.between(4, 12) as u32 };
-            self.spread = Some(Arc::new(border_places(size, extent_bytes, rng)));
+            self.spread = Some(Arc::new(border_ranges(size, extent_bytes, rng)));
         }
         self
     }
@@ -136,25 +136,25 @@ fn wide_size(rng: &mut Rng) -> u64 {
 }
 
 /// A few places across borders, each of two or three regions.
-fn border_places(size: u64, extent_bytes: u64, rng: &mut Rng) -> Spread {
+fn border_ranges(size: u64, extent_bytes: u64, rng: &mut Rng) -> WriteSpread {
     let end = size / REGION_BYTES * REGION_BYTES;
     let mut borders = vec![0, end, size / CELL_SPAN_BYTES * CELL_SPAN_BYTES, size / WORD_BYTES * WORD_BYTES];
     borders.extend([BITS_FRAME_BYTES, TIB].into_iter().filter(|border| *border < size));
     for unit in [REGION_BYTES, WORD_BYTES, CELL_SPAN_BYTES, extent_bytes, BITS_FRAME_BYTES] {
         borders.push(rng.between(1, (size / unit).max(1)) * unit);
     }
-    let place = |border: u64, rng: &mut Rng| {
+    let range_at = |border: u64, rng: &mut Rng| {
         let from = border.saturating_sub(REGION_BYTES * rng.between(0, 2));
         from.min(size)..(from + REGION_BYTES * rng.between(2, 3)).min(size)
     };
-    Spread::new(borders.into_iter().map(|border| place(border, rng)).collect())
+    WriteSpread::new(borders.into_iter().map(|border| range_at(border, rng)).collect())
 }
 
 /// So many of one block each, in extents of their own, besides the first and the last.
-fn many_places(size: u64, count: u64, extent_bytes: u64, rng: &mut Rng) -> Spread {
+fn many_ranges(size: u64, count: u64, extent_bytes: u64, rng: &mut Rng) -> WriteSpread {
     let extents = size / extent_bytes;
     let first = rng.below(extents - 2 * count);
-    let mut places: Vec<_> = (0..count)
+    let mut ranges: Vec<_> = (0..count)
         .map(|n| {
             // Half of them close to each other, half over the whole volume.
             let extent = if n % 2 == 0 { first + n } else { rng.below(extents) };
@@ -162,7 +162,7 @@ fn many_places(size: u64, count: u64, extent_bytes: u64, rng: &mut Rng) -> Sprea
             at..at + 4096
         })
         .collect();
-    places.push(0..4096);
-    places.push(size - 3 * SECTOR_BYTES..size);
-    Spread::new(places)
+    ranges.push(0..4096);
+    ranges.push(size - 3 * SECTOR_BYTES..size);
+    WriteSpread::new(ranges)
 }

@@ -6,8 +6,8 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 
 use super::{GROUP, MILLISECOND, SECOND, options};
-use crate::options::Options;
-use crate::oracle::Failure;
+use crate::options::SimOptions;
+use crate::oracle::OracleFailure;
 use crate::simulation::Simulation;
 use crate::trips::Trip;
 use crate::world::World;
@@ -50,7 +50,7 @@ pub enum ScriptStep {
 /// A world, and what happens in it when.
 pub struct ScriptedScenario {
     pub name: &'static str,
-    pub options: Options,
+    pub options: SimOptions,
     pub steps: Vec<(u64, ScriptStep)>,
 }
 
@@ -74,7 +74,7 @@ impl ScriptedScenario {
     }
 
     /// Plays it and heals the world: the verdict, and the virtual time it took.
-    pub fn check(&self, trips: &[Trip], verbose: bool) -> (Result<(), Failure>, u64) {
+    pub fn check(&self, trips: &[Trip], verbose: bool) -> (Result<(), OracleFailure>, u64) {
         let mut simulation = self.play(trips, verbose);
         simulation.world.unattended = false;
         simulation.heal();
@@ -84,7 +84,7 @@ impl ScriptedScenario {
 
 impl ScriptStep {
     fn play(self, world: &mut World) {
-        world.log(format_args!("story: {self:?}"));
+        world.log(format_args!("scenario: {self:?}"));
         let primary = world.cluster.primary(GROUP);
         let entropy = world.rng.draw();
         match self {
@@ -103,8 +103,8 @@ impl ScriptStep {
 }
 
 /// Two small volumes, a small log and journal: a scenario meets every one of its limits soon.
-fn small(mode: Mode) -> Options {
-    Options {
+fn small(mode: Mode) -> SimOptions {
+    SimOptions {
         volume_bytes: 256 * KIB,
         journal_bytes: 384 * KIB,
         window_bytes: 128 * KIB,
@@ -138,14 +138,14 @@ fn in_step(name: &'static str, mode: Mode, more: impl FnOnce(&mut Vec<(u64, Scri
     ScriptedScenario { name, options: small(mode), steps }
 }
 
-/// Over 400 kB/s everything is dirty and goes over in cuts; `more` begins a moment after them, at four seconds.
+/// Over 400 kB/s everything is dirty and goes over in snapshots; `more` begins a moment after them, at four seconds.
 fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
     let script = in_step(name, Mode::Async, |steps| {
         load(steps, 3 * SECOND, 20);
         steps.push((4 * SECOND - MILLISECOND, ScriptStep::Sync { full: true }));
         more(steps);
     });
-    ScriptedScenario { options: Options { bytes_per_s: 400_000, ..script.options }, ..script }
+    ScriptedScenario { options: SimOptions { bytes_per_s: 400_000, ..script.options }, ..script }
 }
 
 /// Every one there is.
@@ -189,7 +189,7 @@ fn in_one_role() -> Vec<ScriptedScenario> {
             load(steps, second(2), 20);
         }),
         ScriptedScenario {
-            options: Options { history_bytes: 160 * KIB, ..small(Mode::Async) },
+            options: SimOptions { history_bytes: 160 * KIB, ..small(Mode::Async) },
             ..in_step("history-full", Mode::Async, |steps| {
                 load(steps, second(1), 20);
                 steps.push((second(1) + SECOND / 2, ScriptStep::Mode(Mode::Logging)));
@@ -198,7 +198,7 @@ fn in_one_role() -> Vec<ScriptedScenario> {
                 steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
             })
         },
-        slow_link("cut", |steps| load(steps, second(4), 60)),
+        slow_link("snapshot", |steps| load(steps, second(4), 60)),
         in_step("both-lose-power", Mode::Sync, |steps| {
             load(steps, second(1), 30);
             steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
@@ -240,9 +240,9 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
             steps.push((second(5), ScriptStep::Demote(0)));
             steps.push((second(6), ScriptStep::Sync { full: true }));
         }),
-        slow_link("promote-mid-cut", |steps| {
+        slow_link("promote-mid-snapshot", |steps| {
             load(steps, second(4), 60);
-            // The first cut has ended, the second carries what was written meanwhile.
+            // The first snapshot has ended, the second carries what was written meanwhile.
             steps.push((second(5) + SECOND / 2, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
             steps.push((second(6), ScriptStep::Promote { node: 1, force: true }));
             load(steps, second(6) + SECOND / 2, 10);

@@ -4,7 +4,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 
 use super::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
-use crate::options::Options;
+use crate::options::SimOptions;
 
 /// In step, and nothing is being recorded any more.
 pub fn at_rest() -> ScenarioWorld {
@@ -26,7 +26,8 @@ pub fn unflushed() -> ScenarioWorld {
 
 /// In step under `strict`, with time to wait.
 pub fn patient() -> ScenarioWorld {
-    let mut world = ScenarioWorld::in_peace(Options { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 60_000, ..options(Mode::Sync, Policy::Strict) });
     world.pass(5 * SECOND);
     assert_eq!(state(&world), Some(State::Replicating));
     world
@@ -46,8 +47,8 @@ pub fn state(world: &ScenarioWorld) -> Option<State> {
     world.glance(0, GROUP).map(|glance| glance.state)
 }
 
-pub fn in_doubt(world: &ScenarioWorld) -> bool {
-    world.glance(0, GROUP).is_some_and(|glance| glance.in_doubt)
+pub fn needs_verification(world: &ScenarioWorld) -> bool {
+    world.glance(0, GROUP).is_some_and(|glance| glance.needs_verification)
 }
 
 pub fn node_failed(world: &ScenarioWorld, node: usize) -> bool {

@@ -14,9 +14,9 @@ use engine::{Command, Input, StartAlone, VolumeId};
 use super::{GROUP, SECOND};
 use crate::checkers::writes::ClientRequest;
 use crate::nodes::node::{CleanStop, OutsideWrite};
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::simulation::{RunOutcome, Simulation};
-use crate::stamps::{Fill, SECTOR};
+use crate::stamps::{SECTOR, SectorFill};
 use crate::trips::{Instant, Trip};
 use crate::world::World;
 
@@ -31,7 +31,7 @@ const PEACE_NS: u64 = 20 * SECOND;
 
 /// A member of the group by its part, as it is when the step comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum GroupMember {
     /// Who served last.
     Primary,
     Secondary,
@@ -83,7 +83,7 @@ pub enum SparseStep {
     Flap,
     HalfOpen,
     Crash {
-        whom: Whom,
+        whom: GroupMember,
         power: bool,
         down_ns: u64,
     },
@@ -92,7 +92,7 @@ pub enum SparseStep {
     },
     /// A crash at an instant to come.
     Trip {
-        whom: Whom,
+        whom: GroupMember,
         kind: Instant,
         at: u64,
         after: bool,
@@ -101,12 +101,12 @@ pub enum SparseStep {
     },
     /// A clean stop; what somebody writes meanwhile.
     Stop {
-        whom: Whom,
+        whom: GroupMember,
         down_ns: u64,
         outside: Vec<Blocks>,
     },
     Order {
-        whom: Whom,
+        whom: GroupMember,
         command: Command,
     },
     Mode(Mode),
@@ -118,14 +118,14 @@ pub enum SparseStep {
         items: u64,
     },
     WaitLimit(Duration),
-    DropPoint(Whom),
+    DropPoint(GroupMember),
     /// The node has so much larger devices at its next start.
     Grow {
-        whom: Whom,
+        whom: GroupMember,
         bytes: u64,
     },
     Defect {
-        whom: Whom,
+        whom: GroupMember,
         defect: DiskDefect,
         for_ns: u64,
     },
@@ -134,7 +134,7 @@ pub enum SparseStep {
 /// A world, and what happens in it: each step so long after the one before it.
 #[derive(Clone, Debug)]
 pub struct SparseScenario {
-    pub options: Options,
+    pub options: SimOptions,
     /// So much longer than a write takes a flush of a volume, by node.
     pub flush_ns: [u64; 2],
     pub steps: Vec<(u64, SparseStep)>,
@@ -158,7 +158,7 @@ impl SparseScenario {
 
     /// Plays it and heals the world.
     pub fn run(&self, verbose: bool) -> RunOutcome {
-        let mut simulation = Simulation::told(self.options.clone(), verbose);
+        let mut simulation = Simulation::announced(self.options.clone(), verbose);
         simulation.world.unattended = true;
         simulation.run_until(SECOND / 2);
         if self.options.spread.is_none() {
@@ -196,9 +196,9 @@ pub fn run_sparse(number: u64, verbose: bool) -> RunOutcome {
 
 // ---- how it is played ----------------------------------------------------------------------------------------------------
 
-impl Whom {
+impl GroupMember {
     fn node(self, world: &World) -> usize {
-        if self == Whom::Primary { world.cluster.primary(GROUP) } else { world.cluster.secondary(GROUP) }
+        if self == GroupMember::Primary { world.cluster.primary(GROUP) } else { world.cluster.secondary(GROUP) }
     }
 }
 
@@ -268,7 +268,7 @@ impl Blocks {
         let options = &world.cluster.options;
         // The last block may be cut short.
         let length = options.fit(offset, (self.count * BLOCK).min(options.image_bytes() - offset));
-        let fill = if zero { Fill::Zero } else { Fill::Stamp(world.checkers.writes.stamp(GROUP)) };
+        let fill = if zero { SectorFill::Zero } else { SectorFill::Stamp(world.checkers.writes.stamp(GROUP)) };
         let asked = ClientRequest::Write { volume, offset, length, fill, fua };
         world.ask(world.cluster.primary(GROUP), GROUP, asked, no_hole);
     }

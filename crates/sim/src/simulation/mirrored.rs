@@ -2,21 +2,21 @@
 //! world of the same kind left at a clean stop, and bitmaps of the true size without a bit in them.
 
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
-use engine::cell::{self, CELL_BYTES, Head};
+use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::limits::REGION_BYTES;
 use engine::superblock::Superblock;
 use engine::{GroupId, Input, NodeId, Store, VolumeId};
 
 use super::{SECOND, Simulation};
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::world::{FirstRecords, World};
 
 /// What the nodes of a world with wide volumes begin with; none where no volume is wide.
-pub fn first_records(options: &Options) -> FirstRecords {
+pub fn first_records(options: &SimOptions) -> FirstRecords {
     if options.spread.is_none() {
         return Vec::new();
     }
-    let small = Options { volume_bytes: 2 * REGION_BYTES, spread: None, block_bytes: 4096, ..options.clone() };
+    let small = SimOptions { volume_bytes: 2 * REGION_BYTES, spread: None, block_bytes: 4096, ..options.clone() };
     let (mut simulation, group) = (Simulation::new(small, false), GroupId(0));
     while !simulation.world.cluster.in_step(group) {
         let now = simulation.world.now();
@@ -40,7 +40,7 @@ pub fn first_records(options: &Options) -> FirstRecords {
 }
 
 /// What a node that was stopped keeps. Without a rollback point nothing of the undo store is read.
-fn records_of(world: &World, options: &Options, node: usize, group: GroupId) -> FirstRecords {
+fn records_of(world: &World, options: &SimOptions, node: usize, group: GroupId) -> FirstRecords {
     let content = |store: Store| world.cluster[node].disk(store).view().to_vec();
     // What they are to be records of is larger.
     let sb = Superblock { sizes: Vec::new(), ..world.cluster.superblock(node, group) };
@@ -55,17 +55,17 @@ fn records_of(world: &World, options: &Options, node: usize, group: GroupId) -> 
 }
 
 /// A bitmap file without a bit, as if each cell had been written five times.
-fn clean_bitmap(options: &Options, sb: &Superblock) -> Vec<u8> {
+fn clean_bitmap(options: &SimOptions, sb: &Superblock) -> Vec<u8> {
     let (node, peer): (NodeId, NodeId) = (sb.node, sb.peer);
     let size = options.volume_bytes;
     let cells = engine::bitmap_file_bytes([size].into_iter()) / CELL_BYTES;
     let mut file = Vec::new();
     for volume in 0..options.volumes {
         for index in 0..cells {
-            let place = file.len() as u64;
+            let offset = file.len() as u64;
             let body = BitmapCell::encode(VolumeId(volume), size, index * REGIONS_PER_CELL, sb.confirmed, &[]);
             for update in [4, 5] {
-                let head = Head { node, peer, tag: sb.tag, update, place, ..Head::default() };
+                let head = CellHead { node, peer, tag: sb.tag, update, offset, ..CellHead::default() };
                 file.extend(cell::encode(bitmap::KIND, &head, &body));
             }
         }

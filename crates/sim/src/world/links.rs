@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::wire::{Header, Kind};
+use engine::wire::{FrameHeader, FrameKind};
 use engine::{FramePayload, Input, LinkId, SendPayload};
 
 use super::{World, WorldEvent};
 use crate::network::{Arrival, Later, LinkEvent, Parcel};
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 use crate::payload::{Payload, slice_of};
 use crate::trips::Instant;
 
@@ -77,14 +77,14 @@ impl World {
         self.log(format_args!("node {node} closes connection {}: {reason}", link.0));
         let broke_protocol = reason.contains("the peer sent") && !reason.contains("goodbye");
         // With a fault injected the engine's own words are no verdict.
-        if broke_protocol && !cfg!(feature = "planted") {
-            return self.fail(Failure::new(Oracle::Protocol, format!("node {node}: {reason}")));
+        if broke_protocol && !cfg!(feature = "injected-faults") {
+            return self.fail(OracleFailure::new(Oracle::Protocol, format!("node {node}: {reason}")));
         }
         let downs = self.network.close(link.0, node, &mut self.rng);
         self.schedule_links(downs);
     }
 
-    pub(super) fn send(&mut self, node: usize, link: LinkId, header: Header, payload: SendPayload) {
+    pub(super) fn send(&mut self, node: usize, link: LinkId, header: FrameHeader, payload: SendPayload) {
         let payload = match payload {
             SendPayload::None => Vec::new(),
             SendPayload::Control(bytes) => bytes,
@@ -110,16 +110,16 @@ impl World {
             Arrival::Refused(reset) => return self.schedule_links([reset]),
             Arrival::Held => return,
         };
-        let header = match Header::decode(&parcel.header) {
+        let header = match FrameHeader::decode(&parcel.header) {
             Ok(header) => header,
             Err(e) => {
                 let what = format!("an engine's own frame is refused: {e}");
-                return self.fail(Failure::new(Oracle::Protocol, what));
+                return self.fail(OracleFailure::new(Oracle::Protocol, what));
             }
         };
         let payload = if header.kind.carries_data() {
             let meters = self.cluster[node].storage.meters(header.group);
-            let meter = if header.kind == Kind::Pulled { &meters.aside } else { &meters.queued };
+            let meter = if header.kind == FrameKind::Pulled { &meters.aside } else { &meters.queued };
             FramePayload::Data(Payload::handed_over(Arc::unwrap_or_clone(parcel.payload), meter))
         } else if parcel.payload.is_empty() {
             FramePayload::None

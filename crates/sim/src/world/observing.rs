@@ -1,4 +1,4 @@
-//! What ledger and checkers make of what an engine tells.
+//! What ledger and checkers make of what an engine reports.
 
 use engine::identity::Role;
 use engine::state::State;
@@ -8,15 +8,15 @@ use super::{ActorCue, World, WorldEvent};
 use crate::checkers::ExportOpening;
 use crate::checkers::facts::KnownFact;
 use crate::nodes::node::OutsideWrite;
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::SECTOR;
-use crate::stamps::{Fill, content};
+use crate::stamps::{SectorFill, content};
 
 /// A stamp that no client's write has.
 const FOREIGN: u64 = 1 << 60;
 
 impl World {
-    pub(super) fn observe(&mut self, node: usize, group: GroupId, event: Event) -> Result<(), Failure> {
+    pub(super) fn observe(&mut self, node: usize, group: GroupId, event: Event) -> Result<(), OracleFailure> {
         match &event {
             Event::AppliedWrite { .. } => {}
             Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
@@ -60,10 +60,10 @@ impl World {
                 }
                 Ok(())
             }
-            Event::CutEnded { .. } if self.cluster.primary(group) != node => {
+            Event::SnapshotEnded { .. } if self.cluster.primary(group) != node => {
                 self.checkers.check_secondary(&self.cluster, node, group)
             }
-            Event::SyncEnded { .. } | Event::CutEnded { .. } => {
+            Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => {
                 self.cluster.ledger.synced(group, node);
                 self.checkers.is_synced(&self.cluster, group, node);
                 Ok(())
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    fn is_ready(&mut self, node: usize, group: GroupId, role: Role) -> Result<(), Failure> {
+    fn is_ready(&mut self, node: usize, group: GroupId, role: Role) -> Result<(), OracleFailure> {
         let is_primary = self.cluster.is_primary(node, group);
         self.cluster[node].is_started(group, is_primary);
         let came_back = self.cluster.ledger.came_back(group, node, role);
@@ -97,7 +97,7 @@ impl World {
         Ok(())
     }
 
-    fn sync_began(&mut self, node: usize, group: GroupId, full: bool, dirty_bytes: u64) -> Result<(), Failure> {
+    fn sync_began(&mut self, node: usize, group: GroupId, full: bool, dirty_bytes: u64) -> Result<(), OracleFailure> {
         self.checkers.check_asked_for(&self.cluster, node, group)?;
         if !full {
             self.checkers.check_consent(&self.cluster, node, group)?;
@@ -129,10 +129,10 @@ impl World {
     }
 
     /// A node opens a group's exports, or closes them.
-    pub(super) fn serve(&mut self, node: usize, group: GroupId, open: bool) -> Result<(), Failure> {
+    pub(super) fn serve(&mut self, node: usize, group: GroupId, open: bool) -> Result<(), OracleFailure> {
         if open && self.cluster[node].has_failed(group) {
             let what = format!("node {node} opens group {}, which has failed", group.0);
-            return Err(Failure::new(Oracle::Durability, what));
+            return Err(OracleFailure::new(Oracle::Durability, what));
         }
         self.cluster[node].set_serving(group, open);
         if !open {
@@ -162,7 +162,7 @@ impl World {
         // After any other stop nobody can tell (docs/reliability.md, P7); so after one in whose midst a start was being recorded.
         let Some(record) = self.cluster.readable_record(node, group).filter(|record| record.clean) else { return };
         self.draw_request();
-        let bytes = content(Fill::Stamp(FOREIGN + self.next_request), volume, first..first + sectors);
+        let bytes = content(SectorFill::Stamp(FOREIGN + self.next_request), volume, first..first + sectors);
         self.log(format_args!(
             "somebody writes {sectors} sectors of volume {} of node {node} from {first} on",
             volume.0

@@ -8,7 +8,7 @@ use crate::checkers::facts::KnownFact;
 use crate::checkers::writes::ClientRequest;
 use crate::payload::Payload;
 use crate::stamps::SECTOR;
-use crate::stamps::{Fill, content};
+use crate::stamps::{SectorFill, content};
 
 impl World {
     pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
@@ -45,7 +45,7 @@ impl World {
     pub fn set(&mut self, group: GroupId, change: impl FnOnce(&mut Settings)) {
         let now = self.now();
         for node in self.cluster.pair(group) {
-            self.checkers.sees_doubt(&self.cluster, now, node, group);
+            self.checkers.sees_unverified_run(&self.cluster, now, node, group);
         }
         change(self.cluster.ledger.settings_mut(group));
         let settings = self.cluster.ledger.settings(group);
@@ -71,10 +71,10 @@ impl World {
         let (volume, request) = match asked {
             ClientRequest::Flush { volume, .. } => (volume, Request::Flush),
             ClientRequest::Write { volume, offset: image, length, fill, fua } => {
-                let offset = self.cluster.options.placed(image);
+                let offset = self.cluster.options.spread_offset(image);
                 let request = match fill {
-                    Fill::Zero => Request::Zero { offset, length, no_hole, fua },
-                    Fill::Stamp(_) => {
+                    SectorFill::Zero => Request::Zero { offset, length, no_hole, fua },
+                    SectorFill::Stamp(_) => {
                         let sectors = image / SECTOR as u64..(image + length) / SECTOR as u64;
                         let data = content(fill, volume, sectors);
                         let buf = Payload::handed_over(data, &self.cluster[node].storage.meters(group).queued);
@@ -96,13 +96,13 @@ impl World {
 
     /// A write of stamped sectors at the node that serves.
     pub fn write_at(&mut self, group: GroupId, volume: u16, offset: u64, length: u64, fua: bool) -> RequestId {
-        let (fill, volume) = (Fill::Stamp(self.checkers.writes.stamp(group)), VolumeId(volume));
+        let (fill, volume) = (SectorFill::Stamp(self.checkers.writes.stamp(group)), VolumeId(volume));
         self.ask_primary(group, ClientRequest::Write { volume, offset, length, fill, fua }, false)
     }
 
     /// A trim or write-zeroes there.
     pub fn zero_at(&mut self, group: GroupId, volume: u16, offset: u64, length: u64, no_hole: bool) -> RequestId {
-        let (fill, volume) = (Fill::Zero, VolumeId(volume));
+        let (fill, volume) = (SectorFill::Zero, VolumeId(volume));
         self.ask_primary(group, ClientRequest::Write { volume, offset, length, fill, fua: false }, no_hole)
     }
 

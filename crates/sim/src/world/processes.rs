@@ -6,7 +6,7 @@ use engine::{Input, Node, Output, Token};
 
 use super::{World, WorldEvent};
 use crate::nodes::storage::{BegunOutput, DiskJob};
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
 
 impl World {
@@ -36,11 +36,11 @@ impl World {
         self.log(format_args!("node {node} {}", if power { "loses power" } else { "is killed" }));
         self.tally.crashes[node] += 1;
         for group in groups {
-            self.checkers.sees_doubt(&self.cluster, now, node, group);
+            self.checkers.sees_unverified_run(&self.cluster, now, node, group);
         }
         let sim = &mut self.cluster[node];
         if let Some(engine) = sim.dies(power, &mut self.rng) {
-            self.tally.marks.add(engine.marks());
+            self.tally.coverage.add(engine.coverage());
         }
         let (boot, stopping) = (sim.boot(), sim.is_stopping());
         self.checkers.node_died(node);
@@ -104,7 +104,7 @@ impl World {
             BegunOutput::Job(token, job) => return self.submit(node, token, job),
             BegunOutput::Astray(store, offset) => {
                 let what = format!("node {node} writes {store:?} from byte {offset} on, where nobody wrote");
-                return self.fail(Failure::new(Oracle::Prefix, what));
+                return self.fail(OracleFailure::new(Oracle::Prefix, what));
             }
             BegunOutput::Other(other) => other,
         };

@@ -5,27 +5,27 @@ use plan::inputs::DISK_TEST_SCHEMA;
 use serde::Serialize;
 use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
-use super::Measured;
-use super::fit::{Line, Point};
+use super::DiskMeasurement;
+use super::fit::{FittedLine, SizeMean};
 
 /// Farther from the line than this, and a plan made from it is wrong by as much.
 const OFF_SHARE_MAX: f64 = 0.25;
 /// Of fewer flushes the mean is hardly known.
-const FLUSHES_TELLING: usize = 20;
+const FLUSHES_ENOUGH: usize = 20;
 
 /// The object that `--json` prints; keys are added, never renamed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct DiskReport {
     pub schema: &'static str,
-    pub start: Start,
-    pub sizes: Vec<Size>,
-    pub end: End,
+    pub start: TestStart,
+    pub sizes: Vec<SizeReport>,
+    pub end: TestEnd,
     pub warnings: Vec<String>,
 }
 
 /// What was measured, and how.
 #[derive(Clone, Debug, Serialize)]
-pub struct Start {
+pub struct TestStart {
     pub path: String,
     /// `null` on a device.
     pub file_system: Option<String>,
@@ -39,7 +39,7 @@ pub struct Start {
 
 /// The flushes of one size.
 #[derive(Clone, Debug, Serialize)]
-pub struct Size {
+pub struct SizeReport {
     pub bytes: u64,
     pub flushes: usize,
     pub mean_s: f64,
@@ -61,22 +61,22 @@ pub struct Size {
 
 /// What `farshore plan --disk` reads.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct End {
+pub struct TestEnd {
     pub overhead_s: f64,
     pub bytes_per_s: f64,
 }
 
-impl Report {
+impl DiskReport {
     /// # Errors
     /// A sentence: too little was measured for two numbers.
-    pub fn of(start: Start, measured: &Measured, is_in_memory: bool) -> Result<Report, String> {
-        let points: Vec<Point> = measured
+    pub fn of(start: TestStart, measured: &DiskMeasurement, is_in_memory: bool) -> Result<DiskReport, String> {
+        let points: Vec<SizeMean> = measured
             .samples
             .iter()
-            .map(|sample| Point { bytes: sample.bytes as f64, seconds: sample.typical_s })
+            .map(|sample| SizeMean { bytes: sample.bytes as f64, seconds: sample.typical_s })
             .collect();
-        let line = Line::through(&points).ok_or("ended before two sizes were measured; nothing is known yet")?;
-        let size = |(sample, point): (&super::Sample, &Point)| Size {
+        let line = FittedLine::through(&points).ok_or("ended before two sizes were measured; nothing is known yet")?;
+        let size = |(sample, point): (&super::FlushSample, &SizeMean)| SizeReport {
             bytes: sample.bytes,
             flushes: sample.times.len(),
             mean_s: sample.mean_s(),
@@ -91,26 +91,28 @@ impl Report {
             fit_s: line.seconds(point.bytes),
             off_share: line.error(*point),
         };
-        let sizes: Vec<Size> = measured.samples.iter().zip(&points).map(size).collect();
+        let sizes: Vec<SizeReport> = measured.samples.iter().zip(&points).map(size).collect();
         let warnings = warnings(&start, &sizes, measured.interrupted, is_in_memory);
-        let end = End { overhead_s: line.overhead_s, bytes_per_s: line.bytes_per_s };
-        Ok(Report { schema: DISK_TEST_SCHEMA, start, sizes, end, warnings })
+        let end = TestEnd { overhead_s: line.overhead_s, bytes_per_s: line.bytes_per_s };
+        Ok(DiskReport { schema: DISK_TEST_SCHEMA, start, sizes, end, warnings })
     }
 
     /// Size farthest from the line.
-    fn farthest(&self) -> Option<&Size> {
+    fn farthest(&self) -> Option<&SizeReport> {
         self.sizes.iter().max_by(|a, b| a.off_share.abs().total_cmp(&b.off_share.abs()))
     }
 
     pub fn text(&self) -> String {
         let start = &self.start;
-        let place = match (&start.file_system, &start.source) {
+        let device_text = match (&start.file_system, &start.source) {
             (Some(kind), Some(source)) => format!("a file of {} on {kind} ({source})", size(start.span_bytes)),
             _ => format!("the first {} of the device", size(start.span_bytes)),
         };
         let way = if start.direct { "past the page cache (O_DIRECT)" } else { "through the page cache" };
-        let mut out =
-            format!("{}: {place}, {way}, by {}; each flush durable before the next\n\n", start.path, start.engine);
+        let mut out = format!(
+            "{}: {device_text}, {way}, by {}; each flush durable before the next\n\n",
+            start.path, start.engine
+        );
         let header =
             ["size", "flushes", "mean", "typical", "p50", "p90", "p99", "p99.9", "max", "rate", "line says", "off"];
         let rows: Vec<Vec<String>> = self.sizes.iter().map(row).collect();
@@ -130,12 +132,12 @@ impl Report {
 }
 
 /// The largest took longer than the smallest: else the line is a makeshift.
-fn grow(sizes: &[Size]) -> bool {
-    let typical = |size: Option<&Size>| size.map_or(0.0, |size| size.typical_s);
+fn grow(sizes: &[SizeReport]) -> bool {
+    let typical = |size: Option<&SizeReport>| size.map_or(0.0, |size| size.typical_s);
     typical(sizes.last()) > typical(sizes.first())
 }
 
-fn row(of: &Size) -> Vec<String> {
+fn row(of: &SizeReport) -> Vec<String> {
     let time = |seconds| show_time(Seconds(seconds));
     vec![
         size(of.bytes),
@@ -157,10 +159,10 @@ fn size(bytes: u64) -> String {
     show_bytes(Bytes(bytes))
 }
 
-fn warnings(start: &Start, sizes: &[Size], interrupted: bool, is_in_memory: bool) -> Vec<String> {
+fn warnings(start: &TestStart, sizes: &[SizeReport], interrupted: bool, is_in_memory: bool) -> Vec<String> {
     let mut list = Vec::new();
     if interrupted {
-        list.push("interrupted: what was measured until then is told".to_owned());
+        list.push("interrupted: what was measured until then is reported".to_owned());
     }
     if is_in_memory {
         let kind = start.file_system.as_deref().unwrap_or("it");
@@ -173,11 +175,10 @@ fn warnings(start: &Start, sizes: &[Size], interrupted: bool, is_in_memory: bool
     if !grow(sizes) {
         list.push("the times do not grow with the sizes, so that they say no rate: include larger ones".to_owned());
     }
-    let few: Vec<String> =
-        sizes.iter().filter(|size| size.flushes < FLUSHES_TELLING).map(|of| size(of.bytes)).collect();
+    let few: Vec<String> = sizes.iter().filter(|size| size.flushes < FLUSHES_ENOUGH).map(|of| size(of.bytes)).collect();
     if !few.is_empty() {
         list.push(format!(
-            "fewer than {FLUSHES_TELLING} flushes of {}: their mean is hardly known; more come with --time",
+            "fewer than {FLUSHES_ENOUGH} flushes of {}: their mean is hardly known; more come with --time",
             few.join(", ")
         ));
     }
@@ -198,11 +199,11 @@ fn warnings(start: &Start, sizes: &[Size], interrupted: bool, is_in_memory: bool
 mod tests {
     use std::time::Duration;
 
-    use super::super::Sample;
+    use super::super::FlushSample;
     use super::*;
 
-    fn start() -> Start {
-        Start {
+    fn start() -> TestStart {
+        TestStart {
             path: "/srv".to_owned(),
             file_system: Some("ext4".to_owned()),
             source: Some("/dev/sda1".to_owned()),
@@ -214,18 +215,18 @@ mod tests {
     }
 
     /// 1 ms + size / 100 MB/s, but for `odd`.
-    fn measured(flushes: usize, odd: Duration) -> Measured {
+    fn measured(flushes: usize, odd: Duration) -> DiskMeasurement {
         let samples = [4096u64, 65536, 1_048_576].map(|bytes| {
             let extra = if bytes == 65536 { odd } else { Duration::ZERO };
             let time = Duration::from_secs_f64(0.001 + bytes as f64 / 1e8) + extra;
-            Sample::new(bytes, &[vec![time; flushes]])
+            FlushSample::new(bytes, &[vec![time; flushes]])
         });
-        Measured { samples: samples.into(), engine: "io_uring", interrupted: false }
+        DiskMeasurement { samples: samples.into(), engine: "io_uring", interrupted: false }
     }
 
     #[test]
     fn two_numbers_that_a_plan_reads() {
-        let report = Report::of(start(), &measured(200, Duration::ZERO), false).expect("three sizes");
+        let report = DiskReport::of(start(), &measured(200, Duration::ZERO), false).expect("three sizes");
         assert_eq!(report.warnings, Vec::<String>::new());
         let json = serde_json::to_string(&report).expect("JSON");
         let disk = plan::inputs::disk(&json).expect("the planner reads it");
@@ -239,19 +240,19 @@ mod tests {
 
     #[test]
     fn what_makes_them_doubtful_is_said() {
-        let report = Report::of(start(), &measured(19, Duration::from_millis(4)), true).expect("three sizes");
+        let report = DiskReport::of(start(), &measured(19, Duration::from_millis(4)), true).expect("three sizes");
         let said = report.warnings.join("\n");
         for part in ["in memory (ext4)", "fewer than 20 flushes of 4 KiB, 64 KiB, 1 MiB", "off the line"] {
             assert!(said.contains(part), "no {part:?} in {said}");
         }
         let mut early = measured(200, Duration::ZERO);
         (early.interrupted, early.samples) = (true, early.samples[..2].to_vec());
-        assert!(Report::of(start(), &early, false).expect("two sizes").warnings[0].contains("interrupted"));
+        assert!(DiskReport::of(start(), &early, false).expect("two sizes").warnings[0].contains("interrupted"));
         early.samples.reverse();
         (early.samples[0].bytes, early.samples[1].bytes) = (4096, 65536);
-        let shrinking = Report::of(start(), &early, false).expect("two sizes");
+        let shrinking = DiskReport::of(start(), &early, false).expect("two sizes");
         assert!(shrinking.warnings.concat().contains("say no rate") && !shrinking.text().contains("--disk"));
         early.samples.truncate(1);
-        assert!(Report::of(start(), &early, false).is_err());
+        assert!(DiskReport::of(start(), &early, false).is_err());
     }
 }

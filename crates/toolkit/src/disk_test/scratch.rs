@@ -42,7 +42,7 @@ impl Refused {
 }
 
 /// An open scratch, held against others; its file goes when this does.
-pub struct Scratch {
+pub struct ScratchFile {
     pub file: Arc<File>,
     /// `None` on a device.
     pub file_system: Option<FileSystem>,
@@ -59,15 +59,15 @@ pub struct ScratchOptions {
     pub overwrite_device: bool,
 }
 
-impl Scratch {
+impl ScratchFile {
     /// A new file in a directory, or a device that nobody uses. A disk that hangs is waited for no longer than
     /// `patience`.
     ///
     /// # Errors
     /// A sentence; nothing was written to what is refused.
-    pub fn open(path: &Path, options: ScratchOptions, patience: Duration) -> Result<Scratch, Refused> {
-        let place = path.to_path_buf();
-        let opened = within(patience, move || Scratch::open_now(&place, options));
+    pub fn open(path: &Path, options: ScratchOptions, patience: Duration) -> Result<ScratchFile, Refused> {
+        let own_path = path.to_path_buf();
+        let opened = within(patience, move || ScratchFile::open_now(&own_path, options));
         opened.unwrap_or_else(|| Err(Refused::hung(path, patience)))
     }
 
@@ -75,27 +75,27 @@ impl Scratch {
     ///
     /// # Errors
     /// A sentence; whatever file was there is never written.
-    pub fn new_file(path: &Path, bytes: u64, patience: Duration) -> Result<Scratch, Refused> {
+    pub fn new_file(path: &Path, bytes: u64, patience: Duration) -> Result<ScratchFile, Refused> {
         let options = ScratchOptions { bytes, buffered: false, overwrite_device: false };
-        let place = path.to_path_buf();
+        let own_path = path.to_path_buf();
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let directory = directory.to_path_buf();
-        let made = within(patience, move || Scratch::file_at(&directory, place, options));
+        let made = within(patience, move || ScratchFile::file_at(&directory, own_path, options));
         made.unwrap_or_else(|| Err(Refused::hung(path, patience)))
     }
 
-    fn open_now(path: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
+    fn open_now(path: &Path, options: ScratchOptions) -> Result<ScratchFile, Refused> {
         let facts = fs::metadata(path).map_err(|error| unusable(path, &error))?;
         let kind = facts.file_type();
         if kind.is_block_device() {
-            return Scratch::device(path, options);
+            return ScratchFile::device(path, options);
         }
         if options.overwrite_device {
             let path = path.display();
             return Err(Refused::Usage(format!("{path} is no block device; leave --overwrite-device out")));
         }
         if kind.is_dir() {
-            return Scratch::file_in(path, options);
+            return ScratchFile::file_in(path, options);
         }
         let (path, parent) = (path.display(), path.parent().filter(|parent| *parent != Path::new("")));
         Err(Refused::Failed(format!(
@@ -104,7 +104,7 @@ impl Scratch {
         )))
     }
 
-    fn device(path: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
+    fn device(path: &Path, options: ScratchOptions) -> Result<ScratchFile, Refused> {
         if !options.overwrite_device {
             return Err(Refused::Usage(format!(
                 "{} is a block device, and the test would destroy what is on it: name a directory of its file system, \
@@ -117,15 +117,15 @@ impl Scratch {
         if let Some(by) = opened_by(path) {
             return Err(Refused::Failed(format!("{} is in use by {by}; stop that first", path.display())));
         }
-        Ok(Scratch { file: Arc::new(file), file_system: None, remove: None })
+        Ok(ScratchFile { file: Arc::new(file), file_system: None, remove: None })
     }
 
-    fn file_in(directory: &Path, options: ScratchOptions) -> Result<Scratch, Refused> {
+    fn file_in(directory: &Path, options: ScratchOptions) -> Result<ScratchFile, Refused> {
         let name = format!(".farshore-disk-test-{}", std::process::id());
-        Scratch::file_at(directory, directory.join(name), options)
+        ScratchFile::file_at(directory, directory.join(name), options)
     }
 
-    fn file_at(directory: &Path, path: PathBuf, options: ScratchOptions) -> Result<Scratch, Refused> {
+    fn file_at(directory: &Path, path: PathBuf, options: ScratchOptions) -> Result<ScratchFile, Refused> {
         let file_system = file_system_of(directory).map_err(Refused::failed)?;
         // Names and a journal of the file system want some of it too.
         if file_system.free_bytes < options.bytes + (1 << 20) {
@@ -147,7 +147,7 @@ impl Scratch {
         let guard = Remover(Some(path.clone()));
         new.set_len(options.bytes).map_err(|error| unusable(directory, &error))?;
         let file = open_volume(&path, VolumeOptions { buffered: options.buffered }).map_err(Refused::failed)?;
-        Ok(Scratch { file: Arc::new(file), file_system: Some(file_system), remove: guard.take() })
+        Ok(ScratchFile { file: Arc::new(file), file_system: Some(file_system), remove: guard.take() })
     }
 
     /// How many bytes of it the test uses.
@@ -174,7 +174,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         drop(Remover(self.remove.take()));
     }

@@ -11,10 +11,10 @@ mod path;
 mod silence;
 
 use super::Check;
-use super::facts::{Facts, Way};
+use super::facts::{EndFacts, PathFacts};
 
 /// All of them, in the order of the report.
-pub fn all(facts: &Facts, way: &Way) -> Vec<Check> {
+pub fn all(facts: &EndFacts, way: &PathFacts) -> Vec<Check> {
     let mut checks = path::checks(facts);
     if let Some(interface) = &facts.interface {
         checks.extend(interface::checks(interface, facts));

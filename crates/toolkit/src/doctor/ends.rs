@@ -5,13 +5,13 @@
 
 use serde::Serialize;
 
-use super::facts::{Facts, Interface};
+use super::facts::{EndFacts, InterfaceFacts};
 use super::words;
-use super::{Check, Verdict};
+use super::{Check, CheckVerdict};
 
 /// One thing, here and there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct EndsRow {
     pub what: &'static str,
     pub here: String,
     pub there: String,
@@ -21,16 +21,17 @@ pub struct Row {
 /// Measured times that are so near count as alike.
 const ALIKE_FACTOR: f64 = 2.0;
 
-pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
-    let row = |what, of: &dyn Fn(&Facts) -> Option<String>| {
+pub fn rows(here: &EndFacts, there: &EndFacts) -> Vec<EndsRow> {
+    let row = |what, of: &dyn Fn(&EndFacts) -> Option<String>| {
         let text = |facts| of(facts).unwrap_or_else(|| "unknown".to_owned());
         let (here, there) = (text(here), text(there));
-        Row { what, alike: here == there, here, there }
+        EndsRow { what, alike: here == there, here, there }
     };
-    let card = |of: fn(&Interface) -> Option<String>| move |facts: &Facts| facts.interface.as_ref().and_then(of);
-    let sysctl = |name: &'static str, at: usize| move |facts: &Facts| facts.sysctl(name, at).map(|n| n.to_string());
-    let word = |name: &'static str| move |facts: &Facts| facts.sysctls.get(name).cloned();
-    let setting = |name: &'static str| move |facts: &Facts| facts.settings.get(name).cloned();
+    let card =
+        |of: fn(&InterfaceFacts) -> Option<String>| move |facts: &EndFacts| facts.interface.as_ref().and_then(of);
+    let sysctl = |name: &'static str, at: usize| move |facts: &EndFacts| facts.sysctl(name, at).map(|n| n.to_string());
+    let word = |name: &'static str| move |facts: &EndFacts| facts.sysctls.get(name).cloned();
+    let setting = |name: &'static str| move |facts: &EndFacts| facts.settings.get(name).cloned();
     vec![
         row("interface", &card(|card| Some(card.name.clone()))),
         row("mtu", &card(|card| Some(card.mtu.to_string()))),
@@ -61,28 +62,28 @@ pub fn rows(here: &Facts, there: &Facts) -> Vec<Row> {
     ]
 }
 
-fn flush(here: &Facts, there: &Facts) -> Row {
-    let time = |facts: &Facts| {
+fn flush(here: &EndFacts, there: &EndFacts) -> EndsRow {
+    let time = |facts: &EndFacts| {
         facts.disk.as_ref().filter(|disk| disk.failed.is_none() && disk.flush_p50_s > 0.0).map(|disk| disk.flush_p50_s)
     };
     let (ours, theirs) = (time(here), time(there));
     let text = |time: Option<f64>| time.map_or("unknown".to_owned(), words::time);
     let near = |ours: f64, theirs: f64| ours.max(theirs) <= ALIKE_FACTOR * ours.min(theirs);
     let alike = ours.zip(theirs).map_or(ours == theirs, |(ours, theirs)| near(ours, theirs));
-    Row { what: "flush of 4 KiB", here: text(ours), there: text(theirs), alike }
+    EndsRow { what: "flush of 4 KiB", here: text(ours), there: text(theirs), alike }
 }
 
 /// A virtual card's speed is made up.
-fn real(card: &Interface) -> Option<&Interface> {
+fn real(card: &InterfaceFacts) -> Option<&InterfaceFacts> {
     (!card.is_virtual).then_some(card)
 }
 
 /// What must be alike.
-pub fn checks(here: &Facts, there: &Facts) -> Vec<Check> {
+pub fn checks(here: &EndFacts, there: &EndFacts) -> Vec<Check> {
     [mtu(here, there), speed(here, there), versions(here, there), min_rto(here, there)].into_iter().flatten().collect()
 }
 
-fn mtu(here: &Facts, there: &Facts) -> Option<Check> {
+fn mtu(here: &EndFacts, there: &EndFacts) -> Option<Check> {
     const ID: &str = "both-mtu";
     let (ours, theirs) = (here.interface.as_ref()?, there.interface.as_ref()?);
     let have = format!("{} ({}) here, {} ({}) there", ours.mtu, ours.name, theirs.mtu, theirs.name);
@@ -90,53 +91,53 @@ fn mtu(here: &Facts, there: &Facts) -> Option<Check> {
         return Some(Check::ok(ID, have));
     }
     let smaller = ours.mtu.min(theirs.mtu);
-    let (name, place) = if ours.mtu > theirs.mtu { (&ours.name, "here") } else { (&theirs.name, "on the peer") };
-    let check = Check::new(ID, Verdict::Warning, have)
+    let (name, whose_end) = if ours.mtu > theirs.mtu { (&ours.name, "here") } else { (&theirs.name, "on the peer") };
+    let check = Check::new(ID, CheckVerdict::Warning, have)
         .want("the same on both ends")
         .why(
             "on one network segment packets of the larger one vanish at the other; with routers between it costs \
              discovery, which fails where their messages are filtered",
         )
-        .run(format!("ip link set {name} mtu {smaller}        ({place})"));
+        .run(format!("ip link set {name} mtu {smaller}        ({whose_end})"));
     Some(check)
 }
 
-fn speed(here: &Facts, there: &Facts) -> Option<Check> {
+fn speed(here: &EndFacts, there: &EndFacts) -> Option<Check> {
     const ID: &str = "both-speed";
-    let speed = |facts: &Facts| real(facts.interface.as_ref()?)?.speed_mbit;
+    let speed = |facts: &EndFacts| real(facts.interface.as_ref()?)?.speed_mbit;
     let (ours, theirs) = (speed(here)?, speed(there)?);
     let have = format!("{} here, {} there", words::speed(ours), words::speed(theirs));
     if ours == theirs {
         return Some(Check::ok(ID, have));
     }
     let why = "the slower one is what the link can carry; the faster one fills queues before it";
-    Some(Check::new(ID, Verdict::Warning, have).want("the same on both ends").why(why))
+    Some(Check::new(ID, CheckVerdict::Warning, have).want("the same on both ends").why(why))
 }
 
-fn versions(here: &Facts, there: &Facts) -> Option<Check> {
+fn versions(here: &EndFacts, there: &EndFacts) -> Option<Check> {
     const ID: &str = "both-versions";
-    let version = |facts: &Facts| facts.daemon.clone().unwrap_or_else(|| facts.farshore.clone());
+    let version = |facts: &EndFacts| facts.daemon.clone().unwrap_or_else(|| facts.farshore.clone());
     let (ours, theirs) = (version(here), version(there));
     let have = format!("{ours} here, {theirs} there");
     if ours == theirs {
         return Some(Check::ok(ID, have));
     }
     let why = "they speak the newest protocol that both know; upgrade the older node when convenient";
-    Some(Check::new(ID, Verdict::Info, have).want("the same on both ends").why(why))
+    Some(Check::new(ID, CheckVerdict::Info, have).want("the same on both ends").why(why))
 }
 
 /// It holds only when both announce it.
-fn min_rto(here: &Facts, there: &Facts) -> Option<Check> {
+fn min_rto(here: &EndFacts, there: &EndFacts) -> Option<Check> {
     const ID: &str = "both-min-rto";
     let (ours, theirs) = (here.settings.get("min_rto")?, there.settings.get("min_rto")?);
     if (ours == "off") == (theirs == "off") {
         return None;
     }
-    let (value, place) = if ours == "off" { (theirs, "here") } else { (ours, "on the peer") };
-    let check = Check::new(ID, Verdict::Warning, format!("{ours} here, {theirs} there"))
+    let (value, whose_end) = if ours == "off" { (theirs, "here") } else { (ours, "on the peer") };
+    let check = Check::new(ID, CheckVerdict::Warning, format!("{ours} here, {theirs} there"))
         .want("set on both nodes")
         .why("one node's alone is not used: the other's delayed acknowledgements would pass for losses")
-        .run(format!("farshore link set min_rto={value}        ({place})"));
+        .run(format!("farshore link set min_rto={value}        ({whose_end})"));
     Some(check)
 }
 
@@ -144,46 +145,46 @@ fn min_rto(here: &Facts, there: &Facts) -> Option<Check> {
 mod tests {
     use super::*;
 
-    fn end(mtu: u32) -> Facts {
-        Facts {
-            interface: Some(Interface {
+    fn end(mtu: u32) -> EndFacts {
+        EndFacts {
+            interface: Some(InterfaceFacts {
                 name: "eth0".to_owned(),
                 mtu,
                 speed_mbit: Some(1000),
                 full_duplex: Some(true),
-                ..Interface::default()
+                ..InterfaceFacts::default()
             }),
             farshore: "1.2.0".to_owned(),
-            ..Facts::default()
+            ..EndFacts::default()
         }
     }
 
-    fn found(here: &Facts, there: &Facts) -> Vec<(&'static str, Verdict)> {
+    fn found(here: &EndFacts, there: &EndFacts) -> Vec<(&'static str, CheckVerdict)> {
         let list = checks(here, there);
-        list.iter().filter(|check| check.verdict != Verdict::Ok).map(|check| (check.id, check.verdict)).collect()
+        list.iter().filter(|check| check.verdict != CheckVerdict::Ok).map(|check| (check.id, check.verdict)).collect()
     }
 
     #[test]
-    fn ends_that_differ_are_told() {
+    fn ends_that_differ_are_reported() {
         assert_eq!(found(&end(1500), &end(1500)), []);
-        assert_eq!(found(&end(9000), &end(1500)), [("both-mtu", Verdict::Warning)]);
+        assert_eq!(found(&end(9000), &end(1500)), [("both-mtu", CheckVerdict::Warning)]);
         let command = checks(&end(1500), &end(9000))[0].command.clone();
         assert_eq!(command.as_deref(), Some("ip link set eth0 mtu 1500        (on the peer)"));
         let mut other = end(1500);
         other.interface.as_mut().expect("a card").speed_mbit = Some(100);
-        assert_eq!(found(&end(1500), &other), [("both-speed", Verdict::Warning)]);
+        assert_eq!(found(&end(1500), &other), [("both-speed", CheckVerdict::Warning)]);
         other.interface.as_mut().expect("a card").is_virtual = true;
         assert_eq!(found(&end(1500), &other), []);
         other.daemon = Some("1.1.0".to_owned());
-        assert_eq!(found(&end(1500), &other), [("both-versions", Verdict::Info)]);
+        assert_eq!(found(&end(1500), &other), [("both-versions", CheckVerdict::Info)]);
         let (mut here, mut there) = (end(1500), end(1500));
         here.settings.insert("min_rto".to_owned(), "40ms".to_owned());
         there.settings.insert("min_rto".to_owned(), "off".to_owned());
-        assert_eq!(found(&here, &there), [("both-min-rto", Verdict::Warning)]);
+        assert_eq!(found(&here, &there), [("both-min-rto", CheckVerdict::Warning)]);
     }
 
     #[test]
-    fn the_table_tells_what_is_alike() {
+    fn the_table_reports_what_is_alike() {
         let rows = rows(&end(9000), &end(1500));
         let row = |what: &str| rows.iter().find(|row| row.what == what).expect("a row");
         assert_eq!((row("mtu").here.as_str(), row("mtu").there.as_str(), row("mtu").alike), ("9000", "1500", false));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What one end knows of itself and of the way to the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Facts {
+pub struct EndFacts {
     pub host: String,
     pub node: Option<String>,
     pub kernel: String,
@@ -19,39 +19,39 @@ pub struct Facts {
     pub taken: String,
     /// Why there is no configuration, or no daemon that answers.
     pub remarks: Vec<String>,
-    pub peer: Option<Peer>,
+    pub peer: Option<PeerFacts>,
     /// By which packets to the peer leave; without a peer, that of the default route.
-    pub interface: Option<Interface>,
+    pub interface: Option<InterfaceFacts>,
     /// `net.*`, each as the kernel prints it.
     pub sysctls: BTreeMap<String, String>,
     /// What the link is asked for by configuration and `link set`.
     pub settings: BTreeMap<String, String>,
-    pub link: Option<Link>,
+    pub link: Option<LinkFacts>,
     /// Silence after which the daemon gives a connection up; `None`: no configuration tells.
     pub link_timeout_s: Option<f64>,
     pub clock: Option<Clock>,
     /// What is wrong with certificates, and until when this node's is valid.
     pub certificate_warnings: Vec<String>,
     pub certificate_until: Option<String>,
-    pub disk: Option<Disk>,
+    pub disk: Option<DiskFacts>,
     /// `None`: it works; else why not.
     pub io_uring_refused: Option<String>,
     pub space: Option<Space>,
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryFacts>,
     /// Of the groups that this node's daemon serves; empty without one.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueFacts>,
 }
 
 /// The other end, as seen from here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Peer {
+pub struct PeerFacts {
     pub name: String,
     /// `None`: its name leads nowhere.
     pub address: Option<String>,
     /// Why it cannot be reached; `None`: it can.
     pub silence: Option<String>,
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<TcpHandshake>,
     pub ping_rtt_s: Option<f64>,
     /// Found by echoes that may not be fragmented.
     pub path_mtu: Option<u32>,
@@ -67,7 +67,7 @@ pub struct Peer {
 /// What a TCP handshake with the peer agreed upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Handshake {
+pub struct TcpHandshake {
     pub rtt_s: f64,
     pub segment_bytes: u32,
     pub path_mtu: u32,
@@ -78,7 +78,7 @@ pub struct Handshake {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Interface {
+pub struct InterfaceFacts {
     pub name: String,
     pub is_virtual: bool,
     /// Members of a bond, card of a VLAN.
@@ -122,7 +122,7 @@ pub struct Bond {
 /// What the daemon measured of its link to the peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Link {
+pub struct LinkFacts {
     pub state: String,
     pub reason: Option<String>,
     pub warnings: Vec<String>,
@@ -163,7 +163,7 @@ pub struct Clock {
 /// Flushes of 4 KiB in the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Disk {
+pub struct DiskFacts {
     pub path: String,
     pub file_system: String,
     pub in_memory: bool,
@@ -187,7 +187,7 @@ pub struct Space {
 /// What groups may hold in memory, queues and what arrives, beside what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Memory {
+pub struct MemoryFacts {
     pub groups: u64,
     /// Of each group the larger of its queue and its window, all together, and no more than the node's limit.
     pub wanted_bytes: u64,
@@ -203,7 +203,7 @@ pub struct Memory {
 /// A group's queue, since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Queue {
+pub struct QueueFacts {
     pub group: String,
     pub bytes_hwm: u64,
     pub limit_bytes: u64,
@@ -213,7 +213,7 @@ pub struct Queue {
     pub blocked_ms: u64,
 }
 
-impl Queue {
+impl QueueFacts {
     /// How full it was at most, by bytes or by writes.
     pub fn fullest_share(&self) -> f64 {
         let share = |most: u64, limit: u64| most as f64 / limit.max(1) as f64;
@@ -221,7 +221,7 @@ impl Queue {
     }
 }
 
-impl Facts {
+impl EndFacts {
     /// Value `at` of a sysctl that is a list of numbers.
     pub fn sysctl(&self, name: &str, at: usize) -> Option<u64> {
         self.sysctls.get(name)?.split_whitespace().nth(at)?.parse().ok()
@@ -240,9 +240,9 @@ impl Facts {
     }
 }
 
-/// Bandwidth and round trip to judge by, and where they are from.
+/// Bandwidth and round trip to compare with, and where they are from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Way {
+pub struct PathFacts {
     pub bytes_per_s: Option<f64>,
     pub bytes_from: &'static str,
     /// The bandwidth is only what the card could do.
@@ -251,9 +251,9 @@ pub struct Way {
     pub rtt_from: &'static str,
 }
 
-impl Way {
+impl PathFacts {
     /// What was said wins; then what the daemon measured; then what the handshake, the echo and the card tell.
-    pub fn of(facts: &Facts, bytes_per_s: Option<f64>, rtt_s: Option<f64>) -> Way {
+    pub fn of(facts: &EndFacts, bytes_per_s: Option<f64>, rtt_s: Option<f64>) -> PathFacts {
         let link = facts.link.as_ref();
         let tcp = link.and_then(|link| link.tcp.as_ref());
         let peer = facts.peer.as_ref();
@@ -275,6 +275,6 @@ impl Way {
             list.iter().find(|(value, _)| value.is_some()).copied().unwrap_or((None, ""))
         };
         let ((rate, bytes_from), (rtt, rtt_from)) = (first(&rates), first(&trips));
-        Way { bytes_per_s: rate, bytes_from, is_upper_bound: bytes_from == rates[2].1, rtt_s: rtt, rtt_from }
+        PathFacts { bytes_per_s: rate, bytes_from, is_upper_bound: bytes_from == rates[2].1, rtt_s: rtt, rtt_from }
     }
 }

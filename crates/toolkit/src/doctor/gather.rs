@@ -14,9 +14,12 @@ use host::tls::facts::now;
 use settings::{Config, Keyed, LinkKey, NodeName, host_name};
 use units::exact::time_text;
 
-use super::facts::{Bond, Clock, Disk, Facts, Handshake, Interface, Link, Memory, Peer, Queue, Space};
-use crate::disk_test::scratch::{Scratch, ScratchOptions};
-use crate::disk_test::{self, Plan, UNIT_BYTES};
+use super::facts::{
+    Bond, Clock, DiskFacts, EndFacts, InterfaceFacts, LinkFacts, MemoryFacts, PeerFacts, QueueFacts, Space,
+    TcpHandshake,
+};
+use crate::disk_test::scratch::{ScratchFile, ScratchOptions};
+use crate::disk_test::{self, DiskTestPlan, UNIT_BYTES};
 use crate::interrupt::Interrupt;
 use crate::within::within;
 
@@ -45,9 +48,9 @@ const SYSCTLS: [&str; 15] = [
 
 /// What is known before anything is measured.
 #[derive(Default)]
-pub struct Around {
+pub struct GatheredFacts {
     pub config: Option<(Config, NodeName)>,
-    pub daemon: Option<Daemon>,
+    pub daemon: Option<DaemonFacts>,
     /// A node's name, or HOST:PORT, and where it is if that needs no look-up.
     pub peer: Option<(String, Option<SocketAddr>)>,
     pub state: Option<PathBuf>,
@@ -58,27 +61,27 @@ pub struct Around {
 }
 
 /// What the daemon that runs tells.
-pub struct Daemon {
+pub struct DaemonFacts {
     pub node: String,
     pub version: String,
     pub certificate_until: Option<String>,
     /// What its groups hold together.
     pub memory_bytes: u64,
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueFacts>,
     /// The link to the peer, if there is one.
-    pub link: Option<LiveLink>,
+    pub link: Option<DaemonLink>,
 }
 
-pub struct LiveLink {
+pub struct DaemonLink {
     /// Where the peer is, while it is connected.
     pub address: Option<SocketAddr>,
     /// Each key, as it holds.
     pub settings: BTreeMap<String, String>,
-    pub facts: Link,
+    pub facts: LinkFacts,
 }
 
 /// Measures. `say` is told what is being done.
-pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Facts {
+pub fn facts(around: &GatheredFacts, interrupt: &Interrupt, say: &dyn Fn(&str)) -> EndFacts {
     let daemon = around.daemon.as_ref();
     let link = daemon.and_then(|daemon| daemon.link.as_ref());
     let (peer, interface) = way_to_peer(around, link, say);
@@ -95,7 +98,7 @@ pub fn facts(around: &Around, interrupt: &Interrupt, say: &dyn Fn(&str)) -> Fact
             None
         }
     });
-    Facts {
+    EndFacts {
         host: host_name(),
         node,
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -126,13 +129,17 @@ fn sysctl(name: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn way_to_peer(around: &Around, link: Option<&LiveLink>, say: &dyn Fn(&str)) -> (Option<Peer>, Option<Interface>) {
+fn way_to_peer(
+    around: &GatheredFacts,
+    link: Option<&DaemonLink>,
+    say: &dyn Fn(&str),
+) -> (Option<PeerFacts>, Option<InterfaceFacts>) {
     let Some((name, known)) = &around.peer else {
         return (None, interface_to(NOBODY));
     };
     // A connected link has the address that works, whatever the configuration says.
     let linked = link.and_then(|link| link.address);
-    let mut peer = Peer { name: name.clone(), ..Peer::default() };
+    let mut peer = PeerFacts { name: name.clone(), ..PeerFacts::default() };
     say(&format!("looking for {name}"));
     let address = match linked.or(*known).map_or_else(|| resolve(name, around.patience), Ok) {
         Ok(address) => address,
@@ -174,8 +181,8 @@ fn resolve(name: &str, patience: Duration) -> Result<SocketAddr, String> {
     }
 }
 
-fn handshake(found: &net::HandshakeFacts) -> Handshake {
-    Handshake {
+fn handshake(found: &net::HandshakeFacts) -> TcpHandshake {
+    TcpHandshake {
         rtt_s: f64::from(found.rtt_us) / 1e6,
         segment_bytes: found.segment_bytes,
         path_mtu: found.path_mtu,
@@ -185,7 +192,7 @@ fn handshake(found: &net::HandshakeFacts) -> Handshake {
     }
 }
 
-fn ping(peer: &mut Peer, address: IpAddr, mtu: u32, patience: Duration, say: &dyn Fn(&str)) {
+fn ping(peer: &mut PeerFacts, address: IpAddr, mtu: u32, patience: Duration, say: &dyn Fn(&str)) {
     say(&format!("pinging {address}"));
     let round_trip = match net::round_trip(address, patience) {
         Ok(Some(time)) => time,
@@ -214,14 +221,14 @@ fn ping(peer: &mut Peer, address: IpAddr, mtu: u32, patience: Duration, say: &dy
 }
 
 /// The interface by which packets to an address leave.
-fn interface_to(address: IpAddr) -> Option<Interface> {
+fn interface_to(address: IpAddr) -> Option<InterfaceFacts> {
     let route = net::route_to(address).ok()?;
     let found = net::interface(&net::interface_name(route.interface)?).ok()?;
     let settings = net::settings_of(&found.name).ok();
     let offloads = net::offloads_of(&found.name);
     let counters = found.counters;
     let settings = settings.as_ref();
-    Some(Interface {
+    Some(InterfaceFacts {
         is_virtual: found.is_virtual,
         bonds: bonds(&found.name),
         lower: found.lower,
@@ -265,7 +272,7 @@ fn bonds(name: &str) -> Vec<Bond> {
 }
 
 /// As they hold: what the daemon says, else what the file says.
-fn settings(around: &Around, link: Option<&LiveLink>) -> BTreeMap<String, String> {
+fn settings(around: &GatheredFacts, link: Option<&DaemonLink>) -> BTreeMap<String, String> {
     let configured = || {
         let (config, _) = around.config.as_ref()?;
         let text = |key: LinkKey| (key.as_str().to_owned(), config.link.settings.text(key));
@@ -275,7 +282,7 @@ fn settings(around: &Around, link: Option<&LiveLink>) -> BTreeMap<String, String
 }
 
 /// What is wrong with them, and until when this node's is valid.
-fn certificates(around: &Around) -> (Vec<String>, Option<String>) {
+fn certificates(around: &GatheredFacts) -> (Vec<String>, Option<String>) {
     let credentials = around.config.as_ref().and_then(|(config, node)| config.credentials(node));
     let until = around.daemon.as_ref().and_then(|daemon| daemon.certificate_until.clone());
     match credentials {
@@ -297,16 +304,16 @@ fn writable(directory: &Path) -> Result<(), String> {
 }
 
 /// A few flushes of one unit.
-fn disk(directory: &Path, patience: Duration, interrupt: &Interrupt) -> Disk {
-    let mut disk = Disk { path: directory.display().to_string(), ..Disk::default() };
+fn disk(directory: &Path, patience: Duration, interrupt: &Interrupt) -> DiskFacts {
+    let mut disk = DiskFacts { path: directory.display().to_string(), ..DiskFacts::default() };
     let options = ScratchOptions { bytes: FLUSH_BYTES, buffered: false, overwrite_device: false };
-    let scratch = match Scratch::open(directory, options, patience) {
+    let scratch = match ScratchFile::open(directory, options, patience) {
         Ok(scratch) => scratch,
-        Err(refused) => return Disk { failed: Some(refused.to_string()), ..disk },
+        Err(refused) => return DiskFacts { failed: Some(refused.to_string()), ..disk },
     };
     disk.in_memory = scratch.is_in_memory();
     disk.file_system = scratch.file_system.as_ref().map(|system| system.kind.clone()).unwrap_or_default();
-    let plan = Plan { sizes: vec![UNIT_BYTES], span_bytes: FLUSH_BYTES, time: FLUSH_TIME, patience };
+    let plan = DiskTestPlan { sizes: vec![UNIT_BYTES], span_bytes: FLUSH_BYTES, time: FLUSH_TIME, patience };
     let measured = disk_test::measure(&scratch.file, &plan, interrupt, |_| {});
     let removed = scratch.remove(patience);
     match measured.and_then(|measured| removed.map(|()| measured)) {
@@ -315,9 +322,9 @@ fn disk(directory: &Path, patience: Duration, interrupt: &Interrupt) -> Disk {
                 (disk.flush_p50_s, disk.flush_p99_s) = (sample.quantile_s(0.5), sample.quantile_s(0.99));
                 disk
             }
-            None => Disk { failed: Some("interrupted".to_owned()), ..disk },
+            None => DiskFacts { failed: Some("interrupted".to_owned()), ..disk },
         },
-        Err(why) => Disk { failed: Some(why), ..disk },
+        Err(why) => DiskFacts { failed: Some(why), ..disk },
     }
 }
 
@@ -356,7 +363,7 @@ fn space(state: &Path, config: Option<&(Config, NodeName)>) -> Option<Space> {
 }
 
 /// What the groups of this node may hold, by the configuration and by what was `set` in a daemon that runs.
-fn memory(around: &Around) -> Option<Memory> {
+fn memory(around: &GatheredFacts) -> Option<MemoryFacts> {
     let (config, name) = around.config.as_ref()?;
     let node = config.node(name)?;
     let live = |group: &str| {
@@ -376,7 +383,7 @@ fn memory(around: &Around) -> Option<Memory> {
         let line = machine.lines().find_map(|line| line.strip_prefix(key))?;
         line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
     };
-    Some(Memory {
+    Some(MemoryFacts {
         groups,
         wanted_bytes: wanted_bytes.min(limit_bytes),
         limit_bytes,

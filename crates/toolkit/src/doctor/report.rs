@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ends::Row;
-use super::facts::{Facts, Way};
-use super::{Check, Verdict};
+use super::ends::EndsRow;
+use super::facts::{EndFacts, PathFacts};
+use super::{Check, CheckVerdict};
 use crate::screen::{Colour, Paint, clean};
 
 /// The schema of what `doctor --json` prints, and of what `--beside` reads.
@@ -15,18 +15,18 @@ const TEXT_COLUMNS: usize = 100;
 
 /// The object that `--json` prints; keys are added, never renamed.
 #[derive(Serialize)]
-pub struct Report<'a> {
+pub struct DoctorReport<'a> {
     pub schema: &'static str,
     /// The worst of all.
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     pub checks: &'a [Check],
     pub way: WayShown,
-    pub facts: &'a Facts,
+    pub facts: &'a EndFacts,
     /// Both ends, with `--beside`.
-    pub ends: Option<&'a [Row]>,
+    pub ends: Option<&'a [EndsRow]>,
 }
 
-/// What was judged by.
+/// What was compared with.
 #[derive(Serialize)]
 pub struct WayShown {
     pub bandwidth_bytes_per_s: Option<f64>,
@@ -35,8 +35,8 @@ pub struct WayShown {
     pub rtt_from: &'static str,
 }
 
-impl From<&Way> for WayShown {
-    fn from(way: &Way) -> WayShown {
+impl From<&PathFacts> for WayShown {
+    fn from(way: &PathFacts) -> WayShown {
         WayShown {
             bandwidth_bytes_per_s: way.bytes_per_s,
             bandwidth_from: way.bytes_from,
@@ -48,17 +48,17 @@ impl From<&Way> for WayShown {
 
 /// The part of a report that the other end reads.
 #[derive(Deserialize)]
-struct Beside {
+struct PeerPart {
     schema: String,
-    facts: Facts,
+    facts: EndFacts,
 }
 
 /// The sheet of another machine, from what `doctor --json` printed there.
 ///
 /// # Errors
 /// A sentence: not JSON, or of another schema.
-pub fn facts_of(text: &str) -> Result<Facts, String> {
-    let found: Beside =
+pub fn facts_of(text: &str) -> Result<EndFacts, String> {
+    let found: PeerPart =
         serde_json::from_str(text).map_err(|error| format!("it is not what doctor --json prints: {error}"))?;
     if found.schema != DOCTOR_SCHEMA {
         return Err(format!("its schema is {:?}, and {DOCTOR_SCHEMA:?} is wanted", found.schema));
@@ -66,12 +66,12 @@ pub fn facts_of(text: &str) -> Result<Facts, String> {
     Ok(found.facts)
 }
 
-pub fn worst(checks: &[Check]) -> Verdict {
-    checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok)
+pub fn worst(checks: &[Check]) -> CheckVerdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(CheckVerdict::Ok)
 }
 
 /// Everything, the lines that need an eye with their reasons and commands.
-pub fn text(facts: &Facts, checks: &[Check], ends: Option<(&Facts, &[Row])>, paint: &Paint) -> String {
+pub fn text(facts: &EndFacts, checks: &[Check], ends: Option<(&EndFacts, &[EndsRow])>, paint: &Paint) -> String {
     let mut out =
         paint.with(Colour::Head, &format!("{} (Linux {})", clean(&facts.host), clean(&facts.kernel))) + "\n\n";
     let width = checks.iter().map(|check| check.id.len()).max().unwrap_or(0);
@@ -81,20 +81,20 @@ pub fn text(facts: &Facts, checks: &[Check], ends: Option<(&Facts, &[Row])>, pai
     if let Some((there, rows)) = ends {
         out += &table(facts, there, rows, paint);
     }
-    let counted = |verdict: Verdict, word: &str| {
+    let counted = |verdict: CheckVerdict, word: &str| {
         let count = checks.iter().filter(|check| check.verdict == verdict).count();
         format!("{count} {word}{}", if count == 1 { "" } else { "s" })
     };
-    let (problems, warnings) = (counted(Verdict::Problem, "problem"), counted(Verdict::Warning, "warning"));
-    out + &format!("\n{problems}, {warnings}, {}; nothing was changed\n", counted(Verdict::Info, "note"))
+    let (problems, warnings) = (counted(CheckVerdict::Problem, "problem"), counted(CheckVerdict::Warning, "warning"));
+    out + &format!("\n{problems}, {warnings}, {}; nothing was changed\n", counted(CheckVerdict::Info, "note"))
 }
 
-fn colour(verdict: Verdict) -> Colour {
+fn colour(verdict: CheckVerdict) -> Colour {
     match verdict {
-        Verdict::Ok => Colour::Good,
-        Verdict::Info => Colour::Head,
-        Verdict::Warning => Colour::Busy,
-        Verdict::Problem => Colour::Bad,
+        CheckVerdict::Ok => Colour::Good,
+        CheckVerdict::Info => Colour::Head,
+        CheckVerdict::Warning => Colour::Busy,
+        CheckVerdict::Problem => Colour::Bad,
     }
 }
 
@@ -130,8 +130,9 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-fn table(here: &Facts, there: &Facts, rows: &[Row], paint: &Paint) -> String {
-    let name = |facts: &Facts, place: &str| format!("{} ({place})", facts.node.as_ref().unwrap_or(&facts.host));
+fn table(here: &EndFacts, there: &EndFacts, rows: &[EndsRow], paint: &Paint) -> String {
+    let name =
+        |facts: &EndFacts, whose_end: &str| format!("{} ({whose_end})", facts.node.as_ref().unwrap_or(&facts.host));
     let header = [String::new(), clean(&name(here, "here")), clean(&name(there, "there")), String::new()];
     let cells: Vec<Vec<String>> = rows
         .iter()
@@ -149,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_sheet_travels_as_json() {
-        let facts = Facts { host: "beta".to_owned(), ..Facts::default() };
-        let report = Report {
+        let facts = EndFacts { host: "beta".to_owned(), ..EndFacts::default() };
+        let report = DoctorReport {
             schema: DOCTOR_SCHEMA,
-            verdict: Verdict::Ok,
+            verdict: CheckVerdict::Ok,
             checks: &[],
-            way: (&Way::default()).into(),
+            way: (&PathFacts::default()).into(),
             facts: &facts,
             ends: None,
         };
@@ -169,11 +170,11 @@ mod tests {
 
     #[test]
     fn a_line_says_have_want_why_and_command() {
-        let check = Check::new("tcp-rmem", Verdict::Warning, "most 16 KiB")
+        let check = Check::new("tcp-rmem", CheckVerdict::Warning, "most 16 KiB")
             .want("64 KiB")
             .why("one connection stops there, \u{1b}[31m as words that are long enough to need a second line show quite well")
             .run("sysctl -w x=1");
-        let facts = Facts { host: "alpha".to_owned(), kernel: "6.18".to_owned(), ..Facts::default() };
+        let facts = EndFacts { host: "alpha".to_owned(), kernel: "6.18".to_owned(), ..EndFacts::default() };
         let text = text(&facts, &[check, Check::ok("sack", "on")], None, &Paint::plain());
         assert_eq!(
             text,
@@ -190,8 +191,11 @@ mod tests {
     #[test]
     fn the_worst_line_decides() {
         let line = |verdict| Check::new("x", verdict, "");
-        assert_eq!(worst(&[line(Verdict::Ok), line(Verdict::Warning), line(Verdict::Info)]), Verdict::Warning);
-        assert_eq!(worst(&[line(Verdict::Problem), line(Verdict::Warning)]), Verdict::Problem);
-        assert_eq!(worst(&[]), Verdict::Ok);
+        assert_eq!(
+            worst(&[line(CheckVerdict::Ok), line(CheckVerdict::Warning), line(CheckVerdict::Info)]),
+            CheckVerdict::Warning
+        );
+        assert_eq!(worst(&[line(CheckVerdict::Problem), line(CheckVerdict::Warning)]), CheckVerdict::Problem);
+        assert_eq!(worst(&[]), CheckVerdict::Ok);
     }
 }

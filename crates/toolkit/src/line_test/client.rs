@@ -6,24 +6,24 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use host::link::single::{self, DialRequest, LineCredentials};
-use host::link::{Flow, SocketOptions};
+use host::link::{FrameOptions, SocketOptions};
 use serde_json::Value as Json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use super::Trouble;
-use super::disk::{self, Disk};
-use super::stage::Stage;
-use super::tally::{Half, Interval, Socket, Spread};
-use super::terms::{FarDisk, Sockets, Terms};
-use super::wire::Wire;
-use super::words::{TOLD_BYTES_MAX, Word};
+use super::TestFailure;
+use super::disk::{self, TestDisk};
+use super::stage::TestStage;
+use super::tally::{EndReport, Socket, TestInterval, ValueSpread};
+use super::terms::{FarDisk, SocketTerms, Terms};
+use super::wire::TestWire;
+use super::words::{WORD_BYTES_MAX, Word};
 
 /// Round trips on the idle line, and how long they may take together.
 const PINGS: u64 = 20;
 const PINGS_TIME: Duration = Duration::from_secs(2);
 /// How often those who watch are told.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// For the far end to say why it ended a test.
 const REASON_TIME: Duration = Duration::from_secs(1);
 /// Interrupted a second time, before the reports were there.
@@ -31,12 +31,12 @@ pub const TWICE: &str = "here, twice";
 
 /// The far end, and what to show it.
 #[derive(Clone)]
-pub struct Target {
+pub struct TestTarget {
     /// `HOST:PORT`.
     pub address: String,
     /// The nodes that may be there, by their certificates.
     pub peers: Vec<String>,
-    pub papers: LineCredentials,
+    pub credentials: LineCredentials,
     /// What this node asks of its sockets when the terms leave it open.
     pub ours: SocketOptions,
     /// Likewise what it does with frames: the configuration's `compression`.
@@ -44,7 +44,7 @@ pub struct Target {
 }
 
 /// Told while a test runs.
-pub trait Watch {
+pub trait TestWatch {
     /// So long into the test, so many bytes confirmed or received.
     fn progress(&self, elapsed: Duration, bytes: u64);
 
@@ -52,10 +52,10 @@ pub trait Watch {
     fn says(&self, _: &str) {}
 
     /// A test begins: what is known of it by then.
-    fn began(&self, _: &Outcome) {}
+    fn began(&self, _: &TestOutcome) {}
 
     /// A second of it is over, or what it has instead.
-    fn interval(&self, _: &Interval) {}
+    fn interval(&self, _: &TestInterval) {}
 
     /// Something was found out, beside other things: a size of a sweep, a part of a probe.
     fn found(&self, _: &'static str, _: &Json) {}
@@ -68,7 +68,7 @@ pub trait Watch {
 
 /// What came of a test.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct TestOutcome {
     pub terms: Terms,
     pub address: String,
     /// The node at the other end by its certificate.
@@ -76,11 +76,11 @@ pub struct Outcome {
     pub is_encrypted: bool,
     pub is_over_ipv6: bool,
     /// Through both programs, on a connection of its own: before the load, and beside it.
-    pub idle_us: Spread,
-    pub loaded_us: Spread,
-    pub near: Half,
+    pub idle_us: ValueSpread,
+    pub loaded_us: ValueSpread,
+    pub near: EndReport,
     /// `None`: it was lost before it told.
-    pub far: Option<Half>,
+    pub far: Option<EndReport>,
     pub lost: Option<String>,
     /// It was lost without one flush that arrived, while the control connection's small messages did.
     pub is_swallowed: bool,
@@ -91,29 +91,29 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A sentence that names the address.
-pub async fn control(target: &Target, timeout: Duration) -> Result<(Rc<Wire>, Option<String>), Trouble> {
-    connect(target, &target.ours, Flow::default(), timeout).await
+pub async fn control(target: &TestTarget, timeout: Duration) -> Result<(Rc<TestWire>, Option<String>), TestFailure> {
+    connect(target, &target.ours, FrameOptions::default(), timeout).await
 }
 
 async fn connect(
-    target: &Target,
+    target: &TestTarget,
     socket: &SocketOptions,
-    flow: Flow,
+    flow: FrameOptions,
     timeout: Duration,
-) -> Result<(Rc<Wire>, Option<String>), Trouble> {
+) -> Result<(Rc<TestWire>, Option<String>), TestFailure> {
     let wish = DialRequest { address: &target.address, peers: &target.peers, socket, flow, timeout };
-    let solo = single::dial(&target.papers, &wish).await.map_err(|refusal| {
+    let solo = single::dial(&target.credentials, &wish).await.map_err(|refusal| {
         let trouble = match refusal {
-            single::DialRefusal::Unreachable(why) => {
-                Trouble::failed(format!("{why}; is 'farshore link serve' running there, and the way to its port open?"))
-            }
-            single::DialRefusal::Silent(why) => Trouble::Silent(why),
-            single::DialRefusal::NotOurs(why) => Trouble::Failed(why),
+            single::DialRefusal::Unreachable(why) => TestFailure::failed(format!(
+                "{why}; is 'farshore link serve' running there, and the way to its port open?"
+            )),
+            single::DialRefusal::Silent(why) => TestFailure::Silent(why),
+            single::DialRefusal::NotOurs(why) => TestFailure::Failed(why),
         };
         trouble.of_test_with(&target.address)
     })?;
     let peer = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
-    let wire = Wire::start(solo, TOLD_BYTES_MAX);
+    let wire = TestWire::start(solo, WORD_BYTES_MAX);
     wire.expect_life(timeout);
     Ok((wire, peer))
 }
@@ -122,8 +122,8 @@ async fn connect(
 ///
 /// # Errors
 /// The connection was lost, or one took longer than `timeout`.
-pub async fn idle_round_trips(control: &Wire, timeout: Duration) -> Result<Spread, Trouble> {
-    let (mut idle_us, began) = (Spread::default(), Instant::now());
+pub async fn idle_round_trips(control: &TestWire, timeout: Duration) -> Result<ValueSpread, TestFailure> {
+    let (mut idle_us, began) = (ValueSpread::default(), Instant::now());
     for number in 1..=PINGS {
         idle_us.add_time(control.ping_within(number, timeout).await?);
         if began.elapsed() > PINGS_TIME {
@@ -136,15 +136,15 @@ pub async fn idle_round_trips(control: &Wire, timeout: Duration) -> Result<Sprea
 /// Runs one test. `stop` is notified when somebody interrupts: the test then ends early and reports.
 ///
 /// # Errors
-/// There was no test; one that began and was lost is an [`Outcome`].
+/// There was no test; one that began and was lost is an [`TestOutcome`].
 pub async fn run(
-    target: &Target,
+    target: &TestTarget,
     terms: &Terms,
-    disk: Rc<Disk>,
+    disk: Rc<TestDisk>,
     stop: &Notify,
-    watch: &dyn Watch,
-) -> Result<Outcome, Trouble> {
-    terms.check().map_err(Trouble::Usage)?;
+    watch: &dyn TestWatch,
+) -> Result<TestOutcome, TestFailure> {
+    terms.check().map_err(TestFailure::Usage)?;
     let compression = terms.compression.as_ref().unwrap_or(&target.compression);
     let terms = &Terms { compression: Some(compression.clone()), ..terms.clone() };
     let mut wires = Vec::new();
@@ -159,11 +159,11 @@ pub async fn run(
     let played = play(&control, &stage, &mut outcome, stop, watch).await;
     stage.new_intervals().iter().for_each(|interval| watch.interval(interval));
     outcome.near = stage.half();
-    let told = match played {
+    let ending = match played {
         Ok(()) => finish(&control, terms.timeout(), outcome.interrupted.is_some()).await,
         Err(trouble) => Err(trouble),
     };
-    match told {
+    match ending {
         Ok(half) => outcome.far = Some(half),
         Err(trouble) => {
             outcome.is_swallowed = !stage.has_carried() && !control.is_down();
@@ -175,30 +175,33 @@ pub async fn run(
 }
 
 /// What comes of it, unless somebody here asks to stop.
-pub async fn unless_stopped<T>(stop: &Notify, work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    tokio::select! { result = work => result, () = stop.notified() => Err(Trouble::Interrupted) }
+pub async fn unless_stopped<T>(
+    stop: &Notify,
+    work: impl Future<Output = Result<T, TestFailure>>,
+) -> Result<T, TestFailure> {
+    tokio::select! { result = work => result, () = stop.notified() => Err(TestFailure::Interrupted) }
 }
 
 /// Up to the moment in which both ends may begin. What is connected is put into `wires`, the control connection first.
 async fn begin(
-    target: &Target,
+    target: &TestTarget,
     terms: &Terms,
-    disk: Rc<Disk>,
-    wires: &mut Vec<Rc<Wire>>,
-) -> Result<(Outcome, Rc<Wire>, Rc<Stage>), Trouble> {
+    disk: Rc<TestDisk>,
+    wires: &mut Vec<Rc<TestWire>>,
+) -> Result<(TestOutcome, Rc<TestWire>, Rc<TestStage>), TestFailure> {
     let (control, peer) = control(target, terms.timeout()).await?;
     wires.push(control.clone());
     let idle_us = idle_round_trips(&control, terms.timeout()).await?;
     let stage = agree(target, terms, disk, &control, wires).await?;
-    let outcome = Outcome {
+    let outcome = TestOutcome {
         terms: terms.clone(),
         address: target.address.clone(),
         peer,
-        is_encrypted: target.papers.tls.is_some(),
+        is_encrypted: target.credentials.tls.is_some(),
         is_over_ipv6: control.address.is_ipv6(),
         idle_us,
-        loaded_us: Spread::default(),
-        near: Half::default(),
+        loaded_us: ValueSpread::default(),
+        near: EndReport::default(),
         far: None,
         lost: None,
         is_swallowed: false,
@@ -209,21 +212,21 @@ async fn begin(
 
 /// Asks for the test, and gathers its connections in `wires`.
 async fn agree(
-    target: &Target,
+    target: &TestTarget,
     terms: &Terms,
-    disk: Rc<Disk>,
-    control: &Wire,
-    wires: &mut Vec<Rc<Wire>>,
-) -> Result<Rc<Stage>, Trouble> {
+    disk: Rc<TestDisk>,
+    control: &TestWire,
+    wires: &mut Vec<Rc<TestWire>>,
+) -> Result<Rc<TestStage>, TestFailure> {
     control.say(&Word::Ask(Box::new(terms.clone())));
     let token = match control.word_within(terms.timeout()).await? {
         Word::Ready { token } => token,
-        Word::No { why, is_usage: true } => return Err(Trouble::Usage(why)),
+        Word::No { why, is_usage: true } => return Err(TestFailure::Usage(why)),
         word => return Err(not_now(word, "")),
     };
     let before = wires.len();
     join(target, terms, token, wires).await?;
-    let stage = Stage::new(Rc::new(terms.clone()), false, wires[before..].to_vec(), disk);
+    let stage = TestStage::new(Rc::new(terms.clone()), false, wires[before..].to_vec(), disk);
     control.say(&Word::Go);
     // A file is written once before it counts.
     let file_time = if terms.far_disk == FarDisk::File { disk::file_time(terms.timeout()) } else { Duration::ZERO };
@@ -233,22 +236,27 @@ async fn agree(
     }
 }
 
-/// The word was another one. `place`: where its reason is one.
-fn not_now(word: Word, place: &str) -> Trouble {
-    Trouble::failed(match word {
-        Word::No { why, .. } if place.is_empty() => why,
-        Word::No { why, .. } => format!("{place} {why}"),
+/// The word was another one. `whose_end`: where its reason is one.
+fn not_now(word: Word, whose_end: &str) -> TestFailure {
+    TestFailure::failed(match word {
+        Word::No { why, .. } if whose_end.is_empty() => why,
+        Word::No { why, .. } => format!("{whose_end} {why}"),
         Word::Stop => "somebody ends 'farshore link serve' there".to_owned(),
         _ => "the other end spoke out of turn; are both of one version?".to_owned(),
     })
 }
 
-async fn join(target: &Target, terms: &Terms, token: u64, wires: &mut Vec<Rc<Wire>>) -> Result<(), Trouble> {
+async fn join(
+    target: &TestTarget,
+    terms: &Terms,
+    token: u64,
+    wires: &mut Vec<Rc<TestWire>>,
+) -> Result<(), TestFailure> {
     let socket = terms.sockets.options(&target.ours);
     for _ in 0..terms.connections {
         let (wire, _) = connect(target, &socket, terms.flow(), terms.timeout()).await?;
         wires.push(wire.clone());
-        check_granted(&wire.socket.borrow(), &terms.sockets).map_err(Trouble::failed)?;
+        check_granted(&wire.socket.borrow(), &terms.sockets).map_err(TestFailure::failed)?;
         wire.say(&Word::Join { token });
     }
     Ok(())
@@ -259,7 +267,7 @@ async fn join(target: &Target, terms: &Terms, token: u64, wires: &mut Vec<Rc<Wir
 ///
 /// # Errors
 /// The kernel's refusal as a sentence.
-pub(super) fn check_granted(socket: &Socket, asked: &Sockets) -> Result<(), String> {
+pub(super) fn check_granted(socket: &Socket, asked: &SocketTerms) -> Result<(), String> {
     let refusal = |what: &str| socket.warnings.iter().find(|warning| warning.contains(what)).cloned();
     match &asked.congestion {
         Some(name) if socket.congestion != *name => Err(refusal("congestion control")
@@ -275,17 +283,17 @@ pub(super) fn check_granted(socket: &Socket, asked: &Sockets) -> Result<(), Stri
 
 /// Plays the near end to its end, and looks after the control connection meanwhile.
 async fn play(
-    control: &Rc<Wire>,
-    stage: &Rc<Stage>,
-    outcome: &mut Outcome,
+    control: &Rc<TestWire>,
+    stage: &Rc<TestStage>,
+    outcome: &mut TestOutcome,
     stop: &Notify,
-    watch: &dyn Watch,
-) -> Result<(), Trouble> {
+    watch: &dyn TestWatch,
+) -> Result<(), TestFailure> {
     let began = Instant::now();
     let loaded_us = RefCell::default();
     let (playing, pinging) = (stage.play(), ping_beside(control, stage, &loaded_us));
     tokio::pin!(playing, pinging);
-    let mut looks = tokio::time::interval(TELL_EVERY);
+    let mut looks = tokio::time::interval(SHOW_EVERY);
     let played = loop {
         tokio::select! {
             done = &mut playing => break done,
@@ -321,7 +329,7 @@ async fn play(
 }
 
 /// Once it ends with both reports; the second time nobody waits for them.
-fn interrupt(control: &Wire, stage: &Stage, outcome: &mut Outcome) {
+fn interrupt(control: &TestWire, stage: &TestStage, outcome: &mut TestOutcome) {
     if outcome.interrupted.is_some() {
         stage.wires.iter().for_each(|wire| wire.end("interrupted twice: it was given up"));
     }
@@ -331,11 +339,11 @@ fn interrupt(control: &Wire, stage: &Stage, outcome: &mut Outcome) {
 }
 
 /// Round trips beside the load, one after the other, however long one takes: late ones put off the next.
-async fn ping_beside(control: &Wire, stage: &Stage, loaded_us: &RefCell<Spread>) -> Infallible {
-    let mut turns = tokio::time::interval(stage.terms.probe_every());
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn ping_beside(control: &TestWire, stage: &TestStage, loaded_us: &RefCell<ValueSpread>) -> Infallible {
+    let mut runs = tokio::time::interval(stage.terms.probe_every());
+    runs.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in PINGS + 1.. {
-        turns.tick().await;
+        runs.tick().await;
         // Without a connection there is nothing to measure, and whoever reads it says so.
         let Ok(took) = control.ping(number).await else { break };
         if stage.counts() {
@@ -346,14 +354,14 @@ async fn ping_beside(control: &Wire, stage: &Stage, loaded_us: &RefCell<Spread>)
 }
 
 /// Why the far end ended the test, which it says on its control connection.
-async fn far_reason(control: &Wire) -> Option<Trouble> {
+async fn far_reason(control: &TestWire) -> Option<TestFailure> {
     match control.word_within(REASON_TIME).await {
         Ok(word @ Word::No { .. }) => Some(not_now(word, "at the far end")),
         _ => None,
     }
 }
 
-async fn finish(control: &Wire, timeout: Duration, interrupted: bool) -> Result<Half, Trouble> {
+async fn finish(control: &TestWire, timeout: Duration, interrupted: bool) -> Result<EndReport, TestFailure> {
     control.say(&Word::Finish { interrupted });
     loop {
         match control.word_within(timeout).await? {
@@ -376,14 +384,14 @@ mod tests {
             warnings: vec!["the kernel refused TCP_RTO_MIN_US = 40000: Protocol not available".to_owned()],
             ..Socket::default()
         };
-        let asked = Sockets { min_rto_s: Some(0.04), ..Sockets::default() };
-        assert_eq!(check_granted(&old, &Sockets::default()), Ok(()));
+        let asked = SocketTerms { min_rto_s: Some(0.04), ..SocketTerms::default() };
+        assert_eq!(check_granted(&old, &SocketTerms::default()), Ok(()));
         assert!(check_granted(&old, &asked).is_err_and(|why| why.contains("refused TCP_RTO_MIN_US = 40000")));
         let silent = Socket { warnings: Vec::new(), ..old.clone() };
         assert!(check_granted(&silent, &asked).is_err_and(|why| why.contains("needs Linux 6.15")));
         let granted = Socket { min_rto_us: Some(40_000), ..old.clone() };
         assert_eq!(check_granted(&granted, &asked), Ok(()));
-        let bbr = Sockets { congestion: Some("bbr".to_owned()), ..Sockets::default() };
+        let bbr = SocketTerms { congestion: Some("bbr".to_owned()), ..SocketTerms::default() };
         assert!(check_granted(&old, &bbr).is_err_and(|why| why.contains("does not use congestion control \"bbr\"")));
     }
 }

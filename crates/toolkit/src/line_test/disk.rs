@@ -10,9 +10,9 @@ use host::timer::Pauser;
 use plan::model::{self, DiskAtWork};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::Trouble;
+use super::TestFailure;
 use super::terms::{FLUSH_BYTES, Terms};
-use crate::disk_test::scratch::Scratch;
+use crate::disk_test::scratch::ScratchFile;
 use crate::disk_test::{Pen, UNIT_BYTES};
 
 /// As `disk test` has it, and room for the largest flush.
@@ -23,16 +23,16 @@ const FILE_TIME: Duration = Duration::from_secs(60);
 /// For it to go from a disk that hangs.
 const REMOVE_TIME: Duration = Duration::from_secs(1);
 
-/// The longest that [`Disk::file`] takes.
+/// The longest that [`TestDisk::file`] takes.
 pub fn file_time(patience: Duration) -> Duration {
     patience + FILE_TIME.max(patience)
 }
 
-pub enum Disk {
+pub enum TestDisk {
     /// Takes no time.
     None,
     Modelled {
-        disk: model::Disk,
+        disk: model::PlannedDisk,
         at_work: Cell<DiskAtWork>,
         since: Instant,
     },
@@ -43,9 +43,9 @@ pub enum Disk {
     },
 }
 
-impl Disk {
-    pub fn modelled(disk: model::Disk) -> Disk {
-        Disk::Modelled { disk, at_work: Cell::default(), since: Instant::now() }
+impl TestDisk {
+    pub fn modelled(disk: model::PlannedDisk) -> TestDisk {
+        TestDisk::Modelled { disk, at_work: Cell::default(), since: Instant::now() }
     }
 
     /// Makes the file, which must not be there, writes it once, and removes it in the end; unless somebody gives it up
@@ -53,25 +53,25 @@ impl Disk {
     ///
     /// # Errors
     /// It was given up; or a sentence: it is there, or the file system refuses something.
-    pub async fn file(path: &Path, terms: &Terms, given_up: impl Future<Output = ()>) -> Result<Disk, Trouble> {
+    pub async fn file(path: &Path, terms: &Terms, given_up: impl Future<Output = ()>) -> Result<TestDisk, TestFailure> {
         let patience = terms.timeout();
         let trial = tokio::select! {
-            made = Trial::new(path, terms.largest_flush(), patience) => made.map_err(Trouble::Failed)?,
-            () = given_up => return Err(Trouble::Interrupted),
+            made = Trial::new(path, terms.largest_flush(), patience) => made.map_err(TestFailure::Failed)?,
+            () = given_up => return Err(TestFailure::Interrupted),
         };
-        Ok(Disk::Real { trial: Mutex::new(Some(Box::new(trial))), patience })
+        Ok(TestDisk::Real { trial: Mutex::new(Some(Box::new(trial))), patience })
     }
 
     /// What `bytes` take of a modelled disk's rate: what it has to do beside others, one after the other.
     pub fn transfer_time(&self, bytes: u64) -> Option<Duration> {
-        let Disk::Modelled { disk, .. } = self else { return None };
+        let TestDisk::Modelled { disk, .. } = self else { return None };
         let rate = disk.rate.map_or(f64::INFINITY, |rate| rate.bytes_per_s());
         Some(Duration::from_secs_f64(bytes as f64 / rate))
     }
 
     /// When `bytes` that are handed over now are durable, if that is known now.
     pub fn due(&self, bytes: u64) -> Option<Instant> {
-        let Disk::Modelled { disk, at_work, since } = self else { return None };
+        let TestDisk::Modelled { disk, at_work, since } = self else { return None };
         let mut now = at_work.get();
         let done_s = now.write(disk, since.elapsed().as_secs_f64(), bytes);
         at_work.set(now);
@@ -84,13 +84,13 @@ impl Disk {
     /// The real one failed.
     pub async fn write(&self, bytes: u64, pauser: &Pauser) -> Result<(), String> {
         match self {
-            Disk::None => Ok(()),
-            Disk::Modelled { .. } => {
+            TestDisk::None => Ok(()),
+            TestDisk::Modelled { .. } => {
                 let due = self.due(bytes).expect("a model knows");
                 pauser.until(due).await;
                 Ok(())
             }
-            Disk::Real { trial, patience } => {
+            TestDisk::Real { trial, patience } => {
                 let mut held = trial.lock().await;
                 let trial = held.as_mut().ok_or("the disk does not answer")?;
                 match tokio::time::timeout(*patience, trial.write(bytes)).await {
@@ -102,7 +102,7 @@ impl Disk {
     }
 }
 
-/// A flush for the disk's thread: place, length, and whom to tell.
+/// A flush for the disk's thread: offset, length, and whom to tell.
 type Flush = (u64, u64, oneshot::Sender<Result<(), String>>);
 
 /// A file of the test's own that is written round and round; it goes when this does.
@@ -112,24 +112,24 @@ type Flush = (u64, u64, oneshot::Sender<Result<(), String>>);
 pub struct Trial {
     flushes: mpsc::UnboundedSender<Flush>,
     /// There until it goes.
-    scratch: Option<Scratch>,
+    scratch: Option<ScratchFile>,
     at: u64,
 }
 
 impl Trial {
     async fn new(path: &Path, largest: u64, patience: Duration) -> Result<Trial, String> {
-        let place = path.to_path_buf();
-        let made = tokio::task::spawn_blocking(move || Scratch::new_file(&place, FILE_BYTES, patience)).await;
+        let own_path = path.to_path_buf();
+        let made = tokio::task::spawn_blocking(move || ScratchFile::new_file(&own_path, FILE_BYTES, patience)).await;
         let scratch = made.map_err(|error| error.to_string())?.map_err(|refused| refused.to_string())?;
         if scratch.is_in_memory() {
             return Err(format!("{} lies in memory: name a file on the disk itself", path.display()));
         }
         let (file, limit) = (scratch.file.clone(), FILE_TIME.max(patience));
         let (flushes, work) = mpsc::unbounded_channel();
-        let (tell, told) = oneshot::channel();
+        let (answer_to, answer) = oneshot::channel();
         let trial = Trial { flushes, scratch: Some(scratch), at: 0 };
-        std::thread::spawn(move || at_the_disk(file, largest.next_multiple_of(UNIT_BYTES), tell, work));
-        match tokio::time::timeout(limit, told).await {
+        std::thread::spawn(move || at_the_disk(file, largest.next_multiple_of(UNIT_BYTES), answer_to, work));
+        match tokio::time::timeout(limit, answer).await {
             Ok(filled) => filled.unwrap_or_else(|_| Err("the disk's thread ended".to_owned())).map(|()| trial),
             Err(_) => Err(trial.give_up(limit)),
         }
@@ -140,10 +140,10 @@ impl Trial {
         let room = self.scratch.as_ref().map_or(0, |scratch| scratch.fitting(FILE_BYTES));
         let at = if self.at + length > room { 0 } else { self.at };
         self.at = at + length;
-        let (tell, told) = oneshot::channel();
+        let (answer_to, answer) = oneshot::channel();
         // A thread that has ended tells nothing.
-        let _ = self.flushes.send((at, length, tell));
-        told.await.unwrap_or_else(|_| Err("the disk's thread ended".to_owned()))
+        let _ = self.flushes.send((at, length, answer_to));
+        answer.await.unwrap_or_else(|_| Err("the disk's thread ended".to_owned()))
     }
 
     /// The disk hangs, and its file is most likely still there. A sentence.

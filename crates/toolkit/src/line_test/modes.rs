@@ -7,18 +7,18 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use units::quantities::show_share;
 
-use super::Trouble;
-use super::client::{self, Outcome, Target, Watch};
-use super::disk::Disk;
+use super::TestFailure;
+use super::client::{self, TestOutcome, TestTarget, TestWatch};
+use super::disk::TestDisk;
 use super::report::{self, us};
-use super::terms::{Direction, Terms};
+use super::terms::{Terms, TestDirection};
 
 pub const MODES_SCHEMA: &str = "farshore-link-modes/1";
 
 /// What each mode came to; never empty.
 #[derive(Clone, Debug, Default)]
-pub struct Modes {
-    pub outcomes: Vec<Outcome>,
+pub struct ModeResults {
+    pub outcomes: Vec<TestOutcome>,
     /// Somebody asked to stop.
     pub interrupted: bool,
     /// Why it did not come to its end.
@@ -28,18 +28,20 @@ pub struct Modes {
 /// # Errors
 /// There was no test at all.
 pub async fn run(
-    target: &Target,
+    target: &TestTarget,
     each: &[Terms],
-    disk: &Rc<Disk>,
+    disk: &Rc<TestDisk>,
     stop: &Notify,
-    watch: &dyn Fn(&Terms) -> Box<dyn Watch>,
-) -> Result<Modes, Trouble> {
-    let mut modes = Modes::default();
+    watch: &dyn Fn(&Terms) -> Box<dyn TestWatch>,
+) -> Result<ModeResults, TestFailure> {
+    let mut modes = ModeResults::default();
     for terms in each {
         match client::run(target, terms, disk.clone(), stop, &*watch(terms)).await {
             // What was measured before stands.
-            Err(Trouble::Interrupted) if !modes.outcomes.is_empty() => modes.interrupted = true,
-            Err(Trouble::Failed(why) | Trouble::Silent(why)) if !modes.outcomes.is_empty() => modes.lost = Some(why),
+            Err(TestFailure::Interrupted) if !modes.outcomes.is_empty() => modes.interrupted = true,
+            Err(TestFailure::Failed(why) | TestFailure::Silent(why)) if !modes.outcomes.is_empty() => {
+                modes.lost = Some(why)
+            }
             outcome => {
                 let outcome = outcome?;
                 modes.interrupted = outcome.interrupted.is_some();
@@ -54,7 +56,7 @@ pub async fn run(
     Ok(modes)
 }
 
-impl Modes {
+impl ModeResults {
     /// Each sentence once.
     pub fn warnings(&self) -> Vec<String> {
         let all: std::collections::BTreeSet<String> = self.outcomes.iter().flat_map(report::warnings).collect();
@@ -79,7 +81,7 @@ impl Modes {
             "p99",
             "max",
             "confirmed p50",
-            "marked",
+            "tracked",
             "sent again",
             "limited by",
         ];
@@ -95,23 +97,23 @@ impl Modes {
 }
 
 /// One for each direction.
-fn rows(outcome: &Outcome) -> Vec<Vec<String>> {
-    let row = |(number, story): (usize, &report::Story<'_>)| {
-        let sent = story.sent;
-        let is_back = number == 1 || outcome.terms.direction == Direction::Reverse;
+fn rows(outcome: &TestOutcome) -> Vec<Vec<String>> {
+    let row = |(number, summary): (usize, &report::DirectionSummary<'_>)| {
+        let sent = summary.sent;
+        let is_back = number == 1 || outcome.terms.direction == TestDirection::Reverse;
         vec![
             format!("{}{}", outcome.terms.mode.word(), if is_back { ", from the far end" } else { "" }),
-            format!("{:.3}", story.bytes_per_s() / 1e6),
+            format!("{:.3}", summary.bytes_per_s() / 1e6),
             sent.flushes.to_string(),
             us(sent.response_us.at(0.5)),
             us(sent.response_us.mean() as u64),
             us(sent.response_us.at(0.99)),
             us(sent.response_us.max()),
             us(sent.confirmed_us.at(0.5)),
-            sent.marked_flushes.to_string(),
-            show_share(story.loss_share()),
-            story.verdict().word.to_owned(),
+            sent.tracked_flushes.to_string(),
+            show_share(summary.loss_share()),
+            summary.verdict().word.to_owned(),
         ]
     };
-    report::stories(outcome, None).iter().enumerate().map(row).collect()
+    report::summaries(outcome, None).iter().enumerate().map(row).collect()
 }

@@ -9,14 +9,14 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use units::quantities::show_share;
 
-use super::Trouble;
-use super::client::{self, Outcome, Target, Watch};
-use super::disk::Disk;
+use super::TestFailure;
+use super::client::{self, TestOutcome, TestTarget, TestWatch};
+use super::disk::TestDisk;
 use super::report::{self, rate, us};
 use super::serve::unix_us;
-use super::tally::{Socket, Spread};
-use super::terms::{Direction, Mode, Terms};
-use super::wire::Wire;
+use super::tally::{Socket, ValueSpread};
+use super::terms::{Terms, TestDirection, TestMode};
+use super::wire::TestWire;
 use super::words::Word;
 
 pub const PROBE_SCHEMA: &str = "farshore-link-probe/1";
@@ -37,9 +37,9 @@ const EDGE_TIME: Duration = Duration::from_secs(60);
 pub const CLOCK_WARN_US: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
-pub struct Probe {
+pub struct PathProbe {
     pub address: String,
-    pub idle_us: Spread,
+    pub idle_us: ValueSpread,
     /// The far clock is so many microseconds ahead, give or take half of that round trip.
     pub clock_us: i64,
     pub clock_error_us: u64,
@@ -48,7 +48,7 @@ pub struct Probe {
     pub mtu_bytes: u64,
     pub segment_bytes: u64,
     /// Both directions at full load; `None`: somebody here asked to stop before.
-    pub load: Option<Outcome>,
+    pub load: Option<TestOutcome>,
 }
 
 /// A path that swallows large packets, in bytes of segments as TCP announces them and of the headers before them.
@@ -93,17 +93,17 @@ impl Hole {
 /// # Errors
 /// There is no connection, nothing passes it, or it was lost.
 pub async fn run(
-    target: &Target,
+    target: &TestTarget,
     time: Duration,
     timeout: Duration,
     stop: &Notify,
-    watch: &dyn Watch,
-) -> Result<Probe, Trouble> {
-    let Way { hole, socket, interrupted } = black_hole(target, timeout, stop, watch).await?;
+    watch: &dyn TestWatch,
+) -> Result<PathProbe, TestFailure> {
+    let PathVerdict { hole, socket, interrupted } = black_hole(target, timeout, stop, watch).await?;
     let target = hole.map_or(target.clone(), |hole| with_segments(target, hole.passes));
-    let mut probe = Probe {
+    let mut probe = PathProbe {
         address: target.address.clone(),
-        idle_us: Spread::default(),
+        idle_us: ValueSpread::default(),
         clock_us: 0,
         clock_error_us: 0,
         hole,
@@ -122,19 +122,19 @@ pub async fn run(
     (probe.idle_us, (probe.clock_us, probe.clock_error_us)) = client::unless_stopped(stop, idle).await?;
     watch.found("idle", &probe.idle_json());
     let terms = Terms {
-        mode: Mode::Catchup,
-        direction: Direction::Both,
+        mode: TestMode::Catchup,
+        direction: TestDirection::Both,
         time_s: time.as_secs_f64(),
         timeout_s: timeout.as_secs_f64(),
         ..Terms::default()
     };
     let loaded = match interrupted {
-        true => Err(Trouble::Interrupted),
-        false => client::run(&target, &terms, Rc::new(Disk::None), stop, watch).await,
+        true => Err(TestFailure::Interrupted),
+        false => client::run(&target, &terms, Rc::new(TestDisk::None), stop, watch).await,
     };
     match loaded {
         // What is known stands.
-        Err(Trouble::Interrupted) => {}
+        Err(TestFailure::Interrupted) => {}
         load => {
             probe.load = Some(load?);
             watch.found("load", &probe.load_json());
@@ -144,13 +144,13 @@ pub async fn run(
 }
 
 /// How far the far clock is ahead, and how far that may be wrong, in microseconds.
-async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trouble> {
+async fn far_clock(control: &TestWire, timeout: Duration) -> Result<(i64, u64), TestFailure> {
     let (mut clock_us, mut quickest) = (0, u64::MAX);
     for _ in 0..CLOCK_ROUNDS {
         let asked = unix_us();
         control.say(&Word::Clock { unix_us: asked });
         let Word::Clock { unix_us: theirs } = control.word_within(timeout).await? else {
-            return Err(Trouble::failed("the other end spoke out of turn; are both of one version?"));
+            return Err(TestFailure::failed("the other end spoke out of turn; are both of one version?"));
         };
         let answered = unix_us();
         let took = answered.saturating_sub(asked);
@@ -164,41 +164,46 @@ async fn far_clock(control: &Wire, timeout: Duration) -> Result<(i64, u64), Trou
 }
 
 /// Whether a path swallows large packets, and the connection whose segments passed.
-struct Way {
+struct PathVerdict {
     hole: Option<Hole>,
     socket: Socket,
     /// Somebody asked to stop while the edge of the hole was looked for.
     interrupted: bool,
 }
 
-impl Way {
-    fn free(outcome: Outcome) -> Way {
-        Way { hole: None, socket: outcome.near.socket, interrupted: false }
+impl PathVerdict {
+    fn free(outcome: TestOutcome) -> PathVerdict {
+        PathVerdict { hole: None, socket: outcome.near.socket, interrupted: false }
     }
 }
 
 /// The same, and no segment larger than this: what the dialer announces holds for both directions.
-fn with_segments(target: &Target, bytes: u16) -> Target {
+fn with_segments(target: &TestTarget, bytes: u16) -> TestTarget {
     let ours = SocketOptions { segment_bytes: Some(bytes), ..target.ours.clone() };
-    Target { ours, ..target.clone() }
+    TestTarget { ours, ..target.clone() }
 }
 
 /// Whether full segments vanish where small ones pass, and from which size on.
 ///
 /// # Errors
 /// Nothing passes, or nobody tests with us: that says nothing about the path.
-async fn black_hole(target: &Target, timeout: Duration, stop: &Notify, watch: &dyn Watch) -> Result<Way, Trouble> {
+async fn black_hole(
+    target: &TestTarget,
+    timeout: Duration,
+    stop: &Notify,
+    watch: &dyn TestWatch,
+) -> Result<PathVerdict, TestFailure> {
     let patience = LARGE_TIMEOUT.min(timeout);
     let why = match tried(target, patience, stop).await? {
-        Ok(outcome) => return Ok(Way::free(outcome)),
+        Ok(outcome) => return Ok(PathVerdict::free(outcome)),
         Err(why) => why,
     };
     let (small, passes, above) = small_segments(target, patience, stop)
         .await?
-        .ok_or_else(|| Trouble::failed(format!("nothing passes to {}: {why}", target.address)))?;
+        .ok_or_else(|| TestFailure::failed(format!("nothing passes to {}: {why}", target.address)))?;
     // What is lost once may be lost for any reason; a path that swallows large packets does it again.
     if let Ok(outcome) = tried(target, patience, stop).await? {
-        return Ok(Way::free(outcome));
+        return Ok(PathVerdict::free(outcome));
     }
     let headers = HEADERS_BYTES[usize::from(small.is_over_ipv6)];
     let mtu = u16::try_from(small.near.socket.mtu_bytes).unwrap_or(u16::MAX);
@@ -215,12 +220,12 @@ async fn black_hole(target: &Target, timeout: Duration, stop: &Notify, watch: &d
             }
             // What is known stands.
             Err(trouble) => {
-                interrupted = trouble == Trouble::Interrupted;
+                interrupted = trouble == TestFailure::Interrupted;
                 break;
             }
         }
     }
-    Ok(Way { hole: Some(hole), socket, interrupted })
+    Ok(PathVerdict { hole: Some(hole), socket, interrupted })
 }
 
 /// The first small size that passes, and the one before it, which did not.
@@ -228,10 +233,10 @@ async fn black_hole(target: &Target, timeout: Duration, stop: &Notify, watch: &d
 /// # Errors
 /// There was no test for another reason.
 async fn small_segments(
-    target: &Target,
+    target: &TestTarget,
     patience: Duration,
     stop: &Notify,
-) -> Result<Option<(Outcome, u16, Option<u16>)>, Trouble> {
+) -> Result<Option<(TestOutcome, u16, Option<u16>)>, TestFailure> {
     let mut above = None;
     for bytes in SMALL_SEGMENTS_BYTES {
         if let Ok(outcome) = tried(&with_segments(target, bytes), patience, stop).await? {
@@ -246,23 +251,27 @@ async fn small_segments(
 ///
 /// # Errors
 /// There was no test for another reason.
-async fn tried(target: &Target, patience: Duration, stop: &Notify) -> Result<Result<Outcome, String>, Trouble> {
+async fn tried(
+    target: &TestTarget,
+    patience: Duration,
+    stop: &Notify,
+) -> Result<Result<TestOutcome, String>, TestFailure> {
     struct Unseen;
-    impl Watch for Unseen {
+    impl TestWatch for Unseen {
         fn progress(&self, _: Duration, _: u64) {}
     }
     let timeout_s = patience.as_secs_f64();
-    let terms = Terms { direction: Direction::Both, count: Some(2), timeout_s, ..Terms::default() };
-    match client::run(target, &terms, Rc::new(Disk::None), stop, &Unseen).await {
-        Ok(outcome) if outcome.interrupted == Some("here") => Err(Trouble::Interrupted),
+    let terms = Terms { direction: TestDirection::Both, count: Some(2), timeout_s, ..Terms::default() };
+    match client::run(target, &terms, Rc::new(TestDisk::None), stop, &Unseen).await {
+        Ok(outcome) if outcome.interrupted == Some("here") => Err(TestFailure::Interrupted),
         Ok(outcome) => Ok(outcome.lost.clone().map_or(Ok(outcome), Err)),
         // Where credentials are shown there are full segments as well.
-        Err(Trouble::Silent(why)) => Ok(Err(why)),
+        Err(TestFailure::Silent(why)) => Ok(Err(why)),
         Err(trouble) => Err(trouble),
     }
 }
 
-impl Probe {
+impl PathProbe {
     /// What an operator should see to.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -295,12 +304,12 @@ impl Probe {
         self.load.as_ref()?.lost.as_deref()
     }
 
-    fn stories(&self) -> Vec<report::Story<'_>> {
-        self.load.iter().flat_map(|load| report::stories(load, None)).collect()
+    fn summaries(&self) -> Vec<report::DirectionSummary<'_>> {
+        self.load.iter().flat_map(|load| report::summaries(load, None)).collect()
     }
 
     pub fn text(&self) -> String {
-        let spread = |spread: &Spread| {
+        let spread = |spread: &ValueSpread| {
             let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| us(spread.at(q)));
             format!("{} at best, p50 {p50}, p90 {p90}, p99 {p99}, {} at most", us(spread.min()), us(spread.max()))
         };
@@ -311,16 +320,16 @@ impl Probe {
         if let Some(load) = &self.load {
             put("          loaded", spread(&load.loaded_us));
         }
-        for (name, story) in ["to the far end", "from the far end"].into_iter().zip(self.stories()) {
-            let delay = show_share(story.rfc6349().buffer_delay_share);
+        for (name, summary) in ["to the far end", "from the far end"].into_iter().zip(self.summaries()) {
+            let delay = show_share(summary.rfc6349().buffer_delay_share);
             put(
                 name,
                 format!(
                     "{}, {} sent again at full load, {}, TCP round trip {} (buffer delay {delay})",
-                    story.received.map_or("unknown".to_owned(), |received| rate(received.bytes_per_s())),
-                    show_share(story.loss_share()),
-                    order(story.sent.kernel.reorderings),
-                    us(story.sent.rtt_us.mean() as u64),
+                    summary.received.map_or("unknown".to_owned(), |received| rate(received.bytes_per_s())),
+                    show_share(summary.loss_share()),
+                    order(summary.sent.kernel.reorderings),
+                    us(summary.sent.rtt_us.mean() as u64),
                 ),
             );
         }
@@ -374,11 +383,11 @@ impl Probe {
     }
 
     fn load_json(&self) -> Json {
-        let mut ways = self.stories().into_iter().map(|story| {
+        let mut ways = self.summaries().into_iter().map(|summary| {
             json!({
-                "bytes_per_s": story.received.map(|received| received.bytes_per_s()), "loss_share": story.loss_share(),
-                "reorderings": story.sent.kernel.reorderings, "rtt_s": story.sent.rtt_us.json(true),
-                "buffer_delay_share": story.rfc6349().buffer_delay_share,
+                "bytes_per_s": summary.received.map(|received| received.bytes_per_s()), "loss_share": summary.loss_share(),
+                "reorderings": summary.sent.kernel.reorderings, "rtt_s": summary.sent.rtt_us.json(true),
+                "buffer_delay_share": summary.rfc6349().buffer_delay_share,
             })
         });
         let (forward, back) = (ways.next(), ways.next());

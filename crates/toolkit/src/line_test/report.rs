@@ -1,6 +1,6 @@
 //! A test's outcome, for eyes and as JSON. The receiver's figure is *the* figure: a sender counts what is still on its way.
 
-use host::link::meter::{Limit, Reading, Sums};
+use host::link::meter::{Limit, LinkReading, TrafficSums};
 use host::tcp_info::TcpInfo;
 use plan::answer::table;
 use plan::inputs::LINK_TEST_SCHEMA;
@@ -8,15 +8,15 @@ use serde_json::{Value as Json, json};
 use std::time::Duration;
 use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
-use super::client::Outcome;
-use super::tally::{Half, Interval, Received, Sent, Socket, SocketBuffer, Spread};
-use super::terms::{Direction, Terms};
+use super::client::TestOutcome;
+use super::tally::{EndReport, ReceivedTally, Sent, Socket, SocketBuffer, TestInterval, ValueSpread};
+use super::terms::{Terms, TestDirection};
 
 pub const STREAM_SCHEMA: &str = "farshore-link-test-stream/1";
 /// From this share of a writer's time on, one reason is the reason.
 const MOST: f64 = 0.5;
 /// So many flushes that found no room, of those that did, say that the line is the narrower.
-const MARKED: f64 = 0.1;
+const TRACKED: f64 = 0.1;
 /// What carries so much of the pacing it was given is as quick as it may be: segments have headers, and the first go unpaced.
 const PACED: f64 = 0.9;
 /// Bars of a distribution.
@@ -24,12 +24,12 @@ const BAR: f64 = 40.0;
 const MIB: f64 = 1_048_576.0;
 
 /// One direction of a test: who sent, and what the other end received of it.
-pub struct Story<'a> {
+pub struct DirectionSummary<'a> {
     pub terms: &'a Terms,
     pub sent: &'a Sent,
     /// `None`: the receiving end was lost before it told.
-    pub received: Option<&'a Received>,
-    pub idle_us: &'a Spread,
+    pub received: Option<&'a ReceivedTally>,
+    pub idle_us: &'a ValueSpread,
     /// The sending end's congestion control.
     pub congestion: &'a str,
     /// Of the line, if somebody said it.
@@ -40,7 +40,7 @@ pub struct Story<'a> {
 
 /// What kept the writers from doing more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct LimitVerdict {
     pub word: &'static str,
     pub sentence: String,
 }
@@ -56,10 +56,10 @@ pub struct Rfc6349 {
     pub buffer_delay_share: f64,
 }
 
-impl Story<'_> {
+impl DirectionSummary<'_> {
     /// Bytes a second that the receiver counted.
     pub fn bytes_per_s(&self) -> f64 {
-        self.received.map_or(0.0, Received::bytes_per_s)
+        self.received.map_or(0.0, ReceivedTally::bytes_per_s)
     }
 
     /// Of the bytes sent, those that were sent again.
@@ -79,28 +79,28 @@ impl Story<'_> {
         }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> LimitVerdict {
         let sent = self.sent;
         let all_s = self.writers_s();
         let disk_share = self.received.map_or(0.0, |received| received.disk_share);
-        let told = |word, sentence: String| Verdict { word, sentence };
-        if sent.marked_flushes as f64 > MARKED * sent.flushes as f64 {
+        let limit_verdict = |word, sentence: String| LimitVerdict { word, sentence };
+        if sent.tracked_flushes as f64 > TRACKED * sent.flushes as f64 {
             // Its writers never wait for the line, which lets so much less through than they write.
             return self.kernels_verdict();
         }
         let of = |share: f64, what: &str| format!("{what} ({} of the writers' time)", show_share(share.min(1.0)));
         if sent.waits.pace_s / all_s > MOST {
             let word = if self.terms.target_bytes_per_s.is_some() { "target-rate" } else { "gap" };
-            return told(
+            return limit_verdict(
                 word,
                 of(sent.waits.pace_s / all_s, &format!("limited by {} that was asked for", self.pace())),
             );
         }
         if sent.waits.disk_s / all_s > MOST {
-            return told("local-disk", of(sent.waits.disk_s / all_s, "limited by the sending machine's disk"));
+            return limit_verdict("local-disk", of(sent.waits.disk_s / all_s, "limited by the sending machine's disk"));
         }
         if disk_share > MOST {
-            return told(
+            return limit_verdict(
                 "remote-disk",
                 format!("limited by the receiving machine's disk, busy {} of the time", show_share(disk_share)),
             );
@@ -111,7 +111,7 @@ impl Story<'_> {
                 1 => "one flush at a time waits for its confirmation".to_owned(),
                 depth => format!("{depth} flushes at a time wait for their confirmations"),
             };
-            return told("round-trip", of(round_trips, &format!("limited by the round trip, as {many}")));
+            return limit_verdict("round-trip", of(round_trips, &format!("limited by the round trip, as {many}")));
         }
         self.kernels_verdict()
     }
@@ -130,12 +130,12 @@ impl Story<'_> {
         }
     }
 
-    fn kernels_verdict(&self) -> Verdict {
+    fn kernels_verdict(&self) -> LimitVerdict {
         let Terms { sockets, connections, .. } = self.terms;
         let paced = sockets.pacing_bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64 * f64::from(*connections));
         if self.bytes_per_s() > PACED * paced {
             let rate = rate(paced);
-            return Verdict {
+            return LimitVerdict {
                 word: "pacing",
                 sentence: format!("limited by the {rate} of --pace that were asked for"),
             };
@@ -147,24 +147,24 @@ impl Story<'_> {
             rtt_min_us: narrow(kernel.rtt_min_us),
             ..TcpInfo::default()
         };
-        let sums = Sums {
+        let sums = TrafficSums {
             time: Duration::from_secs_f64(self.sent.seconds),
             sent_bytes: kernel.sent_bytes,
             retransmitted_bytes: kernel.retransmitted_bytes,
             busy_us: kernel.busy_us,
             receiver_limited_us: kernel.receiver_limited_us,
             buffer_limited_us: kernel.buffer_limited_us,
-            ..Sums::default()
+            ..TrafficSums::default()
         };
-        let limit = Limit::judge(&now, &sums);
-        let reading = Reading { now, lately: sums, limit, risen: None };
+        let limit = Limit::find(&now, &sums);
+        let reading = LinkReading { now, lately: sums, limit, risen: None };
         let sentence = match sockets.send_bytes {
             Some(bytes) if limit == Limit::SendBuffer => {
                 format!("limited by the send buffer of {} that was asked for", size(bytes))
             }
             _ => reading.sentence(self.congestion),
         };
-        Verdict { word: limit.word(), sentence }
+        LimitVerdict { word: limit.word(), sentence }
     }
 
     /// In the shape of Db2's simulator, receiver's figures, MBytes of 10^6.
@@ -194,9 +194,9 @@ impl Story<'_> {
         let until = if self.is_part { "as far as it is confirmed" } else { "until the last confirmation" };
         lines.push(("sent", format!("{} in {}, {until}", size(sent.bytes), time(sent.seconds))));
         lines.push(("flushes", self.flushes()));
-        if sent.marked_flushes > 0 {
-            let why = "found the queue full and were not sent: they would have become regions of a cut";
-            lines.push(("marked", format!("{} flushes, {} {why}", sent.marked_flushes, size(sent.marked_bytes))));
+        if sent.tracked_flushes > 0 {
+            let why = "found the queue full and were not sent: they would have become regions of a catch-up snapshot";
+            lines.push(("tracked", format!("{} flushes, {} {why}", sent.tracked_flushes, size(sent.tracked_bytes))));
         }
         lines.push(("response", quantiles(&sent.response_us)));
         lines.push(("confirmed", format!("{} (durable at the far end)", quantiles(&sent.confirmed_us))));
@@ -265,7 +265,7 @@ impl Story<'_> {
             "received": received,
             "sent": {
                 "bytes": sent.bytes, "flushes": sent.flushes, "seconds": sent.seconds,
-                "marked_flushes": sent.marked_flushes, "marked_bytes": sent.marked_bytes,
+                "tracked_flushes": sent.tracked_flushes, "tracked_bytes": sent.tracked_bytes,
                 "plain_bytes": sent.plain_bytes, "wire_bytes": sent.wire_bytes,
                 "retransmitted_bytes": sent.kernel.retransmitted_bytes, "reorderings": sent.kernel.reorderings,
             },
@@ -289,7 +289,7 @@ impl Story<'_> {
 
     fn distributions(&self) -> String {
         let sent = self.sent;
-        let empty = Spread::default();
+        let empty = ValueSpread::default();
         let receives = self.received.map_or(&empty, |received| &received.receive_bytes);
         bars("response", &sent.response_us, us)
             + &if self.terms.sizes.len() > 1 { bars("flush", &sent.flush_bytes, size) } else { String::new() }
@@ -300,21 +300,21 @@ impl Story<'_> {
 }
 
 /// The directions of a test, the one that was asked for first.
-pub fn stories<'a>(outcome: &'a Outcome, line_rate: Option<Rate>) -> Vec<Story<'a>> {
+pub fn summaries<'a>(outcome: &'a TestOutcome, line_rate: Option<Rate>) -> Vec<DirectionSummary<'a>> {
     let far = outcome.far.as_ref();
-    let story = |half: &'a Half, received| {
+    let summary = |half: &'a EndReport, received| {
         let (sent, congestion) = (half.sent.as_ref()?, half.socket.congestion.as_str());
         let is_part = outcome.lost.is_some() || outcome.interrupted.is_some();
         let (terms, idle_us) = (&outcome.terms, &outcome.idle_us);
-        Some(Story { terms, sent, received, idle_us, congestion, line_rate, is_part })
+        Some(DirectionSummary { terms, sent, received, idle_us, congestion, line_rate, is_part })
     };
-    let forward = story(&outcome.near, far.and_then(|far| far.received.as_ref()));
-    let back = far.and_then(|far| story(far, outcome.near.received.as_ref()));
+    let forward = summary(&outcome.near, far.and_then(|far| far.received.as_ref()));
+    let back = far.and_then(|far| summary(far, outcome.near.received.as_ref()));
     forward.into_iter().chain(back).collect()
 }
 
 /// What an operator should see to: what the kernels refused or capped.
-pub fn warnings(outcome: &Outcome) -> Vec<String> {
+pub fn warnings(outcome: &TestOutcome) -> Vec<String> {
     let near = outcome.near.socket.warnings.iter().map(|warning| format!("here {warning}"));
     let far =
         outcome.far.iter().flat_map(|far| &far.socket.warnings).map(|warning| format!("at the far end {warning}"));
@@ -322,7 +322,7 @@ pub fn warnings(outcome: &Outcome) -> Vec<String> {
 }
 
 /// What there is to tell before a test has begun.
-pub fn start(outcome: &Outcome) -> Json {
+pub fn start(outcome: &TestOutcome) -> Json {
     json!({
         "address": outcome.address, "peer": outcome.peer, "encrypted": outcome.is_encrypted,
         "terms": outcome.terms, "rtt_s": outcome.idle_us.at(0.5) as f64 / 1e6, "idle_rtt_s": outcome.idle_us.json(true),
@@ -331,9 +331,10 @@ pub fn start(outcome: &Outcome) -> Json {
     })
 }
 
-pub fn json(outcome: &Outcome, line_rate: Option<Rate>) -> Json {
-    let mut stories = stories(outcome, line_rate).iter().map(Story::json).collect::<Vec<_>>().into_iter();
-    let (end, reverse) = (stories.next(), stories.next());
+pub fn json(outcome: &TestOutcome, line_rate: Option<Rate>) -> Json {
+    let mut summaries =
+        summaries(outcome, line_rate).iter().map(DirectionSummary::json).collect::<Vec<_>>().into_iter();
+    let (end, reverse) = (summaries.next(), summaries.next());
     let intervals = end.as_ref().map(|end| end["intervals"].clone());
     json!({
         "schema": LINK_TEST_SCHEMA,
@@ -354,22 +355,22 @@ fn socket_json(socket: &Socket) -> Json {
 }
 
 /// The whole page.
-pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
-    let stories = stories(outcome, line_rate);
+pub fn text(outcome: &TestOutcome, line_rate: Option<Rate>) -> String {
+    let summaries = summaries(outcome, line_rate);
     let mut out = head(outcome);
-    for (number, story) in stories.iter().enumerate() {
-        let back = number == 1 || outcome.terms.direction == Direction::Reverse;
-        if stories.len() > 1 || back {
+    for (number, summary) in summaries.iter().enumerate() {
+        let back = number == 1 || outcome.terms.direction == TestDirection::Reverse;
+        if summaries.len() > 1 || back {
             out += if back { "\nfrom the far end\n" } else { "\nto the far end\n" };
         }
-        out += &format!("\n{}", story.summary());
-        out += if story.received.is_some() {
+        out += &format!("\n{}", summary.summary());
+        out += if summary.received.is_some() {
             "\n"
         } else {
-            "(what was confirmed: the far end did not tell what arrived)\n\n"
+            "(what was confirmed: the far end did not report what arrived)\n\n"
         };
-        out += &story.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
-        out += &format!("\n{}", story.distributions());
+        out += &summary.lines().iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect::<String>();
+        out += &format!("\n{}", summary.distributions());
     }
     out += &format!("\n{}", sockets(&outcome.terms, &outcome.near, outcome.far.as_ref()));
     if let Some(who) = outcome.interrupted {
@@ -379,20 +380,20 @@ pub fn text(outcome: &Outcome, line_rate: Option<Rate>) -> String {
 }
 
 /// With whom, and how.
-fn who(outcome: &Outcome) -> String {
+fn who(outcome: &TestOutcome) -> String {
     let who = outcome.peer.as_ref().map_or(outcome.address.clone(), |peer| format!("{peer} ({})", outcome.address));
     format!("{who}, {}", if outcome.is_encrypted { "TLS 1.3" } else { "not encrypted" })
 }
 
 /// Of several modes, from the first one's outcome.
-pub fn head_of_modes(first: &Outcome) -> String {
-    let Outcome { terms, idle_us: idle, near, .. } = first;
+pub fn head_of_modes(first: &TestOutcome) -> String {
+    let TestOutcome { terms, idle_us: idle, near, .. } = first;
     let each = load(terms);
     let (p50, p99, mtu) = (us(idle.at(0.5)), us(idle.at(0.99)), near.socket.mtu_bytes);
     format!("{}: each mode with {each}\nround trip {p50} (p99 {p99}), path MTU {mtu}\n", who(first))
 }
 
-fn head(outcome: &Outcome) -> String {
+fn head(outcome: &TestOutcome) -> String {
     let who = who(outcome);
     let ask = asked(&outcome.terms);
     let (idle, loaded) = (&outcome.idle_us, &outcome.loaded_us);
@@ -439,7 +440,7 @@ pub fn interval_head(terms: &Terms) -> String {
 }
 
 /// What the near end saw of an interval that began at `since_s`.
-pub fn interval_line(terms: &Terms, interval: &Interval, since_s: f64) -> String {
+pub fn interval_line(terms: &Terms, interval: &TestInterval, since_s: f64) -> String {
     let length_s = (interval.t_s - since_s).max(1e-3);
     let mb = |moves: bool, bytes: u64| {
         if moves { format!("{:.3} MB/s", bytes as f64 / length_s / 1e6) } else { String::new() }
@@ -455,7 +456,7 @@ pub fn interval_line(terms: &Terms, interval: &Interval, since_s: f64) -> String
     )
 }
 
-fn sockets(terms: &Terms, near: &Half, far: Option<&Half>) -> String {
+fn sockets(terms: &Terms, near: &EndReport, far: Option<&EndReport>) -> String {
     let header = ["socket buffer", "asked", "at creation", "resized", "connected", "window"].map(str::to_owned);
     let row = |name: &str, buffer: &SocketBuffer| {
         let asked = buffer.requested_bytes.map_or("auto".to_owned(), size);
@@ -468,13 +469,13 @@ fn sockets(terms: &Terms, near: &Half, far: Option<&Half>) -> String {
         rows.extend([row("far send", &far.socket.send), row("far receive", &far.socket.receive)]);
     }
     let control =
-        |half: &Half| format!("{}{}", half.socket.congestion, if half.socket.nagle { " with Nagle" } else { "" });
+        |half: &EndReport| format!("{}{}", half.socket.congestion, if half.socket.nagle { " with Nagle" } else { "" });
     let far_control = far.map_or(String::new(), |far| format!(", far {}", control(far)));
     let note = "the kernel counts twice what it grants; window: the largest that was seen";
     let mut out = format!("{}{note}\ncongestion control: near {}{far_control}\n", table(&header, &rows), control(near));
     // Only what was asked for: else it is as the daemon has it.
     let mut put = |name: &str, of: &dyn Fn(&Socket) -> Option<String>| {
-        let text = |half: &Half| of(&half.socket).unwrap_or_else(|| "refused".to_owned());
+        let text = |half: &EndReport| of(&half.socket).unwrap_or_else(|| "refused".to_owned());
         let far = far.map_or(String::new(), |far| format!(", far {}", text(far)));
         out += &format!("{name}: near {}{far}\n", text(near));
     };
@@ -488,13 +489,20 @@ fn sockets(terms: &Terms, near: &Half, far: Option<&Half>) -> String {
 }
 
 /// What the serving end saw of a test.
-pub fn far_text(terms: &Terms, half: &Half) -> String {
-    let empty = Spread::default();
+pub fn far_text(terms: &Terms, half: &EndReport) -> String {
+    let empty = ValueSpread::default();
     let mut out = String::new();
     if let Some(sent) = &half.sent {
-        let story =
-            Story { terms, sent, received: None, idle_us: &empty, congestion: "", line_rate: None, is_part: true };
-        out += &format!("sent      {}", story.summary());
+        let summary = DirectionSummary {
+            terms,
+            sent,
+            received: None,
+            idle_us: &empty,
+            congestion: "",
+            line_rate: None,
+            is_part: true,
+        };
+        out += &format!("sent      {}", summary.summary());
     }
     if let Some(received) = &half.received {
         let mode = terms.mode.word().to_uppercase();
@@ -525,7 +533,7 @@ pub fn rate(bytes_per_s: f64) -> String {
     show_rate(Rate::from_bytes_per_s(bytes_per_s.max(0.0)))
 }
 
-fn range(spread: &Spread, show: fn(u64) -> String) -> String {
+fn range(spread: &ValueSpread, show: fn(u64) -> String) -> String {
     if spread.min() == spread.max() {
         "all alike".to_owned()
     } else {
@@ -533,7 +541,7 @@ fn range(spread: &Spread, show: fn(u64) -> String) -> String {
     }
 }
 
-fn quantiles(spread: &Spread) -> String {
+fn quantiles(spread: &ValueSpread) -> String {
     if spread.count() == 0 {
         return "none".to_owned();
     }
@@ -541,11 +549,11 @@ fn quantiles(spread: &Spread) -> String {
     format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {}", us(spread.max()))
 }
 
-fn calls(spread: &Spread) -> String {
+fn calls(spread: &ValueSpread) -> String {
     format!("{} of {} each ({})", spread.count(), size(spread.mean() as u64), range(spread, size))
 }
 
-fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
+fn bars(name: &str, spread: &ValueSpread, show: fn(u64) -> String) -> String {
     let buckets = spread.doubling();
     let most = buckets.iter().map(|(_, count)| *count).max().unwrap_or(1) as f64;
     let line = |(upper, count): &(u64, u64)| {
@@ -559,22 +567,23 @@ fn bars(name: &str, spread: &Spread, show: fn(u64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::line_test::tally::Waits;
-    use crate::line_test::terms::Mode;
+    use crate::line_test::tally::WriterWaits;
+    use crate::line_test::terms::TestMode;
 
     #[test]
     fn what_was_asked_for_and_what_found_no_room_come_before_the_disk_and_the_network() {
-        let mut terms = Terms { mode: Mode::Superasync, ..Terms::default() };
+        let mut terms = Terms { mode: TestMode::Superasync, ..Terms::default() };
         let mut sent = Sent { flushes: 100, seconds: 2.0, writing_s: 1.0, ..Sent::default() };
-        sent.waits = Waits { disk_s: 0.9, ..Waits::default() };
-        let received = Received { bytes: 2_000_000, seconds: 2.0, ..Received::default() };
+        sent.waits = WriterWaits { disk_s: 0.9, ..WriterWaits::default() };
+        let received = ReceivedTally { bytes: 2_000_000, seconds: 2.0, ..ReceivedTally::default() };
         let verdict = |terms: &Terms, sent: &Sent| {
-            let idle_us = &Spread::default();
+            let idle_us = &ValueSpread::default();
             let received = Some(&received);
-            Story { terms, sent, received, idle_us, congestion: "cubic", line_rate: None, is_part: false }.verdict()
+            DirectionSummary { terms, sent, received, idle_us, congestion: "cubic", line_rate: None, is_part: false }
+                .verdict()
         };
         assert_eq!(verdict(&terms, &sent).word, "local-disk", "nine tenths of the time in which there were writers");
-        sent.marked_flushes = 90;
+        sent.tracked_flushes = 90;
         assert_ne!(verdict(&terms, &sent).word, "local-disk", "nearly half found no room: the line is the narrower");
         terms.sockets.pacing_bytes_per_s = Some(1_050_000);
         assert_eq!(verdict(&terms, &sent).word, "pacing");

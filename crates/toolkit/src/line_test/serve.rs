@@ -13,13 +13,13 @@ use host::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
 use tokio::sync::Notify;
 use units::quantities::{Seconds, show_time};
 
-use super::Trouble;
+use super::TestFailure;
 use super::client::check_granted;
-use super::disk::Disk;
-use super::stage::Stage;
-use super::tally::Half;
+use super::disk::TestDisk;
+use super::stage::TestStage;
+use super::tally::EndReport;
 use super::terms::{FarDisk, Terms};
-use super::wire::{DEAF, Wire};
+use super::wire::{DEAF, TestWire};
 use super::words::{ASKED_BYTES_MAX, Word};
 
 /// Times the timeout, beyond a test's own time, for what is still in queues: then a test that does not end is ended.
@@ -32,7 +32,7 @@ const GREETING_TIMEOUTS: u32 = 6;
 const GREETINGS_MAX: usize = 64;
 
 pub struct Serving {
-    pub papers: LineCredentials,
+    pub credentials: LineCredentials,
     pub listen: SocketAddr,
     /// What this node asks of its sockets when the terms leave it open.
     pub ours: SocketOptions,
@@ -50,10 +50,10 @@ pub trait Events {
     fn listening(&self, address: SocketAddr);
     fn refused(&self, from: SocketAddr, why: &str);
     fn began(&self, from: &str, terms: &Terms);
-    fn ended(&self, from: &str, terms: &Terms, half: &Half, lost: Option<&str>);
+    fn ended(&self, from: &str, terms: &Terms, half: &EndReport, lost: Option<&str>);
 }
 
-struct Server {
+struct LineTestServer {
     serving: Serving,
     events: Rc<dyn Events>,
     complaints: ReportLimiter,
@@ -74,28 +74,28 @@ struct Session {
     token: u64,
     /// The peer, for eyes.
     from: String,
-    control: Rc<Wire>,
+    control: Rc<TestWire>,
     connections: u32,
-    joined: RefCell<Vec<Rc<Wire>>>,
+    joined: RefCell<Vec<Rc<TestWire>>>,
     /// Once all have joined.
-    stage: RefCell<Option<Rc<Stage>>>,
+    stage: RefCell<Option<Rc<TestStage>>>,
 }
 
 /// Serves until `stop` is notified, or until the one test ended. A test that runs then is asked to end and report first.
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> Result<(), Trouble> {
+pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> Result<(), TestFailure> {
     let address = serving.listen;
-    let mut door = LineListener::bind(serving.papers.clone(), address, serving.timeout).map_err(|error| {
+    let mut door = LineListener::bind(serving.credentials.clone(), address, serving.timeout).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::PermissionDenied => "ports below net.ipv4.ip_unprivileged_port_start are root's",
             _ => "is it in use, or not this host's?",
         };
-        Trouble::failed(format!("cannot listen on {address}: {error}; {hint} (--listen names another)"))
+        TestFailure::failed(format!("cannot listen on {address}: {error}; {hint} (--listen names another)"))
     })?;
     events.listening(door.address().unwrap_or(address));
-    let server = Rc::new(Server {
+    let server = Rc::new(LineTestServer {
         serving,
         events,
         complaints: ReportLimiter::new(REPEAT_AFTER),
@@ -142,7 +142,7 @@ impl Session {
     }
 }
 
-impl Server {
+impl LineTestServer {
     fn say_stop(&self) {
         if let Some(session) = &*self.session.borrow() {
             session.control.say(&Word::Stop);
@@ -163,7 +163,7 @@ impl Server {
     async fn greet(self: Rc<Self>, from: SocketAddr, solo: SingleConnection) {
         let greeting = self.greeting.clone();
         let name = solo.certificate.as_ref().and_then(|facts| facts.identity.as_ref()).map(|who| who.name.clone());
-        let wire = Wire::start(solo, ASKED_BYTES_MAX);
+        let wire = TestWire::start(solo, ASKED_BYTES_MAX);
         wire.expect_life(self.serving.timeout);
         let no = |why: &str| {
             wire.end(why);
@@ -173,7 +173,7 @@ impl Server {
             return no(&format!("{GREETINGS_MAX} connections have asked for nothing yet"));
         }
         let limit = GREETING_TIMEOUTS * self.serving.timeout;
-        let Ok(wish) = tokio::time::timeout(limit, Server::wish(&wire)).await else {
+        let Ok(wish) = tokio::time::timeout(limit, LineTestServer::wish(&wire)).await else {
             return no(&format!("it asked for no test within {limit:?}"));
         };
         match wish {
@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// What it is here for. Those who only measure round trips ask nothing, or the time.
-    async fn wish(wire: &Wire) -> Result<Word, Trouble> {
+    async fn wish(wire: &TestWire) -> Result<Word, TestFailure> {
         loop {
             match wire.word().await? {
                 Word::Clock { .. } if wire.is_deaf() => wire.end(DEAF),
@@ -210,7 +210,7 @@ impl Server {
         }
     }
 
-    async fn session(&self, from: &str, control: &Rc<Wire>, terms: Terms, greeting: Rc<()>) {
+    async fn session(&self, from: &str, control: &Rc<TestWire>, terms: Terms, greeting: Rc<()>) {
         if let Err(no) = self.admit(from, control, &terms) {
             control.say(&no);
             // Until the asker has read it and left.
@@ -221,9 +221,9 @@ impl Server {
         self.unfinished.set(self.unfinished.get() + 1);
         control.expect_life(terms.timeout());
         let played = tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms)).await;
-        let result = played.unwrap_or_else(|_| Err(Trouble::failed("it did not come to its end in time")));
+        let result = played.unwrap_or_else(|_| Err(TestFailure::failed("it did not come to its end in time")));
         let half = self.end_session(*result.as_ref().unwrap_or(&false));
-        let lost = result.err().map(Trouble::sentence);
+        let lost = result.err().map(TestFailure::sentence);
         control.say(&match lost.clone() {
             None => Word::Report(Box::new(half.clone())),
             Some(why) => Word::No { why, is_usage: false },
@@ -237,11 +237,11 @@ impl Server {
         self.served.notify_one();
     }
 
-    /// Makes room for the next test; this end's half of the story, as far as it came. `interrupted`: over there.
-    fn end_session(&self, interrupted: bool) -> Half {
+    /// Makes room for the next test; this end's half of the report, as far as it came. `interrupted`: over there.
+    fn end_session(&self, interrupted: bool) -> EndReport {
         self.stopping.set(self.stopping.get() || self.serving.once);
         self.tuner.retune(&SocketOptions::default());
-        let Some(session) = self.session.take() else { return Half::default() };
+        let Some(session) = self.session.take() else { return EndReport::default() };
         session.joined.take().iter().for_each(|wire| wire.end("the test is over"));
         let mut half = session.stage.take().map(|stage| stage.half()).unwrap_or_default();
         half.interrupted |= interrupted;
@@ -253,7 +253,7 @@ impl Server {
     }
 
     /// Begins a session, or says why not.
-    fn admit(&self, from: &str, control: &Rc<Wire>, terms: &Terms) -> Result<(), Word> {
+    fn admit(&self, from: &str, control: &Rc<TestWire>, terms: &Terms) -> Result<(), Word> {
         let no = |why: String, is_usage: bool| Err(Word::No { why, is_usage });
         if let Some(session) = &*self.session.borrow() {
             return no(format!("it is at a test with {}; try again when that is over", session.from), false);
@@ -291,21 +291,21 @@ impl Server {
         Ok(())
     }
 
-    async fn disk(&self, control: &Wire, terms: &Terms) -> Result<Disk, Trouble> {
+    async fn disk(&self, control: &TestWire, terms: &Terms) -> Result<TestDisk, TestFailure> {
         match (terms.far_disk, &self.serving.disk_file) {
-            (FarDisk::None, _) => Ok(Disk::None),
-            (FarDisk::Modelled(disk), _) => Ok(Disk::modelled(disk.model())),
+            (FarDisk::None, _) => Ok(TestDisk::None),
+            (FarDisk::Modelled(disk), _) => Ok(TestDisk::modelled(disk.model())),
             (FarDisk::File, Some(path)) => {
                 // Nobody waits for the file once the client has left.
                 let gone = async { drop(control.until(|_| None::<Infallible>).await) };
-                Disk::file(path, terms, gone).await
+                TestDisk::file(path, terms, gone).await
             }
             (FarDisk::File, None) => unreachable!("refused before"),
         }
     }
 
     /// Whether it was interrupted over there.
-    async fn play(&self, from: &str, control: &Rc<Wire>, terms: &Terms) -> Result<bool, Trouble> {
+    async fn play(&self, from: &str, control: &Rc<TestWire>, terms: &Terms) -> Result<bool, TestFailure> {
         let stage = self.set_stage(control, terms).await?;
         self.events.began(from, terms);
         control.say(&Word::Go);
@@ -336,29 +336,29 @@ impl Server {
             match control.word_within(terms.timeout()).await? {
                 Word::Finish { interrupted } => finished = Some(interrupted),
                 Word::Stop => {}
-                _ => return Err(Trouble::failed("its control connection spoke out of turn")),
+                _ => return Err(TestFailure::failed("its control connection spoke out of turn")),
             }
         }
     }
 
     /// Waits until all connections have joined and the client says go.
-    async fn set_stage(&self, control: &Rc<Wire>, terms: &Terms) -> Result<Rc<Stage>, Trouble> {
+    async fn set_stage(&self, control: &Rc<TestWire>, terms: &Terms) -> Result<Rc<TestStage>, TestFailure> {
         match control.word_within(terms.timeout() * (1 + terms.connections)).await? {
             Word::Go => {}
-            _ => return Err(Trouble::failed("it spoke out of turn")),
+            _ => return Err(TestFailure::failed("it spoke out of turn")),
         }
         let joined = || self.session.borrow().as_ref().map_or(0, |session| session.joined.borrow().len());
         let all = control.until(|_| (joined() >= terms.connections as usize).then_some(()));
-        let late = |_| Trouble::failed("not all of its connections joined in time");
+        let late = |_| TestFailure::failed("not all of its connections joined in time");
         tokio::time::timeout(terms.timeout(), all).await.map_err(late)??;
         let wires = self.session.borrow().as_ref().map(|session| session.joined.borrow().clone()).unwrap_or_default();
         for wire in &wires {
             let granted = check_granted(&wire.socket.borrow(), &terms.sockets);
-            granted.map_err(|why| Trouble::failed(format!("at the far end {why}")))?;
+            granted.map_err(|why| TestFailure::failed(format!("at the far end {why}")))?;
             wire.expect_life(terms.timeout());
         }
         let disk = Rc::new(self.disk(control, terms).await?);
-        let stage = Stage::new(Rc::new(terms.clone()), true, wires, disk);
+        let stage = TestStage::new(Rc::new(terms.clone()), true, wires, disk);
         if let Some(session) = &*self.session.borrow() {
             *session.stage.borrow_mut() = Some(stage.clone());
         }

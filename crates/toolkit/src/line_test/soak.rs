@@ -9,9 +9,9 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use units::quantities::show_share;
 
-use super::Trouble;
-use super::client::{self, Target, Watch};
-use super::disk::Disk;
+use super::TestFailure;
+use super::client::{self, TestTarget, TestWatch};
+use super::disk::TestDisk;
 use super::report::{self, rate, time};
 use super::serve::unix_us;
 use super::terms::Terms;
@@ -25,7 +25,7 @@ const SLOW_SHARE: f64 = 0.9;
 /// And one whose slowest hundredth takes so many times the median's.
 const LATE_FACTOR: f64 = 3.0;
 /// Stretches before a median says anything.
-const TELLING: usize = 5;
+const ENOUGH: usize = 5;
 
 /// One stretch of the load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ pub struct Stretch {
 
 /// A time without a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outage {
+pub struct LineOutage {
     pub unix_s: f64,
     /// Until the next test began.
     pub seconds: f64,
@@ -53,12 +53,12 @@ pub struct Outage {
 #[derive(Clone, Debug, Default)]
 pub struct Soak {
     pub stretches: Vec<Stretch>,
-    pub outages: Vec<Outage>,
+    pub outages: Vec<LineOutage>,
     pub interrupted: bool,
 }
 
 /// Told of each record, a `stretch` or an `outage`, as soon as there is one.
-pub trait Keep {
+pub trait RecordSink {
     /// # Errors
     /// A sentence: it could not be kept.
     fn keep(&self, what: &'static str, record: Json) -> Result<(), String>;
@@ -69,26 +69,26 @@ pub trait Keep {
 /// # Errors
 /// The first test could not be made, or a record could not be kept. What is lost later is an outage.
 pub async fn run(
-    target: &Target,
+    target: &TestTarget,
     terms: &Terms,
     length: Duration,
     stop: &Notify,
-    watch: &dyn Watch,
-    keep: &dyn Keep,
-) -> Result<Soak, Trouble> {
+    watch: &dyn TestWatch,
+    keep: &dyn RecordSink,
+) -> Result<Soak, TestFailure> {
     let (mut soak, began) = (Soak::default(), Instant::now());
     let mut down: Option<(Instant, f64, String)> = None;
     while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| *left > Duration::from_millis(100)) {
         let part = Terms { time_s: terms.time_s.min(left.as_secs_f64()), ..terms.clone() };
         let unix_s = unix_us() as f64 / 1e6;
-        let result = client::run(target, &part, Rc::new(Disk::None), stop, watch).await;
+        let result = client::run(target, &part, Rc::new(TestDisk::None), stop, watch).await;
         let (outcome, lost) = match result {
             Ok(mut outcome) => {
                 let lost = outcome.lost.take();
                 (Some(outcome), lost)
             }
             Err(trouble) if soak.stretches.is_empty() && down.is_none() => return Err(trouble),
-            Err(Trouble::Interrupted) => {
+            Err(TestFailure::Interrupted) => {
                 soak.interrupted = true;
                 break;
             }
@@ -111,9 +111,9 @@ pub async fn run(
         }
         let Some(outcome) = outcome else { continue };
         soak.back(&mut down, Duration::from_secs_f64(part.time_s), keep)?;
-        if let Some(story) = report::stories(&outcome, None).first() {
-            let stretch = soak.judged(unix_s, story, terms.target_bytes_per_s);
-            keep.keep("stretch", json!(stretch)).map_err(Trouble::failed)?;
+        if let Some(summary) = report::summaries(&outcome, None).first() {
+            let stretch = soak.rated(unix_s, summary, terms.target_bytes_per_s);
+            keep.keep("stretch", json!(stretch)).map_err(TestFailure::failed)?;
             soak.stretches.push(stretch);
         }
         if soak.interrupted {
@@ -130,25 +130,25 @@ impl Soak {
         &mut self,
         down: &mut Option<(Instant, f64, String)>,
         test: Duration,
-        keep: &dyn Keep,
-    ) -> Result<(), Trouble> {
+        keep: &dyn RecordSink,
+    ) -> Result<(), TestFailure> {
         let Some((since, unix_s, reason)) = down.take() else { return Ok(()) };
-        let outage = Outage { unix_s, seconds: since.elapsed().saturating_sub(test).as_secs_f64(), reason };
-        keep.keep("outage", json!(outage)).map_err(Trouble::failed)?;
+        let outage = LineOutage { unix_s, seconds: since.elapsed().saturating_sub(test).as_secs_f64(), reason };
+        keep.keep("outage", json!(outage)).map_err(TestFailure::failed)?;
         self.outages.push(outage);
         Ok(())
     }
 
-    fn judged(&self, unix_s: f64, story: &report::Story<'_>, target: Option<f64>) -> Stretch {
-        let at = |q| story.sent.response_us.at(q) as f64 / 1e6;
+    fn rated(&self, unix_s: f64, summary: &report::DirectionSummary<'_>, target: Option<f64>) -> Stretch {
+        let at = |q| summary.sent.response_us.at(q) as f64 / 1e6;
         let mut stretch = Stretch {
             unix_s,
-            seconds: story.sent.seconds,
-            bytes_per_s: story.bytes_per_s(),
+            seconds: summary.sent.seconds,
+            bytes_per_s: summary.bytes_per_s(),
             response_p50_s: at(0.5),
             response_p99_s: at(0.99),
-            response_max_s: story.sent.response_us.max() as f64 / 1e6,
-            loss_share: story.loss_share(),
+            response_max_s: summary.sent.response_us.max() as f64 / 1e6,
+            loss_share: summary.loss_share(),
             outlier: None,
         };
         stretch.outlier = self.outlier(&stretch, target);
@@ -156,7 +156,7 @@ impl Soak {
     }
 
     fn outlier(&self, new: &Stretch, target: Option<f64>) -> Option<String> {
-        let usual = |of: fn(&Stretch) -> f64| (self.stretches.len() >= TELLING).then(|| self.median(of));
+        let usual = |of: fn(&Stretch) -> f64| (self.stretches.len() >= ENOUGH).then(|| self.median(of));
         let slower = |wanted: f64| new.bytes_per_s < wanted * SLOW_SHARE;
         if let Some(asked) = target.filter(|asked| slower(*asked)) {
             return Some(format!("carried {} where {} was asked for", rate(new.bytes_per_s), rate(asked)));
@@ -215,7 +215,7 @@ impl Soak {
         out
     }
 
-    pub fn json(&self, target: &Target, terms: &Terms) -> Json {
+    pub fn json(&self, target: &TestTarget, terms: &Terms) -> Json {
         json!({
             "schema": SOAK_SCHEMA, "start": { "address": target.address, "terms": terms },
             "stretches": self.stretches, "outages": self.outages, "interrupted": self.interrupted,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_the_ordinary_is_told() {
+    fn what_is_out_of_the_ordinary_is_reported() {
         let mut soak = Soak::default();
         assert_eq!(soak.outlier(&stretch(1.0, 9.0), None), None, "nothing is usual yet");
         assert!(soak.outlier(&stretch(0.8, 0.05), Some(1e6)).is_some_and(|why| why.contains("800 kB/s")));
@@ -256,7 +256,11 @@ mod tests {
         assert!(soak.outlier(&stretch(4.6, 0.2), None).is_some_and(|why| why.contains("waited 200 ms")));
         assert!(soak.outlier(&stretch(2.0, 0.05), None).is_some_and(|why| why.contains("carried 2 MB/s")));
         assert!(!soak.needs_attention());
-        soak.outages.push(Outage { unix_s: 1_795_000_000.0, seconds: 30.0, reason: "the connection was lost".into() });
+        soak.outages.push(LineOutage {
+            unix_s: 1_795_000_000.0,
+            seconds: 30.0,
+            reason: "the connection was lost".into(),
+        });
         assert!(soak.needs_attention() && soak.text().contains("2026-11-18T"), "{}", soak.text());
     }
 }

@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 
 use host::tcp_info::TcpInfo;
 
-use super::Trouble;
-use super::disk::Disk;
-use super::tally::{Half, Interval, Kernel, Received, Sent};
+use super::TestFailure;
+use super::disk::TestDisk;
+use super::tally::{EndReport, Kernel, ReceivedTally, Sent, TestInterval};
 use super::terms::{INTERVAL_S, Terms};
-use super::wire::Wire;
-use super::writer::{SoFar, Writers, Written, content};
+use super::wire::TestWire;
+use super::writer::{SoFar, TestWriters, WriterTally, content};
 
 /// How often the kernel is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-pub struct Stage {
+pub struct TestStage {
     pub terms: Rc<Terms>,
     pub is_far: bool,
-    pub wires: Vec<Rc<Wire>>,
+    pub wires: Vec<Rc<TestWire>>,
     /// Since when figures count; `None`: not yet.
     counts_from: Rc<Cell<Option<Instant>>>,
-    disk: Rc<Disk>,
+    disk: Rc<TestDisk>,
     /// By connection; there once its writers have ended.
-    written: RefCell<Vec<Written>>,
-    watched: RefCell<Watched>,
+    written: RefCell<Vec<WriterTally>>,
+    watched: RefCell<WatchedTotals>,
 }
 
 /// Where the interval under way began.
 #[derive(Clone, Copy)]
-struct Mark {
+struct IntervalStart {
     /// When figures began to count.
     origin: Instant,
     t_s: f64,
@@ -41,23 +41,23 @@ struct Mark {
 
 /// What looks add up to.
 #[derive(Default)]
-struct Watched {
+struct WatchedTotals {
     sent: Sent,
-    received: Received,
-    intervals: Vec<Interval>,
-    interval_began: Option<Mark>,
+    received: ReceivedTally,
+    intervals: Vec<TestInterval>,
+    interval_began: Option<IntervalStart>,
     /// So many of them were told while the test runs.
-    intervals_told: usize,
+    intervals_shown: usize,
     /// What the kernel told, and frames' bytes before and after packing, when figures began to count.
     kernel_before: Kernel,
     carried_before: (u64, u64),
 }
 
-impl Stage {
-    pub fn new(terms: Rc<Terms>, is_far: bool, wires: Vec<Rc<Wire>>, disk: Rc<Disk>) -> Rc<Stage> {
-        let written = RefCell::new(wires.iter().map(|_| Written::default()).collect());
+impl TestStage {
+    pub fn new(terms: Rc<Terms>, is_far: bool, wires: Vec<Rc<TestWire>>, disk: Rc<TestDisk>) -> Rc<TestStage> {
+        let written = RefCell::new(wires.iter().map(|_| WriterTally::default()).collect());
         let (counts_from, watched) = (Rc::default(), RefCell::default());
-        let stage = Stage { terms, is_far, wires, counts_from, disk, written, watched };
+        let stage = TestStage { terms, is_far, wires, counts_from, disk, written, watched };
         for wire in &stage.wires {
             wire.sender.set_flow(stage.terms.flow());
             // Calls are counted from here on.
@@ -89,7 +89,7 @@ impl Stage {
     ///
     /// # Errors
     /// The first that went wrong; what was counted until then stays.
-    pub async fn play(self: &Rc<Stage>) -> Result<(), Trouble> {
+    pub async fn play(self: &Rc<TestStage>) -> Result<(), TestFailure> {
         if self.terms.omit_s == 0.0 {
             self.count_from_now();
         }
@@ -121,7 +121,7 @@ impl Stage {
         }
         let carried_before = self.carried();
         let mut watched = self.watched.borrow_mut();
-        *watched = Watched { kernel_before: watched.sent.kernel, carried_before, ..Watched::default() };
+        *watched = WatchedTotals { kernel_before: watched.sent.kernel, carried_before, ..WatchedTotals::default() };
     }
 
     /// The sender's figures begin where its own word of that stands in the stream.
@@ -140,12 +140,12 @@ impl Stage {
         sent.fold((0, 0), |sum, sent| (sum.0 + sent.plain_bytes, sum.1 + sent.wire_bytes))
     }
 
-    async fn parts(self: &Rc<Stage>) -> Result<(), Trouble> {
+    async fn parts(self: &Rc<TestStage>) -> Result<(), TestFailure> {
         let mut parts = tokio::task::JoinSet::new();
         let content = content(self.terms.compressible_share);
         for (number, wire) in self.wires.iter().enumerate() {
             if self.sends() {
-                let writers = Rc::new(Writers {
+                let writers = Rc::new(TestWriters {
                     wire: wire.clone(),
                     disk: self.disk.clone(),
                     terms: self.terms.clone(),
@@ -169,7 +169,8 @@ impl Stage {
         }
         let mut result = Ok(());
         while let Some(part) = parts.join_next().await {
-            let part = part.unwrap_or_else(|error| Err(Trouble::failed(format!("a part of the test ended: {error}"))));
+            let part =
+                part.unwrap_or_else(|error| Err(TestFailure::failed(format!("a part of the test ended: {error}"))));
             if part.is_err() && result.is_ok() {
                 result = part;
                 // The others have nothing to wait for.
@@ -202,17 +203,17 @@ impl Stage {
     }
 
     /// Of this end, whether it sends or not: those that were not given before.
-    pub fn new_intervals(&self) -> Vec<Interval> {
+    pub fn new_intervals(&self) -> Vec<TestInterval> {
         let watched = &mut *self.watched.borrow_mut();
-        let told = std::mem::replace(&mut watched.intervals_told, watched.intervals.len());
-        watched.intervals[told..].to_vec()
+        let shown = std::mem::replace(&mut watched.intervals_shown, watched.intervals.len());
+        watched.intervals[shown..].to_vec()
     }
 
     async fn watch(&self) -> Infallible {
         let mut infos = Vec::new();
         self.omit(&mut infos).await;
         let origin = Instant::now();
-        let mark = Mark { origin, t_s: 0.0, moved: self.moved_bytes(), kernel: Kernel::default() };
+        let mark = IntervalStart { origin, t_s: 0.0, moved: self.moved_bytes(), kernel: Kernel::default() };
         self.watched.borrow_mut().interval_began = Some(mark);
         let every = self.terms.interval();
         let mut next = origin + every;
@@ -269,13 +270,15 @@ impl Stage {
 
     fn interval(&self, infos: &[TcpInfo]) {
         let mut watched = self.watched.borrow_mut();
-        let Some(Mark { origin, moved: moved_before, kernel: before, .. }) = watched.interval_began else { return };
+        let Some(IntervalStart { origin, moved: moved_before, kernel: before, .. }) = watched.interval_began else {
+            return;
+        };
         let (t_s, moved, now) = (origin.elapsed().as_secs_f64(), self.moved_bytes(), watched.sent.kernel);
         let busy_us = now.busy_us.saturating_sub(before.busy_us).max(1) as f64;
         let mean = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>() / (infos.len() as u64).max(1);
         let sum = |of: fn(&TcpInfo) -> u64| infos.iter().map(of).sum::<u64>();
         let share = |now_us: u64, last_us: u64| (now_us.saturating_sub(last_us) as f64 / busy_us).min(1.0);
-        watched.intervals.push(Interval {
+        watched.intervals.push(TestInterval {
             t_s,
             acked_bytes: moved.0 - moved_before.0,
             received_bytes: moved.1 - moved_before.1,
@@ -288,14 +291,14 @@ impl Stage {
             receiver_limited_share: share(now.receiver_limited_us, before.receiver_limited_us),
             buffer_limited_share: share(now.buffer_limited_us, before.buffer_limited_us),
         });
-        watched.interval_began = Some(Mark { origin, t_s, moved, kernel: now });
+        watched.interval_began = Some(IntervalStart { origin, t_s, moved, kernel: now });
     }
 
-    /// This end's half of the story, as far as it has come.
-    pub fn half(&self) -> Half {
-        Half {
+    /// This end's half of the report, as far as it has come.
+    pub fn half(&self) -> EndReport {
+        EndReport {
             sent: self.sends().then(|| if self.counts() { self.sent() } else { Sent::default() }),
-            received: self.receives().then(|| if self.counts() { self.received() } else { Received::default() }),
+            received: self.receives().then(|| if self.counts() { self.received() } else { ReceivedTally::default() }),
             socket: self.wires.first().map(|wire| wire.socket.borrow().clone()).unwrap_or_default(),
             interrupted: self.wires.iter().any(|wire| wire.is_stopped()),
         }
@@ -308,8 +311,8 @@ impl Stage {
         for (wire, written) in self.wires.iter().zip(&*self.written.borrow()) {
             sent.flushes += written.flushes;
             sent.bytes += written.bytes;
-            sent.marked_flushes += written.marked_flushes;
-            sent.marked_bytes += written.marked_bytes;
+            sent.tracked_flushes += written.tracked_flushes;
+            sent.tracked_bytes += written.tracked_bytes;
             sent.response_us.merge(&written.response_us);
             sent.flush_bytes.merge(&written.flush_bytes);
             sent.room_us.merge(&written.room_us);
@@ -329,7 +332,7 @@ impl Stage {
         sent
     }
 
-    fn received(&self) -> Received {
+    fn received(&self) -> ReceivedTally {
         let mut received = self.watched.borrow().received.clone();
         let (mut began, mut last): (Option<Instant>, Option<Instant>) = (None, None);
         for wire in &self.wires {
@@ -355,9 +358,9 @@ mod tests {
     #[test]
     fn nothing_goes_on_when_a_test_is_given_up() {
         beside_a_silent_peer(async |wire| {
-            let disk = Rc::new(Disk::None);
+            let disk = Rc::new(TestDisk::None);
             let held = Rc::downgrade(&disk);
-            let stage = Stage::new(Rc::new(Terms::default()), true, vec![wire.clone()], disk);
+            let stage = TestStage::new(Rc::new(Terms::default()), true, vec![wire.clone()], disk);
             let playing = tokio::time::timeout(Duration::from_millis(1), stage.play());
             assert!(playing.await.is_err(), "nobody sends");
             let watched = Rc::downgrade(&stage);
@@ -367,8 +370,8 @@ mod tests {
             wire.until(|wire| wire.is_down().then_some(())).await.expect("it is");
             drop(wire);
             // The connection's own task lets go of what it had, a disk's file among it.
-            for turn in 0.. {
-                assert!(turn < 10_000, "the disk is still held");
+            for run in 0.. {
+                assert!(run < 10_000, "the disk is still held");
                 if held.upgrade().is_none() {
                     break;
                 }

@@ -15,13 +15,13 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
 pub use charts::charts;
-pub use curve::{Curve, Measured, Point, SWEEP_SCHEMA};
+pub use curve::{Curve, MeasuredSetting, SWEEP_SCHEMA, SweepPoint};
 use plan::ALIKE_FACTOR;
-pub use plan::{LEAST_BYTES, MOST_BYTES, Plan, ROUNDS, Setting};
+pub use plan::{LEAST_BYTES, MOST_BYTES, ROUNDS, Setting, SweepPlan};
 
-use super::Trouble;
-use super::client::{self, Target, Watch};
-use super::disk::Disk;
+use super::TestFailure;
+use super::client::{self, TestTarget, TestWatch};
+use super::disk::TestDisk;
 use super::report::{self, rate, us};
 use super::terms::Terms;
 
@@ -44,35 +44,35 @@ pub struct Sweep {
 /// # Errors
 /// There was no test, or the first was lost.
 pub async fn run(
-    target: &Target,
-    plan: &Plan,
+    target: &TestTarget,
+    plan: &SweepPlan,
     stop: &Notify,
-    watch: &dyn Fn(&str) -> Box<dyn Watch>,
-) -> Result<Sweep, Trouble> {
+    watch: &dyn Fn(&str) -> Box<dyn TestWatch>,
+) -> Result<Sweep, TestFailure> {
     let controls = plan.controls.iter().cloned();
     let curves = controls.map(|control| Curve::new(plan, &target.address, control)).collect();
     let mut sweep = Sweep { curves, ..Sweep::default() };
-    let measured = Rounds { target, plan, stop, watch }.run(&mut sweep.curves).await;
+    let measured = SweepRounds { target, plan, stop, watch }.run(&mut sweep.curves).await;
     sweep.curves.retain(|curve| !curve.points.is_empty());
     match measured {
         // What was measured before stands.
-        Err(Trouble::Interrupted) if !sweep.curves.is_empty() => sweep.interrupted = true,
-        Err(Trouble::Failed(why) | Trouble::Silent(why)) if !sweep.curves.is_empty() => sweep.lost = Some(why),
+        Err(TestFailure::Interrupted) if !sweep.curves.is_empty() => sweep.interrupted = true,
+        Err(TestFailure::Failed(why) | TestFailure::Silent(why)) if !sweep.curves.is_empty() => sweep.lost = Some(why),
         result => sweep.interrupted = !result?,
     }
     Ok(sweep)
 }
 
 /// Round after round. Everything here returns whether somebody still wants more.
-struct Rounds<'a> {
-    target: &'a Target,
-    plan: &'a Plan,
+struct SweepRounds<'a> {
+    target: &'a TestTarget,
+    plan: &'a SweepPlan,
     stop: &'a Notify,
-    watch: &'a dyn Fn(&str) -> Box<dyn Watch>,
+    watch: &'a dyn Fn(&str) -> Box<dyn TestWatch>,
 }
 
-impl Rounds<'_> {
-    async fn run(&self, curves: &mut [Curve]) -> Result<bool, Trouble> {
+impl SweepRounds<'_> {
+    async fn run(&self, curves: &mut [Curve]) -> Result<bool, TestFailure> {
         if curves.len() > 1 {
             self.try_each(curves).await?;
         }
@@ -88,14 +88,14 @@ impl Rounds<'_> {
     }
 
     /// A control that one of the kernels has not is told before minutes are spent on the others.
-    async fn try_each(&self, curves: &[Curve]) -> Result<(), Trouble> {
+    async fn try_each(&self, curves: &[Curve]) -> Result<(), TestFailure> {
         for curve in curves {
             let terms = Terms { count: Some(1), ..self.plan.terms(Setting::Auto.sockets(curve.asked.as_ref())) };
             let watch = (self.watch)(&format!("trying {}", curve.congestion));
-            let outcome = client::run(self.target, &terms, Rc::new(Disk::None), self.stop, &*watch).await?;
+            let outcome = client::run(self.target, &terms, Rc::new(TestDisk::None), self.stop, &*watch).await?;
             match (outcome.lost, outcome.interrupted) {
-                (Some(why), _) => return Err(Trouble::failed(why).of_test_with(&self.target.address)),
-                (None, Some(_)) => return Err(Trouble::Interrupted),
+                (Some(why), _) => return Err(TestFailure::failed(why).of_test_with(&self.target.address)),
+                (None, Some(_)) => return Err(TestFailure::Interrupted),
                 (None, None) => {}
             }
         }
@@ -103,7 +103,7 @@ impl Rounds<'_> {
     }
 
     /// Says by its own figures which settings there are.
-    async fn first(&self, curve: &mut Curve) -> Result<bool, Trouble> {
+    async fn first(&self, curve: &mut Curve) -> Result<bool, TestFailure> {
         let mut bytes = self.plan.from_bytes;
         while bytes <= self.plan.to_bytes && !curve.is_flat() {
             if !self.measure(curve, Setting::Fixed { bytes }, 1).await? {
@@ -120,7 +120,7 @@ impl Rounds<'_> {
         self.measure(curve, paced, 1).await
     }
 
-    async fn again(&self, curve: &mut Curve, round: u32) -> Result<bool, Trouble> {
+    async fn again(&self, curve: &mut Curve, round: u32) -> Result<bool, TestFailure> {
         for setting in curve.settings() {
             if !self.measure(curve, setting, round).await? {
                 return Ok(false);
@@ -129,22 +129,22 @@ impl Rounds<'_> {
         Ok(true)
     }
 
-    async fn measure(&self, curve: &mut Curve, setting: Setting, round: u32) -> Result<bool, Trouble> {
+    async fn measure(&self, curve: &mut Curve, setting: Setting, round: u32) -> Result<bool, TestFailure> {
         let watch = (self.watch)(&self.label(curve, setting, round));
         let terms = self.plan.terms(setting.sockets(curve.asked.as_ref()));
-        let outcome = client::run(self.target, &terms, Rc::new(Disk::None), self.stop, &*watch).await?;
+        let outcome = client::run(self.target, &terms, Rc::new(TestDisk::None), self.stop, &*watch).await?;
         if let Some(why) = &outcome.lost {
             let address = &self.target.address;
-            return Err(Trouble::failed(format!("the sweep with {address} did not come to its end: {why}")));
+            return Err(TestFailure::failed(format!("the sweep with {address} did not come to its end: {why}")));
         }
-        let stories = report::stories(&outcome, None);
-        let story = stories.first().ok_or_else(|| Trouble::failed("the test has nothing to tell"))?;
+        let summaries = report::summaries(&outcome, None);
+        let summary = summaries.first().ok_or_else(|| TestFailure::failed("the test has nothing to tell"))?;
         let is_whole = outcome.interrupted.is_none();
         // Half a test is better than none, and worse than a whole one; from beside a whole curve it would mislead.
         if is_whole || (!curve.is_whole && curve.point(setting).is_none()) {
             curve.idle_rtt_us = curve.idle_rtt_us.min(outcome.idle_us.at(0.5));
             curve.congestion.clone_from(&outcome.near.socket.congestion);
-            let measured = Measured::of(&outcome, story);
+            let measured = MeasuredSetting::of(&outcome, summary);
             curve.add(setting, measured.clone());
             let mut found = curve.point(setting).map(|point| point.json(&measured)).unwrap_or_default();
             (found["congestion"], found["round"]) = (json!(curve.congestion), json!(round));
@@ -165,18 +165,18 @@ impl Sweep {
     pub fn advice(&self) -> Vec<String> {
         let is_whole = self.curves.len() > 1 && self.curves.iter().all(|curve| curve.is_whole);
         let Some((winner, first)) = best(&self.curves).filter(|_| is_whole) else { return Vec::new() };
-        let told = |point: &Point| {
+        let point_text = |point: &SweepPoint| {
             let (carried, loaded) = (rate(point.bytes_per_s()), us(point.loaded_rtt_us()));
             format!("{carried} at {loaded} under load with {}", point.setting.as_set())
         };
-        let mut advice = vec![format!("congestion = {:?} does best: {}", winner.congestion, told(first))];
+        let mut advice = vec![format!("congestion = {:?} does best: {}", winner.congestion, point_text(first))];
         let others = self.curves.iter().filter(|curve| curve.congestion != winner.congestion);
         for curve in others {
             let Some((_, own)) = best(std::slice::from_ref(curve)) else { continue };
             let carries = own.bytes_per_s() >= first.bytes_per_s() * (1.0 - curve.tolerance);
             let is_quick = own.loaded_rtt_us() as f64 <= first.loaded_rtt_us() as f64 * ALIKE_FACTOR;
             let word = if carries && is_quick { "does as well" } else { "at best" };
-            advice.push(format!("{} {word}: {}", curve.congestion, told(own)));
+            advice.push(format!("{} {word}: {}", curve.congestion, point_text(own)));
         }
         advice
     }
@@ -219,7 +219,7 @@ impl Sweep {
 }
 
 /// Of all that carry as much as the best, to the tolerance, the one with the shortest round trip under load.
-fn best(curves: &[Curve]) -> Option<(&Curve, &Point)> {
+fn best(curves: &[Curve]) -> Option<(&Curve, &SweepPoint)> {
     let all = || curves.iter().flat_map(|curve| curve.advisable().map(move |point| (curve, point)));
     let most = all().map(|(_, point)| point.bytes_per_s()).fold(0.0, f64::max);
     let carrying = all().filter(|(curve, point)| point.bytes_per_s() >= most * (1.0 - curve.tolerance));

@@ -1,4 +1,4 @@
-//! What was counted: distributions, and each end's half of the story. Plain data that travels to the other end.
+//! What was counted: distributions, and each end's half of the report. Plain data that travels to the other end.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const VALUE_MAX: u64 = 1 << 42;
 /// A distribution of whole numbers (bytes, microseconds), exact to three digits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Buckets", into = "Buckets")]
-pub struct Spread {
+pub struct ValueSpread {
     histogram: Histogram<u64>,
     sum: u64,
     max: u64,
@@ -30,17 +30,17 @@ struct Buckets {
     counts: Vec<(u64, u64)>,
 }
 
-impl Default for Spread {
+impl Default for ValueSpread {
     fn default() -> Self {
         // It grows with its values: most are small, and there are many of them.
         let histogram = Histogram::new(3).expect("three digits are possible");
-        Spread { histogram, sum: 0, max: 0 }
+        ValueSpread { histogram, sum: 0, max: 0 }
     }
 }
 
-impl From<Buckets> for Spread {
-    fn from(buckets: Buckets) -> Spread {
-        let mut spread = Spread { sum: buckets.sum, max: buckets.max, ..Spread::default() };
+impl From<Buckets> for ValueSpread {
+    fn from(buckets: Buckets) -> ValueSpread {
+        let mut spread = ValueSpread { sum: buckets.sum, max: buckets.max, ..ValueSpread::default() };
         for (value, count) in buckets.counts {
             spread.count_n(value, count);
         }
@@ -48,8 +48,8 @@ impl From<Buckets> for Spread {
     }
 }
 
-impl From<Spread> for Buckets {
-    fn from(spread: Spread) -> Buckets {
+impl From<ValueSpread> for Buckets {
+    fn from(spread: ValueSpread) -> Buckets {
         let values = spread.histogram.iter_recorded();
         let counts = values.map(|step| {
             (spread.histogram.lowest_equivalent(step.value_iterated_to()), step.count_since_last_iteration())
@@ -58,7 +58,7 @@ impl From<Spread> for Buckets {
     }
 }
 
-impl Spread {
+impl ValueSpread {
     pub fn add(&mut self, value: u64) {
         self.count_n(value, 1);
         self.sum = self.sum.saturating_add(value);
@@ -73,7 +73,7 @@ impl Spread {
         self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    pub fn merge(&mut self, other: &Spread) {
+    pub fn merge(&mut self, other: &ValueSpread) {
         self.histogram.add(&other.histogram).expect("it grows");
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
@@ -139,7 +139,7 @@ impl Spread {
 
 /// Where a writer's time went, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Waits {
+pub struct WriterWaits {
     pub disk_s: f64,
     /// For the far end's confirmation, or for the socket to take it all.
     pub far_s: f64,
@@ -151,7 +151,7 @@ pub struct Waits {
 
 /// One second of a sending end, or longer for long tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct TestInterval {
     /// Its end, from the begin of the test.
     pub t_s: f64,
     pub acked_bytes: u64,
@@ -219,41 +219,41 @@ pub struct Sent {
     /// Of these, until the last writer ended.
     #[serde(default)]
     pub writing_s: f64,
-    /// Superasync: found the queue full and would have become regions of a cut.
-    pub marked_flushes: u64,
-    pub marked_bytes: u64,
+    /// Superasync: found the queue full and would have become regions of a catch-up snapshot.
+    pub tracked_flushes: u64,
+    pub tracked_bytes: u64,
     /// What writers waited, each flush, microseconds.
-    pub response_us: Spread,
+    pub response_us: ValueSpread,
     /// From handing over until the far end's durable confirmation.
-    pub confirmed_us: Spread,
-    pub flush_bytes: Spread,
+    pub confirmed_us: ValueSpread,
+    pub flush_bytes: ValueSpread,
     /// Those of the waits for room that were any.
-    pub room_us: Spread,
-    pub send_bytes: Spread,
-    pub congestion_us: Spread,
+    pub room_us: ValueSpread,
+    pub send_bytes: ValueSpread,
+    pub congestion_us: ValueSpread,
     /// The kernel's smoothed round trip, looked at twenty times a second.
-    pub rtt_us: Spread,
+    pub rtt_us: ValueSpread,
     pub kernel: Kernel,
     /// Of frames, before and after packing.
     pub plain_bytes: u64,
     pub wire_bytes: u64,
-    pub waits: Waits,
-    pub intervals: Vec<Interval>,
+    pub waits: WriterWaits,
+    pub intervals: Vec<TestInterval>,
 }
 
 /// What an end received.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Received {
+pub struct ReceivedTally {
     pub bytes: u64,
     pub flushes: u64,
     /// From where the stream's figures begin to its last byte, and what its writer waited for behind that.
     pub seconds: f64,
-    pub receive_bytes: Spread,
+    pub receive_bytes: ValueSpread,
     /// Share of the time in which its disk was busy.
     pub disk_share: f64,
 }
 
-impl Received {
+impl ReceivedTally {
     pub fn bytes_per_s(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
@@ -329,20 +329,20 @@ impl Socket {
 }
 
 /// Numbers of a report are no larger: what a week at a terabit per second comes to, and still exact as a fraction.
-const TOLD_MAX: f64 = (1u64 << 53) as f64;
+const NUMBER_MAX: f64 = (1u64 << 53) as f64;
 
 /// What one end has to tell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Half {
+pub struct EndReport {
     pub sent: Option<Sent>,
-    pub received: Option<Received>,
+    pub received: Option<ReceivedTally>,
     /// Of the first connection; the others are asked the same.
     pub socket: Socket,
     /// How the far end's writer was stopped, if it was.
     pub interrupted: bool,
 }
 
-impl Half {
+impl EndReport {
     /// Of the other end: everything here adds, divides and prints them. Its texts become harmless.
     ///
     /// # Errors
@@ -352,15 +352,15 @@ impl Half {
         for text in warnings.iter_mut().chain([congestion]) {
             *text = clean(text);
         }
-        let odd = serde_json::to_value(&*self).ok().and_then(|told| odd_number(&told));
+        let odd = serde_json::to_value(&*self).ok().and_then(|value| odd_number(&value));
         odd.map_or(Ok(()), |odd| Err(format!("the other end reports {odd}, which no test comes to")))
     }
 }
 
-/// One below zero, or beyond [`TOLD_MAX`].
-fn odd_number(told: &Json) -> Option<f64> {
-    match told {
-        Json::Number(number) => number.as_f64().filter(|number| !(0.0..=TOLD_MAX).contains(number)),
+/// One below zero, or beyond [`NUMBER_MAX`].
+fn odd_number(value: &Json) -> Option<f64> {
+    match value {
+        Json::Number(number) => number.as_f64().filter(|number| !(0.0..=NUMBER_MAX).contains(number)),
         Json::Array(list) => list.iter().find_map(odd_number),
         Json::Object(object) => object.values().find_map(odd_number),
         _ => None,
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_report_that_no_test_comes_to_is_refused() {
-        let half = |seconds| Half { sent: Some(Sent { seconds, ..Sent::default() }), ..Half::default() };
+        let half = |seconds| EndReport { sent: Some(Sent { seconds, ..Sent::default() }), ..EndReport::default() };
         assert_eq!(half(1.5).check(), Ok(()));
         for seconds in [-1.0, 1e300] {
             assert!(half(seconds).check().is_err_and(|why| why.contains("no test comes to")), "{seconds}");
@@ -388,18 +388,18 @@ mod tests {
     #[test]
     fn counts_that_do_not_add_up_are_as_many_as_can_be() {
         let text = format!(r#"{{"sum":1,"max":1,"counts":[[1,{0}],[1,{0}],[3,{0}],[4,{0}]]}}"#, u64::MAX);
-        let spread: Spread = serde_json::from_str(&text).expect("it reads");
+        let spread: ValueSpread = serde_json::from_str(&text).expect("it reads");
         assert_eq!(spread.doubling().last(), Some(&(4, u64::MAX)));
     }
 
     #[test]
     fn a_distribution_travels_and_adds_up() {
-        let (mut one, mut other) = (Spread::default(), Spread::default());
+        let (mut one, mut other) = (ValueSpread::default(), ValueSpread::default());
         (1..=1000).for_each(|value| one.add(value));
         (1..=10).for_each(|_| other.add(5_000_000));
         one.merge(&other);
         let text = serde_json::to_string(&one).expect("JSON");
-        let back: Spread = serde_json::from_str(&text).expect("reads back");
+        let back: ValueSpread = serde_json::from_str(&text).expect("reads back");
         assert_eq!((back.count(), back.sum(), back.max(), back.min()), (1010, 500_500 + 50_000_000, 5_000_000, 1));
         assert_eq!(back.at(0.5), one.at(0.5));
         assert!(
@@ -410,6 +410,6 @@ mod tests {
         );
         assert_eq!(back.doubling().last(), Some(&(8_388_608, 10)));
         assert_eq!(one.json(true)["max"], 5.0);
-        assert_eq!(Spread::default().at(0.99), 0, "nothing was counted");
+        assert_eq!(ValueSpread::default().at(0.99), 0, "nothing was counted");
     }
 }

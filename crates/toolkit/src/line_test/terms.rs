@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host::link::{Compression, Congestion, Flow, SocketOptions};
+use host::link::{Compression, CongestionChoice, FrameOptions, SocketOptions};
 use plan::model;
 use serde::{Deserialize, Serialize};
 use settings::limits::{Bound, KIB, MIB, MIN_RTO, QUEUE_MEMORY, SOCKET_BUFFER, UNSENT};
@@ -46,33 +46,34 @@ const OPEN_FLUSHES: usize = 2 * (QUEUE.default / FLUSH_BYTES.min) as usize;
 /// What a flush waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum TestMode {
     Sync,
     Nearsync,
     Async,
     Superasync,
-    /// No writer: what was marked while the peer was away, as fast as it goes.
+    /// No writer: what was dirtied while the peer was away, as fast as it goes.
     Catchup,
 }
 
-impl Mode {
-    pub const ALL: [Mode; 5] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Superasync, Mode::Catchup];
+impl TestMode {
+    pub const ALL: [TestMode; 5] =
+        [TestMode::Sync, TestMode::Nearsync, TestMode::Async, TestMode::Superasync, TestMode::Catchup];
 
     pub fn word(self) -> &'static str {
         match self {
-            Mode::Sync => "sync",
-            Mode::Nearsync => "nearsync",
-            Mode::Async => "async",
-            Mode::Superasync => "superasync",
-            Mode::Catchup => "catchup",
+            TestMode::Sync => "sync",
+            TestMode::Nearsync => "nearsync",
+            TestMode::Async => "async",
+            TestMode::Superasync => "superasync",
+            TestMode::Catchup => "catchup",
         }
     }
 
     /// # Errors
     /// A sentence with the modes there are.
-    pub fn parse(text: &str) -> Result<Mode, String> {
-        Mode::ALL.into_iter().find(|mode| mode.word() == text).ok_or_else(|| {
-            let words = || Mode::ALL.iter().map(|mode| mode.word());
+    pub fn parse(text: &str) -> Result<TestMode, String> {
+        TestMode::ALL.into_iter().find(|mode| mode.word() == text).ok_or_else(|| {
+            let words = || TestMode::ALL.iter().map(|mode| mode.word());
             let hint = settings::suggest::hint(text, words());
             format!("{text:?} is not a mode{hint}; modes are {}", settings::suggest::list(words()))
         })
@@ -80,26 +81,26 @@ impl Mode {
 
     /// A writer waits for the far end, at the memory or at the disk.
     pub fn confirms(self) -> bool {
-        matches!(self, Mode::Sync | Mode::Nearsync)
+        matches!(self, TestMode::Sync | TestMode::Nearsync)
     }
 }
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum TestDirection {
     Forward,
     Reverse,
     Both,
 }
 
-impl Direction {
+impl TestDirection {
     /// Whether the end that asked, or the one that serves, sends.
     pub fn sends(self, is_far: bool) -> bool {
         match self {
-            Direction::Forward => !is_far,
-            Direction::Reverse => is_far,
-            Direction::Both => true,
+            TestDirection::Forward => !is_far,
+            TestDirection::Reverse => is_far,
+            TestDirection::Both => true,
         }
     }
 
@@ -116,8 +117,8 @@ pub struct DiskModel {
 }
 
 impl DiskModel {
-    pub fn model(self) -> model::Disk {
-        model::Disk { rate: self.bytes_per_s.map(Rate::from_bytes_per_s), overhead: Seconds(self.overhead_s) }
+    pub fn model(self) -> model::PlannedDisk {
+        model::PlannedDisk { rate: self.bytes_per_s.map(Rate::from_bytes_per_s), overhead: Seconds(self.overhead_s) }
     }
 
     /// `largest`: bytes of the largest flush. Nothing ends a flush that is under way, so that it must not last.
@@ -153,7 +154,7 @@ pub enum FarDisk {
 
 /// What is asked of the sockets of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sockets {
+pub struct SocketTerms {
     pub send_bytes: Option<u64>,
     pub receive_bytes: Option<u64>,
     /// The kernel's autotuning, whatever the configuration says.
@@ -170,7 +171,7 @@ pub struct Sockets {
     pub min_rto_s: Option<f64>,
 }
 
-impl Sockets {
+impl SocketTerms {
     /// What the node's own settings become.
     pub fn options(&self, ours: &SocketOptions) -> SocketOptions {
         let size = |asked: Option<u64>, ours: Option<usize>| {
@@ -182,7 +183,7 @@ impl Sockets {
             receive_buffer_bytes: size(self.receive_bytes, ours.receive_buffer_bytes),
             nagle: self.nagle,
             congestion: match &self.congestion {
-                Some(name) => Congestion::Named(name.clone()),
+                Some(name) => CongestionChoice::Named(name.clone()),
                 None => ours.congestion.clone(),
             },
             pacing: self.pacing_bytes_per_s.or(ours.pacing),
@@ -197,7 +198,7 @@ impl Sockets {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     pub version: u32,
-    pub mode: Mode,
+    pub mode: TestMode,
     /// The waits of Db2's HADR instead of Farshore's.
     pub legacy_hadr: bool,
     /// Bytes of a flush, and how often it comes beside the others.
@@ -217,8 +218,8 @@ pub struct Terms {
     /// After each flush its writer does nothing for so long.
     #[serde(default)]
     pub gap_s: f64,
-    pub direction: Direction,
-    pub sockets: Sockets,
+    pub direction: TestDirection,
+    pub sockets: SocketTerms,
     /// As the configuration's `compression`, and what that says when it is left open.
     pub compression: Option<String>,
     /// Share of the content that repeats itself.
@@ -241,7 +242,7 @@ impl Default for Terms {
     fn default() -> Self {
         Terms {
             version: VERSION,
-            mode: Mode::Nearsync,
+            mode: TestMode::Nearsync,
             legacy_hadr: false,
             sizes: vec![(FLUSH_BYTES.default, 1)],
             time_s: TIME_S.default,
@@ -251,8 +252,8 @@ impl Default for Terms {
             connections: 1,
             depth: DEPTH.default,
             gap_s: GAP_S.default,
-            direction: Direction::Forward,
-            sockets: Sockets::default(),
+            direction: TestDirection::Forward,
+            sockets: SocketTerms::default(),
             compression: None,
             compressible_share: 0.0,
             far_disk: FarDisk::None,
@@ -299,15 +300,15 @@ impl Terms {
     }
 
     /// What is done with frames.
-    pub fn flow(&self) -> Flow {
+    pub fn flow(&self) -> FrameOptions {
         let asked = self.compression.as_deref().and_then(|text| parse_compression(text).ok());
-        Flow { compression: asked.unwrap_or(Compression::Off), rate: None }
+        FrameOptions { compression: asked.unwrap_or(Compression::Off), rate: None }
     }
 
     /// Whether something other than the link paces the writers of that end.
     pub fn is_paced(&self, is_far: bool) -> bool {
         let has_disk = if is_far { self.far_disk != FarDisk::None } else { self.near_disk_takes_time };
-        self.target_bytes_per_s.is_some() || self.gap_s > 0.0 || (has_disk && self.mode != Mode::Catchup)
+        self.target_bytes_per_s.is_some() || self.gap_s > 0.0 || (has_disk && self.mode != TestMode::Catchup)
     }
 
     /// By whoever serves: what he asks was written by this program or another one.
@@ -388,7 +389,7 @@ impl Terms {
     }
 
     fn check_sockets(&self) -> Result<(), String> {
-        let Sockets { send_bytes, receive_bytes, congestion, pacing_bytes_per_s, .. } = &self.sockets;
+        let SocketTerms { send_bytes, receive_bytes, congestion, pacing_bytes_per_s, .. } = &self.sockets;
         for (option, size) in [("--sndbuf", send_bytes), ("--rcvbuf", receive_bytes)] {
             size.map_or(Ok(()), |bytes| check_bytes(option, bytes, SOCKET_BUFFER))?;
         }
@@ -411,7 +412,7 @@ impl Terms {
     /// Superasync never waits for the link, so somebody else has to slow its writers down.
     fn check_pace(&self) -> Result<(), String> {
         let unpaced = [false, true].into_iter().any(|far| self.direction.sends(far) && !self.is_paced(far));
-        if self.mode == Mode::Superasync && unpaced {
+        if self.mode == TestMode::Superasync && unpaced {
             return Err("superasync, which --mode all has too, never waits for the link, so the disk has to say how fast writers are: give the \
                         sending machine one (--disk or --disk-file, --remote-disk), or a --target-rate or --gap"
                 .to_owned());
@@ -517,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_out_of_bounds_are_told_by_their_option() {
+    fn terms_out_of_bounds_are_reported_by_their_option() {
         let good = Terms::default();
         assert_eq!(good.check(), Ok(()));
         for (change, hint) in [
@@ -559,7 +560,7 @@ mod tests {
             (|terms| terms.sockets.receive_bytes = Some(2 << 30), "--rcvbuf: 2 GiB"),
             (|terms| terms.sockets.congestion = Some("No Such!".into()), "--congestion"),
             (|terms| terms.sockets.pacing_bytes_per_s = Some(1), "--pace"),
-            (|terms| terms.mode = Mode::Superasync, "never waits for the link"),
+            (|terms| terms.mode = TestMode::Superasync, "never waits for the link"),
             (
                 |terms| terms.far_disk = FarDisk::Modelled(DiskModel { bytes_per_s: Some(0.0), overhead_s: 0.0 }),
                 "--remote-disk",
@@ -571,16 +572,16 @@ mod tests {
         ] {
             let mut terms = good.clone();
             change(&mut terms);
-            let told = terms.check().expect_err(hint);
-            assert!(told.contains(hint), "{hint}: {told}");
+            let problem = terms.check().expect_err(hint);
+            assert!(problem.contains(hint), "{hint}: {problem}");
         }
         let newer = Terms { version: VERSION + 1, ..Terms::default() };
         assert!(
             newer.check_version().is_err_and(|why| why.contains("upgrade the older")) && good.check_version().is_ok()
         );
-        let paused = Terms { mode: Mode::Superasync, gap_s: 0.01, ..Terms::default() };
+        let paused = Terms { mode: TestMode::Superasync, gap_s: 0.01, ..Terms::default() };
         assert_eq!(paused.check(), Ok(()), "pauses say how fast its writers are");
-        assert!(Mode::parse("snyc").expect_err("misspelt").contains("sync"));
+        assert!(TestMode::parse("snyc").expect_err("misspelt").contains("sync"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One connection of a test: what arrives, what was confirmed, and how it ended.
 //!
-//! The receiving half is driven by the link's own callbacks; whoever waits does so in [`Wire::until`], which the end of the
+//! The receiving half is driven by the link's own callbacks; whoever waits does so in [`TestWire::until`], which the end of the
 //! connection ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use engine::wire::{Ack, Header, Kind, flags};
+use engine::wire::{Ack, FrameHeader, FrameKind, flags};
 use engine::{Buf, FramePayload, GroupId, LinkId, NodeId, SendPayload, Seq, SessionId, Slice, limits};
 use host::buffers::Pool;
 use host::link::single::SingleConnection;
@@ -19,11 +19,11 @@ use host::timer::Pauser;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::Trouble;
-use super::disk::Disk;
-use super::tally::{Socket, Spread};
-use super::terms::{FLUSH_BYTES, Mode, Terms};
-use super::words::{self, Ear, Word};
+use super::TestFailure;
+use super::disk::TestDisk;
+use super::tally::{Socket, ValueSpread};
+use super::terms::{FLUSH_BYTES, Terms, TestMode};
+use super::words::{self, Word, WordAssembler};
 
 /// Received and not on the receiving disk: beyond it nothing is confirmed as received either.
 const BACKLOG_BYTES: u64 = limits::WINDOW_BYTES_DEFAULT;
@@ -33,7 +33,7 @@ const KEPT_MAX: usize = 8;
 const ANSWERS_BYTES_MAX: u64 = 1 << 20;
 /// After an interrupt what is queued has so long to arrive: the rest is not in the figures.
 const DRAIN: Duration = Duration::from_secs(2);
-/// [`Kind::Data`] of a flush that is in the figures: what began before its sender's omitted time was over is not.
+/// [`FrameKind::Data`] of a flush that is in the figures: what began before its sender's omitted time was over is not.
 const COUNTS: u16 = 1 << 15;
 pub const DEAF: &str = "the other end asks and does not read the answers";
 /// Received bytes in memory at a time; each is given back as soon as it is counted.
@@ -60,7 +60,7 @@ pub struct Arriving {
     /// Spent waiting for the disk.
     pub disk_s: f64,
     /// Last told: received, durable.
-    told: (u64, u64),
+    acked: (u64, u64),
     ended: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Leaving {
     pub open_bytes: u64,
     last_handed_over: Option<Instant>,
     pub durable_bytes: u64,
-    pub confirmed_us: Spread,
+    pub confirmed_us: ValueSpread,
 }
 
 /// A flush that is on its way.
@@ -111,14 +111,14 @@ impl Leaving {
 /// Where arriving flushes go.
 #[derive(Clone)]
 struct Landing {
-    disk: Rc<Disk>,
+    disk: Rc<TestDisk>,
     /// So many of them may wait for it.
     backlog_max: usize,
     /// The writer waits for it too.
     waits_for_disk: bool,
 }
 
-pub struct Wire {
+pub struct TestWire {
     pub sender: Rc<LinkSender>,
     pub session: SessionId,
     pub address: SocketAddr,
@@ -139,17 +139,17 @@ pub struct Wire {
     down: RefCell<Option<String>>,
     /// Since when somebody wants no more flushes: nobody waits for a disk from there on.
     stopped: Cell<Option<Instant>>,
-    ear: RefCell<Ear>,
+    ear: RefCell<WordAssembler>,
     words: RefCell<VecDeque<Word>>,
     /// The newest: pings follow one another.
     echo: Cell<u64>,
     news: Notify,
 }
 
-impl Wire {
+impl TestWire {
     /// Runs the connection from now on, as a task of its own. No word of the other end is longer than `word_bytes_max`.
-    pub fn start(solo: SingleConnection, word_bytes_max: usize) -> Rc<Wire> {
-        let wire = Rc::new(Wire {
+    pub fn start(solo: SingleConnection, word_bytes_max: usize) -> Rc<TestWire> {
+        let wire = Rc::new(TestWire {
             sender: solo.sender.clone(),
             session: solo.session,
             address: solo.address,
@@ -165,14 +165,14 @@ impl Wire {
             is_silent: Cell::new(false),
             down: RefCell::default(),
             stopped: Cell::new(None),
-            ear: RefCell::new(Ear::new(word_bytes_max)),
+            ear: RefCell::new(WordAssembler::new(word_bytes_max)),
             words: RefCell::default(),
             echo: Cell::new(0),
             news: Notify::new(),
         });
         let events = wire.clone();
         tokio::task::spawn_local(async move { solo.run(&Pool::new(POOL_BYTES), &*events).await });
-        tokio::task::spawn_local(Wire::beat(Rc::downgrade(&wire)));
+        tokio::task::spawn_local(TestWire::beat(Rc::downgrade(&wire)));
         wire
     }
 
@@ -205,9 +205,9 @@ impl Wire {
     }
 
     /// Heartbeats both ways, as on every link.
-    async fn beat(wire: Weak<Wire>) {
+    async fn beat(wire: Weak<TestWire>) {
         while let Some(wire) = wire.upgrade().filter(|wire| !wire.is_down()) {
-            wire.send(Kind::Heartbeat, |_| {}, SendPayload::Control(vec![0; 8]));
+            wire.send(FrameKind::Heartbeat, |_| {}, SendPayload::Control(vec![0; 8]));
             wire.sender.flush();
             drop(wire);
             tokio::time::sleep(limits::HEARTBEAT_EVERY).await;
@@ -236,7 +236,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended before.
-    pub async fn until<T>(&self, mut look: impl FnMut(&Wire) -> Option<T>) -> Result<T, Trouble> {
+    pub async fn until<T>(&self, mut look: impl FnMut(&TestWire) -> Option<T>) -> Result<T, TestFailure> {
         loop {
             // Made before the look: news in between wakes it.
             let news = self.news.notified();
@@ -245,7 +245,7 @@ impl Wire {
             }
             if let Some(reason) = &*self.down.borrow() {
                 let why = format!("the connection was lost: {reason}");
-                return Err(if self.is_silent.get() { Trouble::Silent(why) } else { Trouble::Failed(why) });
+                return Err(if self.is_silent.get() { TestFailure::Silent(why) } else { TestFailure::Failed(why) });
             }
             news.await;
         }
@@ -265,7 +265,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended before.
-    pub async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<Option<T>, Trouble> {
+    pub async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<Option<T>, TestFailure> {
         let stopped = self.until(|wire| wire.is_stopped().then_some(()));
         tokio::select! { done = work => Ok(Some(done)), stopped = stopped => stopped.map(|()| None) }
     }
@@ -274,7 +274,10 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended before.
-    async fn unless_given_up<T>(&self, work: impl Future<Output = Result<T, Trouble>>) -> Result<Option<T>, Trouble> {
+    async fn unless_given_up<T>(
+        &self,
+        work: impl Future<Output = Result<T, TestFailure>>,
+    ) -> Result<Option<T>, TestFailure> {
         let given_up = async {
             let since = self.until(|wire| wire.stopped.get()).await?;
             tokio::time::sleep(DRAIN.saturating_sub(since.elapsed())).await;
@@ -287,7 +290,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended before.
-    pub async fn drained(&self, last: u64) -> Result<(), Trouble> {
+    pub async fn drained(&self, last: u64) -> Result<(), TestFailure> {
         let confirmed = self.until(|wire| (wire.leaving.borrow().durable >= last).then_some(()));
         self.unless_given_up(confirmed).await.map(drop)
     }
@@ -309,7 +312,7 @@ impl Wire {
         self.pushed_bytes.set(self.pushed_bytes.get() + self.sender.queued_bytes() - before);
     }
 
-    /// Bytes of frames that were handed over so far: what [`Wire::taken_bytes`] comes to once the kernel has them all.
+    /// Bytes of frames that were handed over so far: what [`TestWire::taken_bytes`] comes to once the kernel has them all.
     pub fn pushed_bytes(&self) -> u64 {
         self.pushed_bytes.get()
     }
@@ -323,23 +326,23 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended before.
-    pub async fn word(&self) -> Result<Word, Trouble> {
+    pub async fn word(&self) -> Result<Word, TestFailure> {
         self.until(|wire| wire.words.borrow_mut().pop_front()).await
     }
 
-    /// [`Wire::word`] that must come in this time.
+    /// [`TestWire::word`] that must come in this time.
     ///
     /// # Errors
     /// It did not, or the connection ended.
-    pub async fn word_within(&self, timeout: Duration) -> Result<Word, Trouble> {
+    pub async fn word_within(&self, timeout: Duration) -> Result<Word, TestFailure> {
         answered_within(timeout, self.word()).await
     }
 
-    /// [`Wire::ping`] that must come back in this time.
+    /// [`TestWire::ping`] that must come back in this time.
     ///
     /// # Errors
     /// It did not, or the connection ended.
-    pub async fn ping_within(&self, number: u64, timeout: Duration) -> Result<Duration, Trouble> {
+    pub async fn ping_within(&self, number: u64, timeout: Duration) -> Result<Duration, TestFailure> {
         answered_within(timeout, self.ping(number)).await
     }
 
@@ -347,17 +350,17 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended.
-    pub async fn ping(&self, number: u64) -> Result<Duration, Trouble> {
+    pub async fn ping(&self, number: u64) -> Result<Duration, TestFailure> {
         assert!(number > 0, "zero is a sign of life");
         let began = Instant::now();
-        self.send(Kind::Heartbeat, |_| {}, SendPayload::Control(number.to_le_bytes().to_vec()));
+        self.send(FrameKind::Heartbeat, |_| {}, SendPayload::Control(number.to_le_bytes().to_vec()));
         self.sender.flush();
         self.until(|wire| (wire.echo.get() >= number).then_some(())).await?;
         Ok(began.elapsed())
     }
 
-    fn send(&self, kind: Kind, fill: impl FnOnce(&mut Header), payload: SendPayload) {
-        let mut header = Header::new(kind, self.session, GroupId(0));
+    fn send(&self, kind: FrameKind, fill: impl FnOnce(&mut FrameHeader), payload: SendPayload) {
+        let mut header = FrameHeader::new(kind, self.session, GroupId(0));
         fill(&mut header);
         self.counting(|sender| sender.push(header, payload));
     }
@@ -373,7 +376,7 @@ impl Wire {
 
     /// Figures of what leaves begin here, and those of its receiver where this arrives.
     pub fn begin_figures(&self) {
-        self.send(Kind::SyncBegin, |_| {}, SendPayload::None);
+        self.send(FrameKind::SyncBegin, |_| {}, SendPayload::None);
     }
 
     /// Hands a flush over in parts as large as a link's, each from another place of `content`, round and round.
@@ -390,11 +393,11 @@ impl Wire {
             let start = (number * 37 * 4096 + offset) % room;
             let slice = Slice { buf: content.clone(), start: start as u32, length: length as u32 };
             let is_last = offset + length == size;
-            let fill = |header: &mut Header| {
+            let fill = |header: &mut FrameHeader| {
                 (header.seq, header.offset, header.length) = (Seq(number), offset, length);
                 header.flags = if is_last { flags::LAST } else { 0 } | if counts { COUNTS } else { 0 };
             };
-            self.send(Kind::Data, fill, SendPayload::Data(slice));
+            self.send(FrameKind::Data, fill, SendPayload::Data(slice));
             offset += length;
         }
         self.sender.flush();
@@ -404,10 +407,10 @@ impl Wire {
     pub fn end_stream(&self, flushes: u64, bytes: u64) {
         let idle = self.leaving.borrow().last_handed_over.map_or(Duration::ZERO, |since| since.elapsed());
         let idle_us = u64::try_from(idle.as_micros()).unwrap_or(u64::MAX);
-        let fill = |header: &mut Header| {
+        let fill = |header: &mut FrameHeader| {
             (header.seq, header.offset, header.length) = (Seq(flushes), bytes, idle_us);
         };
-        self.send(Kind::SyncEnd, fill, SendPayload::None);
+        self.send(FrameKind::SyncEnd, fill, SendPayload::None);
         self.sender.flush();
     }
 
@@ -433,8 +436,8 @@ impl Wire {
     // --- Receiving ---
 
     /// Where arriving flushes go; to be said before any can come.
-    pub fn land_on(&self, disk: Rc<Disk>, terms: &Terms) {
-        let (backlog_max, waits_for_disk) = (terms.open_flushes_max(), terms.mode == Mode::Sync);
+    pub fn land_on(&self, disk: Rc<TestDisk>, terms: &Terms) {
+        let (backlog_max, waits_for_disk) = (terms.open_flushes_max(), terms.mode == TestMode::Sync);
         self.landing.get_or_init(|| Landing { disk, backlog_max, waits_for_disk });
     }
 
@@ -442,12 +445,12 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ended, or the disk failed.
-    pub async fn receive(&self) -> Result<(), Trouble> {
+    pub async fn receive(&self) -> Result<(), TestFailure> {
         self.unless_given_up(self.receive_all()).await.map(drop)
     }
 
-    async fn receive_all(&self) -> Result<(), Trouble> {
-        let pauser = Pauser::new().map_err(Trouble::no_timer)?;
+    async fn receive_all(&self) -> Result<(), TestFailure> {
+        let pauser = Pauser::new().map_err(TestFailure::no_timer)?;
         let Landing { disk, waits_for_disk, .. } = self.landing.get().expect("said when the stage was set").clone();
         loop {
             let next = self
@@ -464,7 +467,7 @@ impl Wire {
                 pauser.until(due).await;
                 Ok(())
             });
-            landed.await?.unwrap_or(Ok(())).map_err(Trouble::failed)?;
+            landed.await?.unwrap_or(Ok(())).map_err(TestFailure::failed)?;
             // Where nobody waits for it, what a modelled disk takes beyond its rate is no bound: it does many at once.
             let busy = disk.transfer_time(size).filter(|_| !waits_for_disk).unwrap_or(began.elapsed());
             let mut arriving = self.arriving.borrow_mut();
@@ -475,12 +478,12 @@ impl Wire {
             arriving.backlog_bytes -= size;
             arriving.durable = number;
             drop(arriving);
-            self.tell();
+            self.send_ack();
         }
     }
 
     /// Confirms what is new.
-    fn tell(&self) {
+    fn send_ack(&self) {
         if self.is_deaf() {
             // One confirmation says as much as all before it, once there is room for it.
             return;
@@ -489,15 +492,15 @@ impl Wire {
         // A full memory holds back what a writer in nearsync waits for.
         let backlog_max = self.landing.get().map_or(0, |landing| landing.backlog_max);
         let is_full = arriving.backlog_bytes > BACKLOG_BYTES || arriving.backlog.len() >= backlog_max;
-        let received = if is_full { arriving.told.0.max(arriving.durable) } else { arriving.flushes };
+        let received = if is_full { arriving.acked.0.max(arriving.durable) } else { arriving.flushes };
         let now = (received, arriving.durable);
-        if now == arriving.told {
+        if now == arriving.acked {
             return;
         }
-        arriving.told = now;
+        arriving.acked = now;
         drop(arriving);
         let ack = Ack { received: Seq(now.0), durable: Seq(now.1), applied: Seq(now.1), ..Ack::default() };
-        self.send(Kind::Ack, |_| {}, SendPayload::Control(ack.encode()));
+        self.send(FrameKind::Ack, |_| {}, SendPayload::Control(ack.encode()));
         self.sender.flush();
     }
 
@@ -514,7 +517,7 @@ impl Wire {
     }
 
     /// To a question that the other end may ask as often as it likes, as long as it reads the answers.
-    fn answer(&self, kind: Kind, bytes: Vec<u8>) -> Result<(), String> {
+    fn answer(&self, kind: FrameKind, bytes: Vec<u8>) -> Result<(), String> {
         if self.is_deaf() {
             return Err(DEAF.to_owned());
         }
@@ -522,7 +525,7 @@ impl Wire {
         Ok(())
     }
 
-    fn data(&self, header: &Header, Landing { disk, backlog_max, .. }: &Landing) -> Result<(), String> {
+    fn data(&self, header: &FrameHeader, Landing { disk, backlog_max, .. }: &Landing) -> Result<(), String> {
         let mut arriving = self.arriving.borrow_mut();
         let counts = header.flags & COUNTS != 0;
         let is_next = header.seq.0 == arriving.flushes + 1 && header.offset == arriving.part;
@@ -531,8 +534,10 @@ impl Wire {
         }
         let (part, is_last) = (arriving.part + header.length, header.flags & flags::LAST != 0);
         if part > FLUSH_BYTES.max || (is_last && part < FLUSH_BYTES.min) {
-            let told = if is_last { "" } else { "at least " };
-            return Err(format!("the other end sent a flush of {told}{part} bytes, where 512 B to 64 MiB are allowed"));
+            let acked = if is_last { "" } else { "at least " };
+            return Err(format!(
+                "the other end sent a flush of {acked}{part} bytes, where 512 B to 64 MiB are allowed"
+            ));
         }
         arriving.last = Some(Instant::now());
         arriving.bytes += header.length;
@@ -549,7 +554,7 @@ impl Wire {
         }
         let (number, size) = (header.seq.0, std::mem::take(&mut arriving.part));
         arriving.flushes = number;
-        if let Disk::None = **disk {
+        if let TestDisk::None = **disk {
             arriving.durable = number;
             return Ok(());
         }
@@ -564,30 +569,30 @@ impl Wire {
 
     /// # Errors
     /// A sentence about the peer, which then is no good.
-    fn take(&self, header: &Header, payload: &FramePayload) -> Result<(), String> {
+    fn take(&self, header: &FrameHeader, payload: &FramePayload) -> Result<(), String> {
         match (header.kind, payload, self.landing.get()) {
             // Nothing is taken in but for a test whose terms both ends know.
-            (Kind::Data | Kind::SyncBegin, _, None) => {
+            (FrameKind::Data | FrameKind::SyncBegin, _, None) => {
                 Err("the other end sent data before there was a test that takes any".to_owned())
             }
-            (Kind::Data, FramePayload::Data(_), Some(landing)) => self.data(header, landing),
-            (Kind::Ack, FramePayload::Control(bytes), _) => match Ack::decode(bytes) {
+            (FrameKind::Data, FramePayload::Data(_), Some(landing)) => self.data(header, landing),
+            (FrameKind::Ack, FramePayload::Control(bytes), _) => match Ack::decode(bytes) {
                 Some(ack) => self.confirmed(&ack),
                 None => Err("the other end sent a confirmation that cannot be read".to_owned()),
             },
-            (Kind::Heartbeat, FramePayload::Control(bytes), _) if bytes.len() == 8 => {
+            (FrameKind::Heartbeat, FramePayload::Control(bytes), _) if bytes.len() == 8 => {
                 if *bytes == [0; 8] {
                     Ok(())
                 } else {
-                    self.answer(Kind::HeartbeatEcho, bytes.clone())
+                    self.answer(FrameKind::HeartbeatEcho, bytes.clone())
                 }
             }
-            (Kind::HeartbeatEcho, FramePayload::Control(bytes), _) => {
+            (FrameKind::HeartbeatEcho, FramePayload::Control(bytes), _) => {
                 let number = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 self.echo.set(number);
                 Ok(())
             }
-            (Kind::SyncBegin, ..) => {
+            (FrameKind::SyncBegin, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
                 if arriving.began.is_some() {
                     return Err("the other end's figures began twice".to_owned());
@@ -595,7 +600,7 @@ impl Wire {
                 (arriving.began, arriving.last) = (Some(Instant::now()), Some(Instant::now()));
                 Ok(())
             }
-            (Kind::SyncEnd, ..) => {
+            (FrameKind::SyncEnd, ..) => {
                 let mut arriving = self.arriving.borrow_mut();
                 // No later than now, whatever it says.
                 let idle = |last: Instant| Duration::from_micros(header.length).min(last.elapsed());
@@ -603,21 +608,26 @@ impl Wire {
                 let is_whole = (arriving.flushes, arriving.bytes) == (header.seq.0, header.offset);
                 if is_whole { Ok(()) } else { Err("the other end's stream ended before it was complete".to_owned()) }
             }
-            (Kind::GroupState, FramePayload::Control(bytes), _) => match self.ear.borrow_mut().hear(header, bytes)? {
-                Some(word) => self.keep(word),
-                None => Ok(()),
-            },
+            (FrameKind::GroupState, FramePayload::Control(bytes), _) => {
+                match self.ear.borrow_mut().hear(header, bytes)? {
+                    Some(word) => self.keep(word),
+                    None => Ok(()),
+                }
+            }
             (kind, ..) => Err(format!("the other end sent a frame ({kind:?}) that has no place in a test")),
         }
     }
 }
 
-async fn answered_within<T>(timeout: Duration, answer: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    let late = |_| Trouble::Silent(format!("the other end did not answer within {timeout:?}"));
+async fn answered_within<T>(
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, TestFailure>>,
+) -> Result<T, TestFailure> {
+    let late = |_| TestFailure::Silent(format!("the other end did not answer within {timeout:?}"));
     tokio::time::timeout(timeout, answer).await.map_err(late)?
 }
 
-impl LinkEvents for Wire {
+impl LinkEvents for TestWire {
     fn up(&self, _: NodeId, _: LinkId, _: SessionId, _: Rc<LinkSender>, _: PeerInfo) {}
 
     fn down(&self, _: LinkId, reason: String) {
@@ -625,7 +635,7 @@ impl LinkEvents for Wire {
         self.news.notify_waiters();
     }
 
-    fn frame(&self, _: LinkId, header: Header, payload: FramePayload) {
+    fn frame(&self, _: LinkId, header: FrameHeader, payload: FramePayload) {
         self.heard.set(Instant::now());
         if self.is_down() {
             return;
@@ -642,7 +652,7 @@ impl LinkEvents for Wire {
     fn sent(&self, _: LinkId, _: u64) {}
 
     fn turn_done(&self) {
-        self.tell();
+        self.send_ack();
         self.sender.flush();
         self.news.notify_waiters();
     }
@@ -656,70 +666,72 @@ impl LinkEvents for Wire {
 pub(super) mod tests {
     use super::*;
     use host::link::single::{self, DialRequest, LineCredentials, LineListener};
-    use host::link::{Flow, Secret, SocketOptions};
+    use host::link::{ClusterSecret, FrameOptions, SocketOptions};
     use tokio::task::LocalSet;
 
     /// Both ends of a connection on loopback, which do not run yet.
     async fn pair() -> (SingleConnection, SingleConnection) {
-        let papers = LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(Secret::new(&[b's'; 48])) };
+        let credentials =
+            LineCredentials { cluster: "test".to_owned(), tls: None, secret: Some(ClusterSecret::new(&[b's'; 48])) };
         let (loopback, timeout) = (([127, 0, 0, 1], 0).into(), Duration::from_secs(60));
-        let mut door = LineListener::bind(papers.clone(), loopback, timeout).expect("a port");
+        let mut door = LineListener::bind(credentials.clone(), loopback, timeout).expect("a port");
         let (address, socket) = (door.address().expect("bound").to_string(), SocketOptions::default());
-        let wish = DialRequest { address: &address, peers: &[], socket: &socket, flow: Flow::default(), timeout };
-        let (dialed, (_, arrived)) = tokio::join!(single::dial(&papers, &wish), door.next());
+        let wish =
+            DialRequest { address: &address, peers: &[], socket: &socket, flow: FrameOptions::default(), timeout };
+        let (dialed, (_, arrived)) = tokio::join!(single::dial(&credentials, &wish), door.next());
         (dialed.expect("let in"), arrived.expect("it came"))
     }
 
     /// With a connection whose other end neither reads nor writes.
-    pub fn beside_a_silent_peer(work: impl AsyncFnOnce(Rc<Wire>)) {
+    pub fn beside_a_silent_peer(work: impl AsyncFnOnce(Rc<TestWire>)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
             let (_silent, ours) = pair().await;
-            work(Wire::start(ours, words::ASKED_BYTES_MAX)).await;
+            work(TestWire::start(ours, words::ASKED_BYTES_MAX)).await;
         });
     }
 
-    fn header(kind: Kind, fill: impl FnOnce(&mut Header)) -> Header {
-        let mut header = Header::new(kind, SessionId(1), GroupId(0));
+    fn header(kind: FrameKind, fill: impl FnOnce(&mut FrameHeader)) -> FrameHeader {
+        let mut header = FrameHeader::new(kind, SessionId(1), GroupId(0));
         fill(&mut header);
         header
     }
 
     /// A part of a flush arrives, the last one or not.
-    fn arrives(wire: &Wire, number: u64, offset: u64, length: u64, is_last: bool) -> Result<(), String> {
+    fn arrives(wire: &TestWire, number: u64, offset: u64, length: u64, is_last: bool) -> Result<(), String> {
         let flags = if is_last { flags::LAST } else { 0 };
-        let fill = |header: &mut Header| {
+        let fill = |header: &mut FrameHeader| {
             (header.seq, header.offset, header.length, header.flags) = (Seq(number), offset, length, flags);
         };
         let payload = Buf::new(std::sync::Arc::new(host::buffers::Buffer::detached(1)));
-        wire.take(&header(Kind::Data, fill), &FramePayload::Data(payload))
+        wire.take(&header(FrameKind::Data, fill), &FramePayload::Data(payload))
     }
 
     #[test]
     fn whoever_asks_and_does_not_read_is_cut_off() {
         beside_a_silent_peer(async |wire| {
             let question = FramePayload::Control(vec![7; 8]);
-            let ask = || wire.take(&header(Kind::Heartbeat, |_| {}), &question);
+            let ask = || wire.take(&header(FrameKind::Heartbeat, |_| {}), &question);
             // Nothing is handed to the kernel meanwhile: it is ours to keep.
             let refused = (0..1_000_000).find_map(|_| ask().err());
             assert_eq!(refused.as_deref(), Some(DEAF));
             assert!(wire.sender.queued_bytes() < 2 * ANSWERS_BYTES_MAX);
             // A confirmation waits then, and says as much later.
             wire.arriving.borrow_mut().flushes = 1;
-            wire.tell();
-            assert_eq!(wire.arriving.borrow().told, (0, 0));
+            wire.send_ack();
+            assert_eq!(wire.arriving.borrow().acked, (0, 0));
         });
     }
 
     #[test]
-    fn flushes_have_a_size_and_a_place_to_wait() {
+    fn flushes_have_a_size_and_a_queue() {
         beside_a_silent_peer(async |wire| {
             let refused = arrives(&wire, 1, 0, 512, true).expect_err("no test");
             assert!(refused.contains("before there was a test"), "{refused}");
-            let disk = plan::model::Disk { rate: None, overhead: units::quantities::Seconds(3600.0) };
+            let disk = plan::model::PlannedDisk { rate: None, overhead: units::quantities::Seconds(3600.0) };
             let terms = Terms { connections: 64, ..Terms::default() };
-            wire.land_on(Rc::new(Disk::modelled(disk)), &terms);
-            wire.take(&header(Kind::SyncBegin, |_| {}), &FramePayload::None).expect("it begins");
+            wire.land_on(Rc::new(TestDisk::modelled(disk)), &terms);
+            wire.take(&header(FrameKind::SyncBegin, |_| {}), &FramePayload::None).expect("it begins");
             for (length, is_last) in [(0, true), (511, true), (FLUSH_BYTES.max + 1, false), (FLUSH_BYTES.max + 1, true)]
             {
                 let refused = arrives(&wire, 1, 0, length, is_last).expect_err("out of bounds");
@@ -729,8 +741,8 @@ pub(super) mod tests {
             for number in 1..=most {
                 arrives(&wire, number, 0, 512, true).expect("there is room");
             }
-            wire.tell();
-            assert_eq!(wire.arriving.borrow().told, (0, 0), "a full memory holds back what a writer waits for");
+            wire.send_ack();
+            assert_eq!(wire.arriving.borrow().acked, (0, 0), "a full memory holds back what a writer waits for");
             arrives(&wire, most + 1, 0, 512, true).expect("it may not know yet");
             let refused = arrives(&wire, most + 2, 0, 512, true).expect_err("too many");
             assert!(refused.contains("more than 4096 flushes"), "{refused}");
@@ -741,7 +753,7 @@ pub(super) mod tests {
     fn words_that_nobody_waits_for_are_few() {
         beside_a_silent_peer(async |wire| {
             let word = FramePayload::Control(br#""Go""#.to_ascii_lowercase());
-            let say = || wire.take(&header(Kind::GroupState, |header| header.flags = flags::LAST), &word);
+            let say = || wire.take(&header(FrameKind::GroupState, |header| header.flags = flags::LAST), &word);
             assert_eq!((0..KEPT_MAX).find_map(|_| say().err()), None);
             assert!(say().is_err_and(|why| why.contains("without being asked")));
         });

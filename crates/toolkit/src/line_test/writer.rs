@@ -20,11 +20,11 @@ use engine::Buf;
 use host::timer::Pauser;
 use tokio::task::JoinSet;
 
-use super::Trouble;
-use super::disk::Disk;
-use super::tally::{Spread, Waits};
-use super::terms::{FLUSH_BYTES, Mode, Sizes, Terms};
-use super::wire::Wire;
+use super::TestFailure;
+use super::disk::TestDisk;
+use super::tally::{ValueSpread, WriterWaits};
+use super::terms::{FLUSH_BYTES, Sizes, Terms, TestMode};
+use super::wire::TestWire;
 
 /// A writer that only the link slows down needs no more than this waiting before the socket.
 const AHEAD_BYTES: u64 = 1 << 20;
@@ -39,7 +39,7 @@ const SEEDS: u64 = 10_000;
 
 /// What a flush waits for at the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Far {
+enum FarWait {
     Nothing,
     Received,
     Durable,
@@ -56,9 +56,9 @@ struct HandedOver {
 }
 
 /// Of one connection: as many as the terms' depth, each with one flush at a time.
-pub struct Writers {
-    pub wire: Rc<Wire>,
-    pub disk: Rc<Disk>,
+pub struct TestWriters {
+    pub wire: Rc<TestWire>,
+    pub disk: Rc<TestDisk>,
     pub terms: Rc<Terms>,
     pub is_far: bool,
     /// Since when figures count; `None`: not yet.
@@ -75,54 +75,54 @@ pub struct SoFar {
     /// All they ever handed over, flushes and bytes: what the other end has to have.
     handed_over: Cell<(u64, u64)>,
     /// Of these, what counts.
-    written: RefCell<Written>,
+    written: RefCell<WriterTally>,
 }
 
 /// What writers have to tell, of what counts.
 #[derive(Default)]
-pub struct Written {
+pub struct WriterTally {
     /// Flushes that were begun.
     begun: u64,
     pub flushes: u64,
     pub bytes: u64,
-    pub marked_flushes: u64,
-    pub marked_bytes: u64,
-    pub response_us: Spread,
-    pub flush_bytes: Spread,
-    pub room_us: Spread,
-    pub waits: Waits,
+    pub tracked_flushes: u64,
+    pub tracked_bytes: u64,
+    pub response_us: ValueSpread,
+    pub flush_bytes: ValueSpread,
+    pub room_us: ValueSpread,
+    pub waits: WriterWaits,
     pub began: Option<Instant>,
     /// The last of them ended; and all was confirmed.
     pub writers_done: Option<Instant>,
     pub done: Option<Instant>,
 }
 
-impl Writers {
+impl TestWriters {
     fn has_local_write(&self) -> bool {
-        self.terms.mode != Mode::Catchup
+        self.terms.mode != TestMode::Catchup
     }
 
     fn sends_after_local(&self) -> bool {
-        self.terms.legacy_hadr && self.terms.mode == Mode::Sync
+        self.terms.legacy_hadr && self.terms.mode == TestMode::Sync
     }
 
-    fn waits_for(&self) -> Far {
+    fn waits_for(&self) -> FarWait {
         match (self.terms.mode, self.terms.legacy_hadr) {
-            (Mode::Sync, _) => Far::Durable,
-            (Mode::Nearsync, _) => Far::Received,
-            (Mode::Async, true) => Far::HandedOver,
-            _ => Far::Nothing,
+            (TestMode::Sync, _) => FarWait::Durable,
+            (TestMode::Nearsync, _) => FarWait::Received,
+            (TestMode::Async, true) => FarWait::HandedOver,
+            _ => FarWait::Nothing,
         }
     }
 
     /// Writes until the time is up, the count is reached or somebody says stop; then until all is confirmed. What was
-    /// written until an error is [`Writers::written`] all the same.
+    /// written until an error is [`TestWriters::written`] all the same.
     ///
     /// # Errors
     /// The connection was lost, or the disk failed.
-    pub async fn run(self: &Rc<Self>) -> Result<(), Trouble> {
+    pub async fn run(self: &Rc<Self>) -> Result<(), TestFailure> {
         let began = Instant::now();
-        self.so_far.written.replace(Written { began: Some(began), ..Written::default() });
+        self.so_far.written.replace(WriterTally { began: Some(began), ..WriterTally::default() });
         let mut writers = JoinSet::new();
         for number in 0..self.terms.depth {
             writers.spawn_local(self.clone().write(began, number.into()));
@@ -147,28 +147,28 @@ impl Writers {
     }
 
     /// Once they have ended.
-    pub fn written(&self) -> Written {
+    pub fn written(&self) -> WriterTally {
         self.counted();
         self.so_far.written.take()
     }
 
     /// One of them.
-    async fn write(self: Rc<Self>, began: Instant, number: u64) -> Result<(), Trouble> {
-        let pauser = Pauser::new().map_err(Trouble::no_timer)?;
+    async fn write(self: Rc<Self>, began: Instant, number: u64) -> Result<(), TestFailure> {
+        let pauser = Pauser::new().map_err(TestFailure::no_timer)?;
         let mut sizes = Sizes::new(&self.terms, self.seed + number * SEEDS);
         let end = began + self.terms.all_time();
         let rate = self.terms.target_bytes_per_s.map(|rate| rate / f64::from(self.terms.writers()));
         let gap = Duration::from_secs_f64(self.terms.gap_s);
-        let mut turn = began;
+        let mut run = began;
         while self.goes_on(end) {
             let size = sizes.draw();
             let before = Instant::now();
-            turn = turn.max(before.checked_sub(MAKE_UP).unwrap_or(before));
-            turn += rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(size as f64 / rate));
+            run = run.max(before.checked_sub(MAKE_UP).unwrap_or(before));
+            run += rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(size as f64 / rate));
             self.flush(size, &pauser).await?;
             // After the last one too.
             if rate.is_some() || !gap.is_zero() {
-                self.pause(turn.max(Instant::now() + gap).min(end + OVERTIME), &pauser).await;
+                self.pause(run.max(Instant::now() + gap).min(end + OVERTIME), &pauser).await;
             }
             // The connection's own task has its turn.
             tokio::task::yield_now().await;
@@ -193,22 +193,22 @@ impl Writers {
     }
 
     /// What counts so far: once figures do, what came before is forgotten.
-    fn counted(&self) -> RefMut<'_, Written> {
+    fn counted(&self) -> RefMut<'_, WriterTally> {
         let since = self.counts_from.get();
         let mut written = self.so_far.written.borrow_mut();
         if since > written.began {
-            *written = Written { began: since, ..Written::default() };
+            *written = WriterTally { began: since, ..WriterTally::default() };
         }
         written
     }
 
     /// For what began then; `None`: that was before figures count, and is of that time even if it ends in theirs.
-    fn counting(&self, began: Instant) -> Option<RefMut<'_, Written>> {
+    fn counting(&self, began: Instant) -> Option<RefMut<'_, WriterTally>> {
         let counts = self.counts_from.get().is_some_and(|since| began >= since);
         counts.then(|| self.counted())
     }
 
-    async fn flush(&self, size: u64, pauser: &Pauser) -> Result<(), Trouble> {
+    async fn flush(&self, size: u64, pauser: &Pauser) -> Result<(), TestFailure> {
         let began = Instant::now();
         self.counted().begun += 1;
         let has_room = self.room(size, began).await?;
@@ -218,7 +218,7 @@ impl Writers {
         let before_disk = Instant::now();
         if self.has_local_write() {
             let written = self.wire.unless_stopped(self.disk.write(size, pauser)).await?;
-            written.unwrap_or(Ok(())).map_err(Trouble::failed)?;
+            written.unwrap_or(Ok(())).map_err(TestFailure::failed)?;
         }
         let local = Instant::now();
         if has_room && !is_sent_first {
@@ -229,10 +229,10 @@ impl Writers {
             .until(|wire| {
                 let leaving = wire.leaving.borrow();
                 let is_done = match self.waits_for() {
-                    Far::Nothing => true,
-                    Far::Received => leaving.received >= sent.number,
-                    Far::Durable => leaving.durable >= sent.number,
-                    Far::HandedOver => wire.taken_bytes() >= sent.pushed_bytes,
+                    FarWait::Nothing => true,
+                    FarWait::Received => leaving.received >= sent.number,
+                    FarWait::Durable => leaving.durable >= sent.number,
+                    FarWait::HandedOver => wire.taken_bytes() >= sent.pushed_bytes,
                 };
                 is_done.then_some(())
             })
@@ -257,10 +257,10 @@ impl Writers {
         HandedOver { number: number + 1, pushed_bytes: self.wire.pushed_bytes() }
     }
 
-    /// Waits for room in the queue; superasync does not, and marks the flush instead (`false`).
-    async fn room(&self, size: u64, flush_began: Instant) -> Result<bool, Trouble> {
+    /// Waits for room in the queue; superasync does not, and tracks the flush instead (`false`).
+    async fn room(&self, size: u64, flush_began: Instant) -> Result<bool, TestFailure> {
         let is_paced = self.terms.is_paced(self.is_far);
-        let has_room = |wire: &Wire| {
+        let has_room = |wire: &TestWire| {
             let leaving = wire.leaving.borrow();
             if leaving.open_flushes() >= self.terms.open_flushes_max() {
                 return false;
@@ -272,10 +272,10 @@ impl Writers {
         if has_room(&self.wire) {
             return Ok(true);
         }
-        if self.terms.mode == Mode::Superasync {
+        if self.terms.mode == TestMode::Superasync {
             if let Some(mut written) = self.counting(flush_began) {
-                written.marked_flushes += 1;
-                written.marked_bytes += size;
+                written.tracked_flushes += 1;
+                written.tracked_bytes += size;
             }
             return Ok(false);
         }
@@ -290,9 +290,9 @@ impl Writers {
 }
 
 /// The first error ends the others: what was spawned goes with the set.
-async fn all_ended(mut writers: JoinSet<Result<(), Trouble>>) -> Result<(), Trouble> {
+async fn all_ended(mut writers: JoinSet<Result<(), TestFailure>>) -> Result<(), TestFailure> {
     while let Some(ended) = writers.join_next().await {
-        ended.unwrap_or_else(|error| Err(Trouble::failed(format!("a writer ended: {error}"))))?;
+        ended.unwrap_or_else(|error| Err(TestFailure::failed(format!("a writer ended: {error}"))))?;
     }
     Ok(())
 }
@@ -323,10 +323,10 @@ mod tests {
     #[test]
     fn a_flush_is_handed_over_when_the_kernel_has_all_of_it() {
         beside_a_silent_peer(async |wire| {
-            let writers = Writers {
+            let writers = TestWriters {
                 wire: wire.clone(),
-                disk: Rc::new(Disk::None),
-                terms: Rc::new(Terms { mode: Mode::Async, legacy_hadr: true, ..Terms::default() }),
+                disk: Rc::new(TestDisk::None),
+                terms: Rc::new(Terms { mode: TestMode::Async, legacy_hadr: true, ..Terms::default() }),
                 is_far: false,
                 counts_from: Rc::new(Cell::new(Some(Instant::now()))),
                 content: content(0.0),

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use witness::{History, Image, Recorder, RunId, SECTOR_BYTES, Ticket, Verdict, VolumeId, Write, WriterId, check};
+use witness::{
+    PrefixVerdict, RecordedWrite, RunId, SECTOR_BYTES, VolumeImage, VolumeNumber, WriteHistory, WriteRecorder,
+    WriteTicket, WriterId, check,
+};
 
 pub const RUN: RunId = RunId(0x5eed);
 
 /// Splitmix: a seed gives the same case everywhere.
-pub struct Chance(u64);
+pub struct CaseRandom(u64);
 
-impl Chance {
+impl CaseRandom {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +31,7 @@ impl Chance {
 }
 
 /// How a random history is drawn.
-pub struct Shape {
+pub struct HistoryShape {
     pub volumes: u32,
     pub sectors: u64,
     pub length_max: u64,
@@ -39,10 +42,10 @@ pub struct Shape {
 
 /// Writers that keep up to `depth` writes in flight, answered in any order, a few of them never. Also says the order in
 /// which the writes took effect: one that respects the answers.
-pub fn draw(chance: &mut Chance, shape: &Shape) -> (History, Payloads, Vec<usize>) {
-    let recorder = Recorder::new(RUN);
+pub fn draw(chance: &mut CaseRandom, shape: &HistoryShape) -> (WriteHistory, Payloads, Vec<usize>) {
+    let recorder = WriteRecorder::new(RUN);
     let mut payloads = Payloads::default();
-    let mut flying: Vec<(usize, u32, Option<Ticket>)> = Vec::new();
+    let mut flying: Vec<(usize, u32, Option<WriteTicket>)> = Vec::new();
     let mut order = Vec::new();
     let mut effect: Vec<bool> = Vec::new();
     while order.len() < shape.writes {
@@ -50,7 +53,7 @@ pub fn draw(chance: &mut Chance, shape: &Shape) -> (History, Payloads, Vec<usize
         let writer = chance.below(u64::from(shape.writers)) as u32;
         let busy = flying.iter().filter(|(_, of, ticket)| *of == writer && ticket.is_some()).count();
         if issued < shape.writes && busy < shape.depth && !chance.one_in(2) {
-            let volume = VolumeId(chance.below(u64::from(shape.volumes)) as u32);
+            let volume = VolumeNumber(chance.below(u64::from(shape.volumes)) as u32);
             let length = 1 + chance.below(shape.length_max);
             let first = chance.below(shape.sectors - length + 1);
             let sector = SECTOR_BYTES as u64;
@@ -81,7 +84,7 @@ pub fn draw(chance: &mut Chance, shape: &Shape) -> (History, Payloads, Vec<usize
     (recorder.history(), payloads, order)
 }
 
-/// The stamped bytes of every write, by its place in the history.
+/// The stamped bytes of every write, by its position in the history.
 #[derive(Clone, Default)]
 pub struct Payloads(pub Vec<Vec<u8>>);
 
@@ -94,21 +97,22 @@ impl Disks {
         Self((0..volumes).map(|volume| (volume, vec![0; sectors as usize * SECTOR_BYTES])).collect())
     }
 
-    pub fn apply(&mut self, write: &Write, payload: &[u8]) {
+    pub fn apply(&mut self, write: &RecordedWrite, payload: &[u8]) {
         let at = write.offset_bytes as usize;
         self.volume(write.volume)[at..at + payload.len()].copy_from_slice(payload);
     }
 
-    pub fn volume(&mut self, volume: VolumeId) -> &mut Vec<u8> {
+    pub fn volume(&mut self, volume: VolumeNumber) -> &mut Vec<u8> {
         self.0.get_mut(&volume.0).expect("a volume of this world")
     }
 
     pub fn sector(&mut self, volume: u32, sector: usize) -> &mut [u8] {
-        &mut self.volume(VolumeId(volume))[sector * SECTOR_BYTES..][..SECTOR_BYTES]
+        &mut self.volume(VolumeNumber(volume))[sector * SECTOR_BYTES..][..SECTOR_BYTES]
     }
 
-    pub fn judge(&self, history: &History) -> Verdict {
-        let images = self.0.iter().map(|(&volume, bytes)| Image::new(VolumeId(volume), bytes.as_slice())).collect();
+    pub fn check(&self, history: &WriteHistory) -> PrefixVerdict {
+        let images =
+            self.0.iter().map(|(&volume, bytes)| VolumeImage::new(VolumeNumber(volume), bytes.as_slice())).collect();
         check(history, images).expect("images in memory can be read")
     }
 }

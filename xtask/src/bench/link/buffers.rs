@@ -1,8 +1,8 @@
 //! Fixed socket buffers at growing distance, beside table B-1 of the AVS paper. There Mbit is 2^20 bits, so here too.
 
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section, mbit_text, median};
-use super::{Line, LinkArgs, Stage};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, mbit_text, median};
+use super::{LinkBenchArgs, LinkStage, TableLine};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +18,7 @@ const GROUP: &str = "queue.memory = \"1MiB\"";
 const WRITERS: &[&str] = &["--rw=randwrite", "--bs=16k", "--iodepth=16"];
 
 #[derive(Serialize)]
-struct Cell {
+struct BufferCell {
     buffer_kib: u64,
     rtt_ms: u64,
     /// Both Mbit/s of 2^20 bits.
@@ -30,7 +30,7 @@ struct Cell {
     limit: String,
 }
 
-impl Row for Cell {
+impl SeriesRow for BufferCell {
     const HEAD: &'static [&'static str] =
         &["buffers", "round trip", "table B-1", "measured", "window", "window / round trip", "verdict"];
 
@@ -49,28 +49,28 @@ impl Row for Cell {
 
 /// # Errors
 /// A pair does not come up, or falls out of step.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
     let table = table_b1(stage)?;
-    let mut section = Section::new::<Cell>("buffers (Mbit/s of 2^20 bits)");
+    let mut section = ReportSection::new::<BufferCell>("buffers (Mbit/s of 2^20 bits)");
     for rtt_ms in RTTS_MS {
-        let line = Line::new(LINK_MBIT, rtt_ms as f64);
-        let setup = Setup { line: line.options(), link: "", group: GROUP, volume_bytes: stage.volume_bytes };
-        let pair = Pair::start(stage, &setup)?;
+        let line = TableLine::new(LINK_MBIT, rtt_ms as f64);
+        let setup = PairSetup { line: line.options(), link: "", group: GROUP, volume_bytes: stage.volume_bytes };
+        let pair = LinkPair::start(stage, &setup)?;
         for buffer_kib in BUFFERS_KIB {
             pair.tune(&[&format!("buffers={buffer_kib}KiB")])?;
-            let turn = |_| pair.carry(WRITERS, line.warm_up(), f64::from(arguments.seconds));
-            let turns = (0..arguments.rounds).map(turn).collect::<Result<Vec<_>>>()?;
-            let windows: Vec<f64> = turns.iter().map(|turn| turn.send_window_bytes as f64).collect();
-            let rates: Vec<f64> = turns.iter().map(|turn| turn.mbit * MIBIT_PER_MBIT).collect();
+            let run = |_| pair.carry(WRITERS, line.warm_up(), f64::from(arguments.seconds));
+            let runs = (0..arguments.rounds).map(run).collect::<Result<Vec<_>>>()?;
+            let windows: Vec<f64> = runs.iter().map(|run| run.send_window_bytes as f64).collect();
+            let rates: Vec<f64> = runs.iter().map(|run| run.mbit * MIBIT_PER_MBIT).collect();
             let window_bytes = median(&windows);
-            section.add(&Cell {
+            section.add(&BufferCell {
                 buffer_kib,
                 rtt_ms,
                 table_mibit: cell_of(&table, buffer_kib, rtt_ms)?,
                 measured_mibit: median(&rates),
                 window_bytes,
                 window_mibit: window_bytes * 8.0 / (rtt_ms as f64 * 1e-3) / 1_048_576.0,
-                limit: turns.last().map(|turn| turn.limit.clone()).unwrap_or_default(),
+                limit: runs.last().map(|run| run.limit.clone()).unwrap_or_default(),
             })?;
         }
         pair.stop()?;
@@ -79,7 +79,7 @@ pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
 }
 
 /// As our calculator prints it.
-fn table_b1(stage: &Stage) -> Result<Value> {
+fn table_b1(stage: &LinkStage) -> Result<Value> {
     let output = Command::new(&stage.program).args(["calc", "buffers", "--json"]).output()?;
     ensure!(output.status.success(), "farshore calc buffers failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)

@@ -1,10 +1,10 @@
 //! What `compression = "auto"` costs where nothing can be gained: data that does not get smaller, on a line as fast as
 //! the machine.
 
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section, mbit_text, median, share_text};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, mbit_text, median, share_text};
 use super::throughput::WRITERS;
-use super::{Line, LinkArgs, Stage, rate_text};
+use super::{LinkBenchArgs, LinkStage, TableLine, rate_text};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ const RTT_NS: u64 = 1_000_000;
 const BAR: f64 = 0.98;
 
 #[derive(Serialize)]
-struct Cell {
+struct CompressionCell {
     line_mbit: f64,
     off_mbit: f64,
     auto_mbit: f64,
@@ -25,7 +25,7 @@ struct Cell {
     auto_cores: f64,
 }
 
-impl Row for Cell {
+impl SeriesRow for CompressionCell {
     const HEAD: &'static [&'static str] =
         &["line", "off Mbit/s", "auto Mbit/s", "ratio", ">= 98 %", "primary's cores, off, auto"];
 
@@ -43,37 +43,37 @@ impl Row for Cell {
 
 /// # Errors
 /// A pair does not come up, or falls out of step.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("compression of what does not get smaller");
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<CompressionCell>("compression of what does not get smaller");
     for &rate_bits_per_second in &arguments.rates {
-        section.add(&cell(stage, arguments, &Line { rate_bits_per_second, rtt_ns: RTT_NS, loss: 0.0 })?)?;
+        section.add(&cell(stage, arguments, &TableLine { rate_bits_per_second, rtt_ns: RTT_NS, loss: 0.0 })?)?;
     }
     Ok(section)
 }
 
-fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
+fn cell(stage: &LinkStage, arguments: &LinkBenchArgs, line: &TableLine) -> Result<CompressionCell> {
     let group = format!("queue.memory = \"{}B\"", line.queue_bytes());
-    let setup = Setup { line: line.options(), link: "", group: &group, volume_bytes: stage.volume_bytes };
-    let pair = Pair::start(stage, &setup)?;
+    let setup = PairSetup { line: line.options(), link: "", group: &group, volume_bytes: stage.volume_bytes };
+    let pair = LinkPair::start(stage, &setup)?;
     let [mut off, mut auto] = [Vec::new(), Vec::new()];
     for round in 0..arguments.rounds {
         for is_auto in [round % 2 == 1, round % 2 == 0] {
             let value = if is_auto { "compression=auto" } else { "compression=off" };
-            pair.tell("near", &["link", "set", value])?;
+            pair.order("near", &["link", "set", value])?;
             let carried = pair.carry(WRITERS, line.warm_up(), f64::from(arguments.seconds))?;
             if is_auto { &mut auto } else { &mut off }.push((carried.mbit, carried.cores[0]));
         }
     }
     pair.stop()?;
-    let of = |turns: &[(f64, f64)], value: fn(&(f64, f64)) -> f64| median(&turns.iter().map(value).collect::<Vec<_>>());
+    let of = |runs: &[(f64, f64)], value: fn(&(f64, f64)) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>());
     let ratio = median(&auto.iter().zip(&off).map(|(auto, off)| auto.0 / off.0).collect::<Vec<f64>>());
-    Ok(Cell {
+    Ok(CompressionCell {
         line_mbit: line.rate_mbit(),
-        off_mbit: of(&off, |turn| turn.0),
-        auto_mbit: of(&auto, |turn| turn.0),
+        off_mbit: of(&off, |run| run.0),
+        auto_mbit: of(&auto, |run| run.0),
         ratio,
         met: ratio >= BAR,
-        off_cores: of(&off, |turn| turn.1),
-        auto_cores: of(&auto, |turn| turn.1),
+        off_cores: of(&off, |run| run.1),
+        auto_cores: of(&auto, |run| run.1),
     })
 }

@@ -1,10 +1,10 @@
 //! A full line whose rate falls while the connection lives: what a lone writer of another group waits beside the load, second
 //! by second, until that is as it stays at the new rate. Congestion control that paces by what it measured paces too fast for a while.
 
-use super::super::fio::{self, Write};
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section, median};
-use super::{Line, LinkArgs, Stage, rate_text};
+use super::super::fio::{self, FioWrite};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, median};
+use super::{LinkBenchArgs, LinkStage, TableLine, rate_text};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,8 +13,8 @@ const CONTROLS: [&str; 3] = ["cubic", "bbr", "auto"];
 /// Mbit/s and milliseconds.
 const LINE: (f64, f64) = (100.0, 50.0);
 /// Mbit/s after the fall, and whether the queue before the line keeps its bytes, as a router's does, or shrinks with the rate.
-const FALLS: [(f64, Queue); 4] =
-    [(5.0, Queue::Shrinks), (20.0, Queue::Keeps), (10.0, Queue::Keeps), (5.0, Queue::Keeps)];
+const FALLS: [(f64, QueueFall); 4] =
+    [(5.0, QueueFall::Shrinks), (20.0, QueueFall::Keeps), (10.0, QueueFall::Keeps), (5.0, QueueFall::Keeps)];
 const LOAD: &[&str] = &["--rw=write", "--bs=1m", "--iodepth=8"];
 /// `auto` has taken bbr by then.
 const LOADED_FOR: Duration = Duration::from_secs(8);
@@ -33,16 +33,16 @@ const STEP_S: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Queue {
+enum QueueFall {
     Shrinks,
     Keeps,
 }
 
 /// Medians over the rounds.
 #[derive(Serialize)]
-struct Cell {
+struct FallCell {
     to_mbit: f64,
-    queue: Queue,
+    queue: QueueFall,
     congestion: &'static str,
     /// What is in use when the rate falls.
     in_use: String,
@@ -55,7 +55,7 @@ struct Cell {
     carried_share: f64,
 }
 
-impl Row for Cell {
+impl SeriesRow for FallCell {
     const HEAD: &'static [&'static str] =
         &["falls to", "queue", "congestion", "waits each second, ms", "steady", "back after", "at most", "carried"];
 
@@ -64,8 +64,8 @@ impl Row for Cell {
         vec![
             rate_text(self.to_mbit),
             match self.queue {
-                Queue::Shrinks => "shrinks",
-                Queue::Keeps => "keeps its bytes",
+                QueueFall::Shrinks => "shrinks",
+                QueueFall::Keeps => "keeps its bytes",
             }
             .to_owned(),
             format!("{} ({})", self.congestion, self.in_use),
@@ -78,7 +78,7 @@ impl Row for Cell {
     }
 }
 
-struct Turn {
+struct FallRun {
     in_use: String,
     waits_ms: Vec<f64>,
     steady_ms: f64,
@@ -88,34 +88,34 @@ struct Turn {
 
 /// # Errors
 /// A pair does not come up, or a write fails.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("fall: from 100 Mbit/s, 50 ms");
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<FallCell>("fall: from 100 Mbit/s, 50 ms");
     let is_asked =
         |name: &&str| arguments.congestion.is_empty() || arguments.congestion.iter().any(|asked| asked == name);
     let controls: Vec<&'static str> = CONTROLS.into_iter().filter(is_asked).collect();
     for (to_mbit, queue) in FALLS {
-        let mut turns: Vec<Vec<Turn>> = controls.iter().map(|_| Vec::new()).collect();
+        let mut runs: Vec<Vec<FallRun>> = controls.iter().map(|_| Vec::new()).collect();
         for _ in 0..arguments.rounds {
-            for (congestion, turns) in controls.iter().zip(&mut turns) {
-                turns.push(fall(stage, congestion, to_mbit, queue)?);
+            for (congestion, runs) in controls.iter().zip(&mut runs) {
+                runs.push(fall(stage, congestion, to_mbit, queue)?);
             }
         }
-        for (congestion, turns) in controls.iter().zip(&turns) {
-            section.add(&cell(congestion, to_mbit, queue, turns))?;
+        for (congestion, runs) in controls.iter().zip(&runs) {
+            section.add(&cell(congestion, to_mbit, queue, runs))?;
         }
     }
     Ok(section)
 }
 
-fn fall(stage: &Stage, congestion: &str, to_mbit: f64, queue: Queue) -> Result<Turn> {
+fn fall(stage: &LinkStage, congestion: &str, to_mbit: f64, queue: QueueFall) -> Result<FallRun> {
     let link = format!("congestion = {congestion:?}");
-    let line = Line::new(LINE.0, LINE.1);
+    let line = TableLine::new(LINE.0, LINE.1);
     let mut options = line.options();
-    if queue == Queue::Keeps {
+    if queue == QueueFall::Keeps {
         options.queue_bytes = Some((line.rate_mbit() * line.rtt_ms() * 1e3 / 8.0) as u64);
     }
-    let setup = Setup { line: options, link: &link, group: "mode = \"sync\"", volume_bytes: stage.volume_bytes };
-    let pair = Pair::start_beside(stage, &setup)?;
+    let setup = PairSetup { line: options, link: &link, group: "mode = \"sync\"", volume_bytes: stage.volume_bytes };
+    let pair = LinkPair::start_beside(stage, &setup)?;
     let load = pair.write(LOAD)?;
     pair.pause(LOADED_FOR)?;
     let log = pair.home().join("lone");
@@ -138,20 +138,20 @@ fn fall(stage: &Stage, congestion: &str, to_mbit: f64, queue: Queue) -> Result<T
     let log = log.with_file_name("lone_clat.log");
     let writes = fio::logged_writes(&std::fs::read_to_string(&log).context("fio made no log")?)?;
     pair.stop()?;
-    let waits = Waits { writes, since_s: fell_s };
+    let waits = WaitTimes { writes, since_s: fell_s };
     let end_s = f64::from(AFTER_S);
     let steady_ms = waits.mean_ms(end_s - f64::from(STEADY_S), end_s);
     let waits_ms = (0..SHOWN_S).map(|second| waits.mean_ms(second.into(), f64::from(second) + 1.0)).collect();
-    Ok(Turn { in_use, waits_ms, steady_ms, back_s: waits.back_s(BACK * steady_ms), carried_share })
+    Ok(FallRun { in_use, waits_ms, steady_ms, back_s: waits.back_s(BACK * steady_ms), carried_share })
 }
 
 /// One writer's, one after the other, from a moment on.
-struct Waits {
-    writes: Vec<Write>,
+struct WaitTimes {
+    writes: Vec<FioWrite>,
     since_s: f64,
 }
 
-impl Waits {
+impl WaitTimes {
     /// What the write under way waits, on average over that time.
     fn mean_ms(&self, from_s: f64, to_s: f64) -> f64 {
         let (from_s, to_s) = (self.since_s + from_s, self.since_s + to_s);
@@ -178,20 +178,20 @@ impl Waits {
     }
 }
 
-fn cell(congestion: &'static str, to_mbit: f64, queue: Queue, turns: &[Turn]) -> Cell {
-    let of = |value: fn(&Turn) -> f64| turns.iter().map(value).collect::<Vec<f64>>();
-    let back = of(|turn| turn.back_s);
-    let second = |at: usize| median(&turns.iter().map(|turn| turn.waits_ms[at]).collect::<Vec<f64>>());
-    Cell {
+fn cell(congestion: &'static str, to_mbit: f64, queue: QueueFall, runs: &[FallRun]) -> FallCell {
+    let of = |value: fn(&FallRun) -> f64| runs.iter().map(value).collect::<Vec<f64>>();
+    let back = of(|run| run.back_s);
+    let second = |at: usize| median(&runs.iter().map(|run| run.waits_ms[at]).collect::<Vec<f64>>());
+    FallCell {
         to_mbit,
         queue,
         congestion,
-        in_use: turns.last().map(|turn| turn.in_use.clone()).unwrap_or_default(),
+        in_use: runs.last().map(|run| run.in_use.clone()).unwrap_or_default(),
         waits_ms: (0..SHOWN_S as usize).map(second).collect(),
-        steady_ms: median(&of(|turn| turn.steady_ms)),
+        steady_ms: median(&of(|run| run.steady_ms)),
         back_s: median(&back),
         back_s_most: back.iter().copied().fold(0.0, f64::max),
-        carried_share: median(&of(|turn| turn.carried_share)),
+        carried_share: median(&of(|run| run.carried_share)),
     }
 }
 
@@ -200,16 +200,16 @@ mod tests {
     use super::*;
 
     /// One second of waits after the other, each of writes of that length.
-    fn waits(lengths_s: &[f64]) -> Waits {
+    fn waits(lengths_s: &[f64]) -> WaitTimes {
         let mut writes = Vec::new();
         let mut done_s = 100.0;
         for &took_s in lengths_s {
             for _ in 0..(1.0 / took_s).round().max(1.0) as u32 {
                 done_s += took_s;
-                writes.push(Write { done_s, took_s });
+                writes.push(FioWrite { done_s, took_s });
             }
         }
-        Waits { writes, since_s: 100.0 }
+        WaitTimes { writes, since_s: 100.0 }
     }
 
     #[test]

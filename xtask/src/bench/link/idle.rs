@@ -2,9 +2,9 @@
 //! that loses, where the shortest retransmission pause decides.
 
 use super::super::fio::{self, Latency};
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section};
-use super::{Line, Stage};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow};
+use super::{LinkStage, TableLine};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ struct Large {
     after_idle_ms_most: f64,
 }
 
-impl Row for Large {
+impl SeriesRow for Large {
     const HEAD: &'static [&'static str] =
         &["control", "tcp_slow_start_after_idle", "ideal", "one after the other", "after 2 s", "at most"];
 
@@ -48,13 +48,14 @@ impl Row for Large {
 ///
 /// # Errors
 /// A pair does not come up, or a write fails.
-pub fn large(stage: &Stage) -> Result<Section> {
-    let mut section = Section::new::<Large>("idle: a write of 1 MiB in sync, medians");
+pub fn large(stage: &LinkStage) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<Large>("idle: a write of 1 MiB in sync, medians");
     let (rate_mbit, rtt_ms) = LONG_LINE;
     for (congestion, slow_start_after_idle) in SENDERS {
         let link = format!("congestion = {congestion:?}");
-        let line = Line::new(rate_mbit, rtt_ms).options();
-        let pair = Pair::start(stage, &Setup { line, link: &link, group: SYNC, volume_bytes: stage.volume_bytes })?;
+        let line = TableLine::new(rate_mbit, rtt_ms).options();
+        let pair =
+            LinkPair::start(stage, &PairSetup { line, link: &link, group: SYNC, volume_bytes: stage.volume_bytes })?;
         pair.sysctl(&format!("net.ipv4.tcp_slow_start_after_idle={slow_start_after_idle}"))?;
         let write = |more: &[&str]| fio::latency(pair.fio(&[&LARGE[..], more].concat()));
         let warm = write(&["--number_ios=40"])?;
@@ -81,7 +82,7 @@ struct Small {
     per_second: f64,
 }
 
-impl Row for Small {
+impl SeriesRow for Small {
     const HEAD: &'static [&'static str] = &["min_rto", "p50", "p99", "most", "writes/s"];
 
     fn cells(&self) -> Vec<String> {
@@ -95,10 +96,10 @@ impl Row for Small {
 ///
 /// # Errors
 /// A pair does not come up, or a write fails.
-pub fn small(stage: &Stage, seconds: u32) -> Result<Section> {
-    let mut section = Section::new::<Small>("rto: 4 KiB in sync, one at a time, 100 Mbit/s, 2 ms, 1 % loss");
-    let line = Line { loss: SHORT_LINE_LOSS, ..Line::new(SHORT_LINE.0, SHORT_LINE.1) }.options();
-    let pair = Pair::start(stage, &Setup { line, link: "", group: SYNC, volume_bytes: stage.volume_bytes })?;
+pub fn small(stage: &LinkStage, seconds: u32) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<Small>("rto: 4 KiB in sync, one at a time, 100 Mbit/s, 2 ms, 1 % loss");
+    let line = TableLine { loss: SHORT_LINE_LOSS, ..TableLine::new(SHORT_LINE.0, SHORT_LINE.1) }.options();
+    let pair = LinkPair::start(stage, &PairSetup { line, link: "", group: SYNC, volume_bytes: stage.volume_bytes })?;
     for min_rto in PAUSES {
         // It begins without.
         if min_rto != "off" {

@@ -2,9 +2,9 @@
 //! it was. Congestion control that paces by what it has measured may have measured the writer.
 
 use super::super::fio;
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section};
-use super::{Line, LinkArgs, Stage};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow};
+use super::{LinkBenchArgs, LinkStage, TableLine};
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct Lone {
     met: bool,
 }
 
-impl Row for Lone {
+impl SeriesRow for Lone {
     const HEAD: &'static [&'static str] = &[
         "congestion",
         "write",
@@ -69,8 +69,8 @@ impl Row for Lone {
 ///
 /// # Errors
 /// A pair does not come up, or a write fails.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Lone>("lone: one write at a time in sync, 100 Mbit/s, 50 ms");
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<Lone>("lone: one write at a time in sync, 100 Mbit/s, 50 ms");
     let controls: Vec<&'static str> = CONTROLS
         .into_iter()
         .filter(|name| arguments.congestion.is_empty() || arguments.congestion.iter().any(|asked| asked == name))
@@ -83,11 +83,11 @@ pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
     Ok(section)
 }
 
-fn lone(stage: &Stage, congestion: &'static str, kib: u32) -> Result<Lone> {
+fn lone(stage: &LinkStage, congestion: &'static str, kib: u32) -> Result<Lone> {
     let (rate_mbit, rtt_ms) = LINE;
     let link = format!("congestion = {congestion:?}");
-    let (line, group) = (Line::new(rate_mbit, rtt_ms).options(), "mode = \"sync\"");
-    let pair = Pair::start(stage, &Setup { line, link: &link, group, volume_bytes: stage.volume_bytes })?;
+    let (line, group) = (TableLine::new(rate_mbit, rtt_ms).options(), "mode = \"sync\"");
+    let pair = LinkPair::start(stage, &PairSetup { line, link: &link, group, volume_bytes: stage.volume_bytes })?;
     let (size, count) = (format!("--bs={kib}k"), format!("--number_ios={WRITES}"));
     let one_at_a_time = || fio::latency(pair.fio(&["--rw=randwrite", "--iodepth=1", &size, &count]));
     let fresh_ms = one_at_a_time()?.mean_ms;

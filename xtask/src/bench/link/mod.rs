@@ -20,9 +20,9 @@ mod throughput;
 
 use super::{build, commit};
 use crate::project::Project;
-use crate::wan::{Options, sys};
+use crate::wan::{WanOptions, sys};
 use anyhow::Result;
-use report::{Report, Section};
+use report::{LinkBenchReport, ReportSection};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,13 +35,13 @@ const BAR: f64 = 0.95;
 const DEFAULT_BYTES: u64 = 64 << 20;
 
 #[derive(clap::Args)]
-pub struct LinkArgs {
+pub struct LinkBenchArgs {
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
     /// Only this series [default: all, more than an hour]
     #[arg(long, value_enum)]
-    only: Option<Series>,
+    only: Option<LinkSeries>,
     /// How often each gets its turn
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -81,7 +81,7 @@ pub struct LinkArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Series {
+enum LinkSeries {
     /// Beside iperf3, every rate at every round trip
     Throughput,
     /// The same with 0.1 % loss
@@ -106,40 +106,40 @@ enum Series {
     Compression,
 }
 
-impl Series {
-    const ALL: [Series; 11] = [
-        Series::Throughput,
-        Series::Loss,
-        Series::Buffers,
-        Series::Outage,
-        Series::Idle,
-        Series::Lone,
-        Series::Fall,
-        Series::Rto,
-        Series::Modes,
-        Series::Slow,
-        Series::Compression,
+impl LinkSeries {
+    const ALL: [LinkSeries; 11] = [
+        LinkSeries::Throughput,
+        LinkSeries::Loss,
+        LinkSeries::Buffers,
+        LinkSeries::Outage,
+        LinkSeries::Idle,
+        LinkSeries::Lone,
+        LinkSeries::Fall,
+        LinkSeries::Rto,
+        LinkSeries::Modes,
+        LinkSeries::Slow,
+        LinkSeries::Compression,
     ];
 
-    fn play(self, stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
+    fn play(self, stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
         match self {
-            Series::Throughput => throughput::clean(stage, arguments),
-            Series::Loss => throughput::lossy(stage, arguments),
-            Series::Buffers => buffers::play(stage, arguments),
-            Series::Outage => outage::play(stage, arguments),
-            Series::Idle => idle::large(stage),
-            Series::Lone => lone::play(stage, arguments),
-            Series::Fall => fall::play(stage, arguments),
-            Series::Rto => idle::small(stage, arguments.seconds),
-            Series::Modes => modes::play(stage, arguments),
-            Series::Slow => slow::play(stage, arguments),
-            Series::Compression => compression::play(stage, arguments),
+            LinkSeries::Throughput => throughput::clean(stage, arguments),
+            LinkSeries::Loss => throughput::lossy(stage, arguments),
+            LinkSeries::Buffers => buffers::play(stage, arguments),
+            LinkSeries::Outage => outage::play(stage, arguments),
+            LinkSeries::Idle => idle::large(stage),
+            LinkSeries::Lone => lone::play(stage, arguments),
+            LinkSeries::Fall => fall::play(stage, arguments),
+            LinkSeries::Rto => idle::small(stage, arguments.seconds),
+            LinkSeries::Modes => modes::play(stage, arguments),
+            LinkSeries::Slow => slow::play(stage, arguments),
+            LinkSeries::Compression => compression::play(stage, arguments),
         }
     }
 }
 
 /// What all series share.
-pub struct Stage {
+pub struct LinkStage {
     program: PathBuf,
     dir: PathBuf,
     signals: File,
@@ -151,20 +151,20 @@ pub struct Stage {
 
 /// A line of the tables.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct TableLine {
     rate_bits_per_second: u64,
     rtt_ns: u64,
     /// A share of segments.
     loss: f64,
 }
 
-impl Line {
-    pub fn new(rate_mbit: f64, rtt_ms: f64) -> Line {
-        Line { rate_bits_per_second: (rate_mbit * 1e6) as u64, rtt_ns: (rtt_ms * 1e6) as u64, loss: 0.0 }
+impl TableLine {
+    pub fn new(rate_mbit: f64, rtt_ms: f64) -> TableLine {
+        TableLine { rate_bits_per_second: (rate_mbit * 1e6) as u64, rtt_ns: (rtt_ms * 1e6) as u64, loss: 0.0 }
     }
 
-    fn options(&self) -> Options {
-        Options { loss: self.loss, ..Options::link(self.rtt_ns, self.rate_bits_per_second) }
+    fn options(&self) -> WanOptions {
+        WanOptions { loss: self.loss, ..WanOptions::link(self.rtt_ns, self.rate_bits_per_second) }
     }
 
     fn rate_mbit(&self) -> f64 {
@@ -194,9 +194,9 @@ impl Line {
     }
 }
 
-impl LinkArgs {
-    fn lines(&self) -> Vec<Line> {
-        let line = |rate_bits_per_second, rtt_ns| Line { rate_bits_per_second, rtt_ns, loss: 0.0 };
+impl LinkBenchArgs {
+    fn lines(&self) -> Vec<TableLine> {
+        let line = |rate_bits_per_second, rtt_ns| TableLine { rate_bits_per_second, rtt_ns, loss: 0.0 };
         self.rates.iter().flat_map(|&rate| self.rtts.iter().map(move |&rtt| line(rate, rtt))).collect()
     }
 }
@@ -214,16 +214,16 @@ fn rate_text(mbit: f64) -> String {
 ///
 /// # Errors
 /// A series could not be played to its end.
-pub fn main(arguments: &LinkArgs) -> Result<ExitCode> {
+pub fn main(arguments: &LinkBenchArgs) -> Result<ExitCode> {
     let project = Project::find()?;
     let signals = sys::signals_as_bytes()?;
     let program = arguments.program.clone().map_or_else(|| build(&project), Ok)?;
     let (dir, ipv6) = (arguments.dir.clone(), arguments.ipv6);
     let (volume_bytes, link) = (u64::from(arguments.size) << 20, arguments.link.join("\n"));
-    let stage = Stage { program, dir, signals, ipv6, volume_bytes, link };
-    let turns = (arguments.rounds, arguments.seconds);
-    let mut report = Report::new(commit(&project), &arguments.dir, ipv6, turns);
-    for series in Series::ALL {
+    let stage = LinkStage { program, dir, signals, ipv6, volume_bytes, link };
+    let runs = (arguments.rounds, arguments.seconds);
+    let mut report = LinkBenchReport::new(commit(&project), &arguments.dir, ipv6, runs);
+    for series in LinkSeries::ALL {
         if arguments.only.is_none_or(|only| only == series) {
             report.add(series.play(&stage, arguments)?);
         }
@@ -238,16 +238,16 @@ mod tests {
 
     #[test]
     fn a_queue_holds_a_second_or_four_times_what_is_on_its_way() {
-        assert_eq!(Line::new(10.0, 1.0).queue_bytes(), 1_250_000);
-        assert_eq!(Line::new(100.0, 1000.0).queue_bytes(), 50_000_000);
-        assert_eq!(Line::new(1000.0, 1.0).queue_bytes(), DEFAULT_BYTES);
-        assert_eq!(Line::new(1000.0, 200.0).queue_bytes(), 100_000_000);
-        assert_eq!(Line::new(1000.0, 1.0).window_bytes(), DEFAULT_BYTES);
-        assert_eq!(Line::new(0.128, 100.0).queue_bytes(), 1 << 20);
+        assert_eq!(TableLine::new(10.0, 1.0).queue_bytes(), 1_250_000);
+        assert_eq!(TableLine::new(100.0, 1000.0).queue_bytes(), 50_000_000);
+        assert_eq!(TableLine::new(1000.0, 1.0).queue_bytes(), DEFAULT_BYTES);
+        assert_eq!(TableLine::new(1000.0, 200.0).queue_bytes(), 100_000_000);
+        assert_eq!(TableLine::new(1000.0, 1.0).window_bytes(), DEFAULT_BYTES);
+        assert_eq!(TableLine::new(0.128, 100.0).queue_bytes(), 1 << 20);
     }
 
     #[test]
-    fn rates_are_told_in_the_unit_they_are_sold_in() {
+    fn rates_are_shown_in_the_unit_they_are_sold_in() {
         assert_eq!([1000.0, 100.0, 1.5, 0.128].map(rate_text), ["1 Gbit/s", "100 Mbit/s", "1.5 Mbit/s", "128 kbit/s"]);
     }
 }

@@ -2,9 +2,9 @@
 //! `async` gains nothing.
 
 use super::super::fio::{self, Latency};
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section, median};
-use super::{Line, LinkArgs, Stage};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, median};
+use super::{LinkBenchArgs, LinkStage, TableLine};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ const MODES: [&str; 4] = ["logging", "async", "nearsync", "sync"];
 const PACE_KIB: u32 = 30 << 10;
 
 #[derive(Serialize)]
-struct Cell {
+struct ModeCell {
     size_kib: u32,
     writers: u32,
     /// By mode: logging, async, nearsync, sync.
@@ -24,7 +24,7 @@ struct Cell {
     p99_ms: [f64; 4],
 }
 
-impl Row for Cell {
+impl SeriesRow for ModeCell {
     const HEAD: &'static [&'static str] = &["writes", "writers", "logging p50 / p99", "async", "nearsync", "sync"];
 
     fn cells(&self) -> Vec<String> {
@@ -36,10 +36,10 @@ impl Row for Cell {
 
 /// # Errors
 /// A pair does not come up, or a write fails.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("modes, 1 Gbit/s, round trip near 0");
-    let line = Line::new(LINE.0, LINE.1).options();
-    let pair = Pair::start(stage, &Setup { line, link: "", group: "", volume_bytes: stage.volume_bytes })?;
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<ModeCell>("modes, 1 Gbit/s, round trip near 0");
+    let line = TableLine::new(LINE.0, LINE.1).options();
+    let pair = LinkPair::start(stage, &PairSetup { line, link: "", group: "", volume_bytes: stage.volume_bytes })?;
     // Every block is written once, so that no mode meets new ground.
     fio::latency(pair.fio(&["--rw=write", "--bs=1m", "--iodepth=4"]))?;
     pair.drain()?;
@@ -52,21 +52,21 @@ pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
                     if *mode != "logging" {
                         pair.wait_until("the mode holds", |look| look.state() == "replicating")?;
                     }
-                    times.push(turn(&pair, writers, size_kib, arguments.seconds)?);
+                    times.push(run(&pair, writers, size_kib, arguments.seconds)?);
                 }
             }
             let of = |value: fn(&Latency) -> f64| {
                 times.each_ref().map(|times| median(&times.iter().map(value).collect::<Vec<_>>()))
             };
             let (p50_ms, p99_ms) = (of(|times| times.p50_ms), of(|times| times.p99_ms));
-            section.add(&Cell { size_kib, writers, p50_ms, p99_ms })?;
+            section.add(&ModeCell { size_kib, writers, p50_ms, p99_ms })?;
         }
     }
     pair.stop()?;
     Ok(section)
 }
 
-fn turn(pair: &Pair, writers: u32, size_kib: u32, seconds: u32) -> Result<Latency> {
+fn run(pair: &LinkPair, writers: u32, size_kib: u32, seconds: u32) -> Result<Latency> {
     let words = [
         format!("--bs={size_kib}k"),
         format!("--numjobs={writers}"),

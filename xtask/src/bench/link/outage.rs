@@ -3,9 +3,9 @@
 //! By default a silence of five seconds ends the connection and the nodes dial anew; with a longer `timeout` the same
 //! connection outlives the cut, and the kernel's pause between retransmissions decides.
 
-use super::pair::{Pair, Setup};
-use super::report::{Row, Section, median};
-use super::{Line, LinkArgs, Stage};
+use super::pair::{LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, median};
+use super::{LinkBenchArgs, LinkStage, TableLine};
 use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const CALM: Duration = Duration::from_secs(2);
 const CAUGHT_UP_BYTES: u64 = 256 << 10;
 
 #[derive(Serialize)]
-struct Cell {
+struct OutageCell {
     outage_s: u64,
     settings: String,
     /// Medians, since the line was whole again: until something is confirmed, and until all but what travels is.
@@ -33,7 +33,7 @@ struct Cell {
     state: String,
 }
 
-impl Row for Cell {
+impl SeriesRow for OutageCell {
     const HEAD: &'static [&'static str] =
         &["outage", "settings", "resumes after", "at most", "caught up after", "connection", "state meanwhile"];
 
@@ -50,7 +50,7 @@ impl Row for Cell {
     }
 }
 
-struct Blow {
+struct OutageKind {
     resumed_s: f64,
     caught_up_s: f64,
     kept_connection: bool,
@@ -59,12 +59,12 @@ struct Blow {
 
 /// # Errors
 /// A pair does not come up, or not again.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("outage");
-    let line = Line::new(LINE.0, LINE.1);
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<OutageCell>("outage");
+    let line = TableLine::new(LINE.0, LINE.1);
     for settings in SETTINGS {
-        let setup = Setup { line: line.options(), link: settings, group: "", volume_bytes: stage.volume_bytes };
-        let pair = Pair::start(stage, &setup)?;
+        let setup = PairSetup { line: line.options(), link: settings, group: "", volume_bytes: stage.volume_bytes };
+        let pair = LinkPair::start(stage, &setup)?;
         for outage_s in OUTAGES_S {
             let blow = |_| strike(&pair, Duration::from_secs(outage_s));
             let blows = (0..arguments.rounds).map(blow).collect::<Result<Vec<_>>>()?;
@@ -75,7 +75,7 @@ pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
     Ok(section)
 }
 
-fn strike(pair: &Pair, outage: Duration) -> Result<Blow> {
+fn strike(pair: &LinkPair, outage: Duration) -> Result<OutageKind> {
     let writers = pair.write(WRITERS)?;
     pair.pause(CALM)?;
     let before = pair.look()?;
@@ -91,7 +91,7 @@ fn strike(pair: &Pair, outage: Duration) -> Result<Blow> {
     })?;
     drop(writers);
     pair.drain()?;
-    Ok(Blow {
+    Ok(OutageKind {
         resumed_s: resumed.at.duration_since(whole).as_secs_f64(),
         caught_up_s: caught_up.at.duration_since(whole).as_secs_f64(),
         kept_connection: caught_up.connections() == before.connections(),
@@ -99,10 +99,10 @@ fn strike(pair: &Pair, outage: Duration) -> Result<Blow> {
     })
 }
 
-fn cell(outage_s: u64, settings: &str, blows: &[Blow]) -> Cell {
-    let of = |value: fn(&Blow) -> f64| blows.iter().map(value).collect::<Vec<f64>>();
+fn cell(outage_s: u64, settings: &str, blows: &[OutageKind]) -> OutageCell {
+    let of = |value: fn(&OutageKind) -> f64| blows.iter().map(value).collect::<Vec<f64>>();
     let resumed = of(|blow| blow.resumed_s);
-    Cell {
+    OutageCell {
         outage_s,
         settings: if settings.is_empty() { "as they come".to_owned() } else { settings.replace('\n', ", ") },
         resumed_s: median(&resumed),

@@ -3,11 +3,11 @@
 use super::super::check_signals;
 use super::super::control;
 use super::super::fio::{self, Running};
-use super::super::server::Server;
-use super::Stage;
+use super::super::server::BenchServer;
+use super::LinkStage;
 use crate::wan::check::processor_time;
-use crate::wan::iperf::{self, Flow};
-use crate::wan::{FAR_ADDRESS4, FAR_ADDRESS6, NEAR_ADDRESS4, NEAR_ADDRESS6, Options, Side, Wan};
+use crate::wan::iperf::{self, IperfFlow};
+use crate::wan::{CableSide, FAR_ADDRESS4, FAR_ADDRESS6, NEAR_ADDRESS4, NEAR_ADDRESS6, Wan, WanOptions};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a pair is made of.
-pub struct Setup<'a> {
-    pub line: Options,
+pub struct PairSetup<'a> {
+    pub line: WanOptions,
     /// Lines of the table `[link]`.
     pub link: &'a str,
     /// Lines of the group's table.
@@ -40,17 +40,17 @@ pub struct Setup<'a> {
 }
 
 /// The two of them, replicating.
-pub struct Pair<'a> {
-    stage: &'a Stage,
-    near: Server,
-    far: Server,
+pub struct LinkPair<'a> {
+    stage: &'a LinkStage,
+    near: BenchServer,
+    far: BenchServer,
     wan: Wan,
     home: TempDir,
 }
 
 /// What was so at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct LinkMoment {
     pub at: Instant,
     /// Of clients' writes: taken by the primary, and confirmed as durable by the secondary.
     pub admitted_bytes: u64,
@@ -61,7 +61,7 @@ pub struct Look {
 
 /// What a saturated link carried, and at what price.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct LinkThroughput {
     /// Mbit/s of 10^6 bits: clients' bytes that were confirmed as durable by the secondary meanwhile.
     pub mbit: f64,
     /// What limits the link, as `status` has it.
@@ -72,26 +72,26 @@ pub struct Carried {
     pub cores: [f64; 3],
 }
 
-impl<'a> Pair<'a> {
+impl<'a> LinkPair<'a> {
     /// Sets up line and daemons, and makes the first copy of empty volumes.
     ///
     /// # Errors
     /// With the end of the log of the daemon that failed.
-    pub fn start(stage: &'a Stage, setup: &Setup) -> Result<Pair<'a>> {
-        Pair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)])
+    pub fn start(stage: &'a LinkStage, setup: &PairSetup) -> Result<LinkPair<'a>> {
+        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)])
     }
 
     /// The same with a second, small group in `sync`, for a writer beside the others.
     ///
     /// # Errors
     /// With the end of the log of the daemon that failed.
-    pub fn start_beside(stage: &'a Stage, setup: &Setup) -> Result<Pair<'a>> {
+    pub fn start_beside(stage: &'a LinkStage, setup: &PairSetup) -> Result<LinkPair<'a>> {
         let lone = (LONE_GROUP, "mode = \"sync\"", LONE_VOLUME_BYTES);
-        Pair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes), lone])
+        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes), lone])
     }
 
     /// Name, lines of its table, and size of its volume, each.
-    fn start_groups(stage: &'a Stage, setup: &Setup, groups: &[(&str, &str, u64)]) -> Result<Pair<'a>> {
+    fn start_groups(stage: &'a LinkStage, setup: &PairSetup, groups: &[(&str, &str, u64)]) -> Result<LinkPair<'a>> {
         let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&stage.dir);
         let home = home.with_context(|| format!("no directory can be made in {}", stage.dir.display()))?;
         let config = home.path().join("farshore.toml");
@@ -110,12 +110,12 @@ impl<'a> Pair<'a> {
             command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
             let socket = home.path().join(format!("{node}.state/nbd.sock"));
             let uri = format!("nbd+unix:///{GROUP}/v1?socket={}", socket.display());
-            Server::start("farshore", command, &home.path().join(format!("{node}.log")), uri)
+            BenchServer::start("farshore", command, &home.path().join(format!("{node}.log")), uri)
         };
-        let (far, near) = (serve(Side::Far, "far")?, serve(Side::Near, "near")?);
-        let pair = Pair { stage, near, far, wan, home };
+        let (far, near) = (serve(CableSide::Far, "far")?, serve(CableSide::Near, "near")?);
+        let pair = LinkPair { stage, near, far, wan, home };
         for (group, ..) in groups {
-            pair.tell("near", &["sync", group, "--full", "--wait"])?;
+            pair.order("near", &["sync", group, "--full", "--wait"])?;
         }
         pair.wait_until("the group replicates", |look| look.state() == "replicating")?;
         Ok(pair)
@@ -125,9 +125,9 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// It fails.
-    pub fn tell(&self, node: &str, verb: &[&str]) -> Result<()> {
+    pub fn order(&self, node: &str, verb: &[&str]) -> Result<()> {
         let server = if node == "near" { &self.near } else { &self.far };
-        server.tell(&self.stage.program, verb, &self.home.path().join(format!("{node}.state/control.sock")))
+        server.order(&self.stage.program, verb, &self.home.path().join(format!("{node}.state/control.sock")))
     }
 
     /// Changes settings of the group.
@@ -135,7 +135,7 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// They are refused.
     pub fn set(&self, setting: &str) -> Result<()> {
-        self.tell("near", &["set", GROUP, setting])
+        self.order("near", &["set", GROUP, setting])
     }
 
     /// Changes settings of the link on both nodes, which connect again, and waits until they have.
@@ -145,7 +145,7 @@ impl<'a> Pair<'a> {
     pub fn tune(&self, settings: &[&str]) -> Result<()> {
         for node in ["near", "far"] {
             let before = self.look()?.connections();
-            self.tell(node, &[&["link", "set"][..], settings].concat())?;
+            self.order(node, &[&["link", "set"][..], settings].concat())?;
             self.wait_until("the link comes up again", |look| {
                 look.connections() > before && look.is_connected() && look.state() == "replicating"
             })?;
@@ -182,7 +182,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// The group did not replicate all the time, or the link came up anew.
-    pub fn carry(&self, writers: &[&str], warm_up: Duration, seconds: f64) -> Result<Carried> {
+    pub fn carry(&self, writers: &[&str], warm_up: Duration, seconds: f64) -> Result<LinkThroughput> {
         let running = self.write(writers)?;
         self.pause(warm_up)?;
         let cpu = self.cpu_seconds()?;
@@ -197,7 +197,7 @@ impl<'a> Pair<'a> {
         let elapsed_s = to.at.duration_since(from.at).as_secs_f64();
         let confirmed_bytes = to.confirmed_bytes - from.confirmed_bytes;
         let number = |name: &str| to.link["tcp"][name].as_f64().unwrap_or(f64::NAN);
-        Ok(Carried {
+        Ok(LinkThroughput {
             mbit: confirmed_bytes as f64 * 8.0 / 1e6 / elapsed_s,
             limit: to.link["limit"].as_str().unwrap_or("?").to_owned(),
             sent_again_share: number("retransmitted_share"),
@@ -221,7 +221,7 @@ impl<'a> Pair<'a> {
     pub fn iperf(&self, congestion: &str, warm_up: Duration, seconds: f64) -> Result<f64> {
         let (warm_up, seconds) = (warm_up.as_secs_f64().ceil() as u32, seconds.ceil() as u32);
         let address = if self.stage.ipv6 { FAR_ADDRESS6 } else { FAR_ADDRESS4 };
-        let flow = Flow { address, seconds, warm_up, is_reverse: false, congestion: Some(congestion) };
+        let flow = IperfFlow { address, seconds, warm_up, is_reverse: false, congestion: Some(congestion) };
         let goodput = iperf::goodput(&self.wan, &flow);
         check_signals(&self.stage.signals)?;
         goodput
@@ -267,7 +267,7 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// The kernel refuses.
     pub fn sysctl(&self, setting: &str) -> Result<()> {
-        let output = self.wan.command(Side::Near, "sysctl")?.args(["-q", "-w", setting]).output();
+        let output = self.wan.command(CableSide::Near, "sysctl")?.args(["-q", "-w", setting]).output();
         let output = output.context("starting `sysctl` failed; install the package procps")?;
         ensure!(output.status.success(), "{setting}: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(())
@@ -284,7 +284,7 @@ impl<'a> Pair<'a> {
 
     /// # Errors
     /// It does not come to that in time; with the end of both logs.
-    pub fn wait_until(&self, what: &str, holds: impl Fn(&Look) -> bool) -> Result<Look> {
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&LinkMoment) -> bool) -> Result<LinkMoment> {
         let started = Instant::now();
         loop {
             let look = self.look();
@@ -304,7 +304,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// The primary does not answer, or not with that.
-    pub fn look(&self) -> Result<Look> {
+    pub fn look(&self) -> Result<LinkMoment> {
         let socket = self.home.path().join("near.state/control.sock");
         let counters = control::ask(&socket, &json!({ "request": "counters" }))?;
         let at = Instant::now();
@@ -316,7 +316,7 @@ impl<'a> Pair<'a> {
         // What was admitted between the two questions may be queued and not counted yet.
         let waiting_bytes = queue("bytes")?.saturating_sub(queue("items")? * ITEM_OVERHEAD_BYTES).min(admitted_bytes);
         let link = status["links"][0].clone();
-        Ok(Look { at, admitted_bytes, confirmed_bytes: admitted_bytes - waiting_bytes, group, link })
+        Ok(LinkMoment { at, admitted_bytes, confirmed_bytes: admitted_bytes - waiting_bytes, group, link })
     }
 
     fn cpu_seconds(&self) -> Result<[f64; 3]> {
@@ -331,7 +331,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-impl Look {
+impl LinkMoment {
     pub fn state(&self) -> &str {
         self.group["state"].as_str().unwrap_or_default()
     }
@@ -363,7 +363,7 @@ fn certify(program: &Path, words: &[&str], config: &Path) -> Result<()> {
     Ok(())
 }
 
-fn config_text(home: &Path, link: &str, stage: &Stage, groups: &[(&str, &str, u64)]) -> String {
+fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str, u64)]) -> String {
     let [near, far] = match stage.ipv6 {
         true => [NEAR_ADDRESS6, FAR_ADDRESS6].map(|address| format!("[{address}]:{PORT}")),
         false => [NEAR_ADDRESS4, FAR_ADDRESS4].map(|address| format!("{address}:{PORT}")),

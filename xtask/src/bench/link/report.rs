@@ -10,7 +10,7 @@ use std::path::Path;
 const SCHEMA: &str = "farshore-bench-link/1";
 
 /// A line of a series.
-pub trait Row: Serialize {
+pub trait SeriesRow: Serialize {
     /// What stands above the columns.
     const HEAD: &'static [&'static str];
     fn cells(&self) -> Vec<String>;
@@ -18,7 +18,7 @@ pub trait Row: Serialize {
 
 /// One series, done.
 #[derive(Serialize)]
-pub struct Section {
+pub struct ReportSection {
     pub series: &'static str,
     #[serde(skip)]
     head: &'static [&'static str],
@@ -27,16 +27,16 @@ pub struct Section {
     rows: Vec<Value>,
 }
 
-impl Section {
-    pub fn new<R: Row>(series: &'static str) -> Section {
-        Section { series, head: R::HEAD, table: Vec::new(), rows: Vec::new() }
+impl ReportSection {
+    pub fn new<R: SeriesRow>(series: &'static str) -> ReportSection {
+        ReportSection { series, head: R::HEAD, table: Vec::new(), rows: Vec::new() }
     }
 
     /// Adds a row, and tells it at once: the whole takes long.
     ///
     /// # Errors
     /// The row is no JSON.
-    pub fn add<R: Row>(&mut self, row: &R) -> Result<()> {
+    pub fn add<R: SeriesRow>(&mut self, row: &R) -> Result<()> {
         let cells = row.cells();
         eprintln!("{}: {}", self.series, cells.join(", "));
         self.table.push(cells);
@@ -61,23 +61,23 @@ impl Section {
 }
 
 #[derive(Serialize)]
-pub struct Report {
+pub struct LinkBenchReport {
     schema: &'static str,
     commit: String,
     machine: String,
     ipv6: bool,
     rounds: u32,
     seconds: u32,
-    series: Vec<Section>,
+    series: Vec<ReportSection>,
 }
 
-impl Report {
-    pub fn new(commit: String, directory: &Path, ipv6: bool, (rounds, seconds): (u32, u32)) -> Report {
+impl LinkBenchReport {
+    pub fn new(commit: String, directory: &Path, ipv6: bool, (rounds, seconds): (u32, u32)) -> LinkBenchReport {
         let machine = machine(directory);
-        Report { schema: SCHEMA, commit, machine, ipv6, rounds, seconds, series: Vec::new() }
+        LinkBenchReport { schema: SCHEMA, commit, machine, ipv6, rounds, seconds, series: Vec::new() }
     }
 
-    pub fn add(&mut self, section: Section) {
+    pub fn add(&mut self, section: ReportSection) {
         self.series.push(section);
     }
 
@@ -89,7 +89,7 @@ impl Report {
             return Ok(());
         }
         println!("{}, {}", self.machine, self.commit);
-        self.series.iter().for_each(Section::print);
+        self.series.iter().for_each(ReportSection::print);
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Lines as slow as they come, always full: nothing must time out, and the lag that is shown must be the true one.
 
-use super::pair::{Look, Pair, Setup};
-use super::report::{Row, Section, mbit_text, share_text};
-use super::{Line, LinkArgs, Stage, rate_text};
+use super::pair::{LinkMoment, LinkPair, PairSetup};
+use super::report::{ReportSection, SeriesRow, mbit_text, share_text};
+use super::{LinkBenchArgs, LinkStage, TableLine, rate_text};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const VOLUME_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize)]
-struct Cell {
+struct SlowLinkCell {
     line_mbit: f64,
     iperf_mbit: f64,
     farshore_mbit: f64,
@@ -33,7 +33,7 @@ struct Cell {
     lag_error_s_most: f64,
 }
 
-impl Row for Cell {
+impl SeriesRow for SlowLinkCell {
     const HEAD: &'static [&'static str] =
         &["line", "iperf3", "farshore", "share", "came up anew", "states", "lag shown", "true lag", "differed at most"];
 
@@ -54,16 +54,19 @@ impl Row for Cell {
 
 /// # Errors
 /// A pair does not come up.
-pub fn play(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("slow");
+pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<SlowLinkCell>("slow");
     for (rate_mbit, rtt_ms) in LINES {
-        section.add(&cell(stage, arguments, &Line::new(rate_mbit, rtt_ms))?)?;
+        section.add(&cell(stage, arguments, &TableLine::new(rate_mbit, rtt_ms))?)?;
     }
     Ok(section)
 }
 
-fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
-    let pair = Pair::start(stage, &Setup { line: line.options(), link: "", group: GROUP, volume_bytes: VOLUME_BYTES })?;
+fn cell(stage: &LinkStage, arguments: &LinkBenchArgs, line: &TableLine) -> Result<SlowLinkCell> {
+    let pair = LinkPair::start(
+        stage,
+        &PairSetup { line: line.options(), link: "", group: GROUP, volume_bytes: VOLUME_BYTES },
+    )?;
     let seconds = f64::from(arguments.seconds * LONGER);
     let writers = pair.write(WRITERS)?;
     let before = pair.look()?;
@@ -72,7 +75,7 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
     pair.drain()?;
     // Not before: what it leaves in the kernel's buffers would take its turn for half a minute.
     let iperf_mbit = pair.iperf(&pair.congestion()?, line.warm_up(), seconds)?;
-    let rate = |from: &Look, to: &Look| {
+    let rate = |from: &LinkMoment, to: &LinkMoment| {
         (to.confirmed_bytes - from.confirmed_bytes) as f64 * 8.0 / 1e6 / to.at.duration_since(from.at).as_secs_f64()
     };
     // The first half is for the queue to fill.
@@ -83,7 +86,7 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
     let (shown_lag_s, true_lag_s) = lags[lags.len() - 1];
     let mut states: Vec<String> = looks.iter().map(|look| look.state().to_owned()).collect();
     states.dedup();
-    Ok(Cell {
+    Ok(SlowLinkCell {
         line_mbit: line.rate_mbit(),
         iperf_mbit,
         farshore_mbit,
@@ -96,7 +99,7 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line) -> Result<Cell> {
     })
 }
 
-fn watch(pair: &Pair, time: Duration) -> Result<Vec<Look>> {
+fn watch(pair: &LinkPair, time: Duration) -> Result<Vec<LinkMoment>> {
     let started = Instant::now();
     let mut looks = Vec::new();
     while started.elapsed() < time {
@@ -108,7 +111,7 @@ fn watch(pair: &Pair, time: Duration) -> Result<Vec<Look>> {
 
 /// The lag that was shown, and the age of the oldest byte that was admitted and not confirmed, as earlier looks saw it
 /// come; `None`: it was not told, or came before the first look.
-fn lags_at(looks: &[Look], at: usize) -> Option<(f64, f64)> {
+fn lags_at(looks: &[LinkMoment], at: usize) -> Option<(f64, f64)> {
     let now = &looks[at];
     let came = looks[..=at].partition_point(|look| look.admitted_bytes <= now.confirmed_bytes);
     // Between the look before and this one.

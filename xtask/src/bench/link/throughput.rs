@@ -1,10 +1,10 @@
 //! What replication carries beside iperf3: on clean lines, on lines that lose segments, with fixed buffers, and on lines
 //! as slow as they come.
 
-use super::pair::{Carried, Pair, Setup};
-use super::report::{Row, Section, mbit_text, median, share_text};
-use super::{BAR, Line, LinkArgs, Stage};
-use crate::wan::Options;
+use super::pair::{LinkPair, LinkThroughput, PairSetup};
+use super::report::{ReportSection, SeriesRow, mbit_text, median, share_text};
+use super::{BAR, LinkBenchArgs, LinkStage, TableLine};
+use crate::wan::WanOptions;
 use anyhow::Result;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub const WRITERS: &[&str] = &["--rw=randwrite", "--bs=64k", "--iodepth=32"];
 
 /// One line, both on it.
 #[derive(Serialize)]
-struct Cell {
+struct ThroughputCell {
     line_mbit: f64,
     rtt_ms: f64,
     loss: f64,
@@ -31,7 +31,7 @@ struct Cell {
     cores: [f64; 3],
 }
 
-impl Row for Cell {
+impl SeriesRow for ThroughputCell {
     const HEAD: &'static [&'static str] = &[
         "line",
         "round trip",
@@ -67,8 +67,8 @@ impl Row for Cell {
 ///
 /// # Errors
 /// A pair does not come up, or falls out of step.
-pub fn clean(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("throughput");
+pub fn clean(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<ThroughputCell>("throughput");
     let congestion = arguments.congestion.first().map_or("auto", String::as_str);
     for line in arguments.lines() {
         section.add(&cell(stage, arguments, &line, congestion)?)?;
@@ -80,29 +80,29 @@ pub fn clean(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
 ///
 /// # Errors
 /// As [`clean`].
-pub fn lossy(stage: &Stage, arguments: &LinkArgs) -> Result<Section> {
-    let mut section = Section::new::<Cell>("loss of 0.1 %");
+pub fn lossy(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
+    let mut section = ReportSection::new::<ThroughputCell>("loss of 0.1 %");
     let both = ["bbr", "cubic"].map(str::to_owned);
     let controls = if arguments.congestion.is_empty() { &both[..] } else { &arguments.congestion };
     for line in arguments.lines() {
         for congestion in controls {
-            section.add(&cell(stage, arguments, &Line { loss: LOSS, ..line }, congestion)?)?;
+            section.add(&cell(stage, arguments, &TableLine { loss: LOSS, ..line }, congestion)?)?;
         }
     }
     Ok(section)
 }
 
-fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> Result<Cell> {
+fn cell(stage: &LinkStage, arguments: &LinkBenchArgs, line: &TableLine, congestion: &str) -> Result<ThroughputCell> {
     let link = format!("congestion = {congestion:?}");
     let queue = arguments.queue.map_or(line.queue_bytes(), |mib| mib << 20);
     let window = line.window_bytes();
     let group = format!("queue.memory = \"{queue}B\"\nwindow = \"{window}B\"");
     let volume_bytes = stage.volume_bytes;
-    let options = Options { seed: arguments.seed, ..line.options() };
-    let pair = Pair::start(stage, &Setup { line: options, link: &link, group: &group, volume_bytes })?;
+    let options = WanOptions { seed: arguments.seed, ..line.options() };
+    let pair = LinkPair::start(stage, &PairSetup { line: options, link: &link, group: &group, volume_bytes })?;
     let (warm_up, seconds) = (line.warm_up(), f64::from(arguments.seconds));
     let in_use = pair.congestion_under_load(WRITERS, warm_up)?;
-    let (mut iperf, mut ours): (Vec<f64>, Vec<Carried>) = (Vec::new(), Vec::new());
+    let (mut iperf, mut ours): (Vec<f64>, Vec<LinkThroughput>) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
         for is_ours in [round % 2 == 1, round % 2 == 0] {
             match is_ours {
@@ -113,9 +113,9 @@ fn cell(stage: &Stage, arguments: &LinkArgs, line: &Line, congestion: &str) -> R
     }
     pair.stop()?;
     let shares: Vec<f64> = ours.iter().zip(&iperf).map(|(ours, iperf)| ours.mbit / iperf).collect();
-    let of = |value: fn(&Carried) -> f64| median(&ours.iter().map(value).collect::<Vec<f64>>());
+    let of = |value: fn(&LinkThroughput) -> f64| median(&ours.iter().map(value).collect::<Vec<f64>>());
     let share = median(&shares);
-    Ok(Cell {
+    Ok(ThroughputCell {
         line_mbit: line.rate_mbit(),
         rtt_ms: line.rtt_ms(),
         loss: line.loss,

@@ -15,8 +15,8 @@ use crate::project::Project;
 use crate::wan::sys;
 use anyhow::{Context, Result};
 use load::Area;
-use pair::{PATIENCE, Pair, Shape};
-use report::{Report, Row, Run};
+use pair::{GroupShape, PATIENCE, RecoveryPair};
+use report::{RecoveryReport, RecoveryRow, RecoveryRun};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -51,29 +51,29 @@ pub struct RecoveryArgs {
 
 /// What happens to the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum FailureKind {
     Kill,
     /// It comes back believing that its machine was switched off: all that it had not flushed may be lost.
     Power,
 }
 
 struct Scenario {
-    blow: Blow,
+    blow: FailureKind,
     area: Area,
 }
 
 const SCENARIOS: [Scenario; 4] = [
-    Scenario { blow: Blow::Kill, area: Area::Extents(HOT_EXTENTS) },
-    Scenario { blow: Blow::Power, area: Area::Extents(HOT_EXTENTS) },
-    Scenario { blow: Blow::Kill, area: Area::Run(10 * EXTENTS) },
-    Scenario { blow: Blow::Power, area: Area::Run(10 * EXTENTS) },
+    Scenario { blow: FailureKind::Kill, area: Area::Extents(HOT_EXTENTS) },
+    Scenario { blow: FailureKind::Power, area: Area::Extents(HOT_EXTENTS) },
+    Scenario { blow: FailureKind::Kill, area: Area::Run(10 * EXTENTS) },
+    Scenario { blow: FailureKind::Power, area: Area::Run(10 * EXTENTS) },
 ];
 
 impl Scenario {
     fn title(&self) -> String {
         let blow = match self.blow {
-            Blow::Kill => "kill -9",
-            Blow::Power => "power",
+            FailureKind::Kill => "kill -9",
+            FailureKind::Power => "power",
         };
         let (Area::Extents(extents) | Area::Run(extents)) = self.area;
         format!("{blow}, {extents} extents")
@@ -85,21 +85,21 @@ impl Scenario {
         extents * EXTENT_BYTES
     }
 
-    fn play(&self, pair: &mut Pair, seconds: u32, seed: u32) -> Result<Run> {
+    fn play(&self, pair: &mut RecoveryPair, seconds: u32, seed: u32) -> Result<RecoveryRun> {
         pair.wait_for_rest()?;
-        let places = self.area.places(pair.shape.volumes, pair.shape.volume_bytes);
+        let runs = self.area.runs(pair.shape.volumes, pair.shape.volume_bytes);
         let before = pair.counter("writes")?;
-        let load = load::start(pair, &places, seed)?;
+        let load = load::start(pair, &runs, seed)?;
         pair.wait_for_writes(before)?;
         pair.pause(Duration::from_secs(seconds.into()))?;
         let writes = pair.counter("writes")? - before;
-        pair.kill(self.blow == Blow::Power);
+        pair.kill(self.blow == FailureKind::Power);
         drop(load);
         let started = Instant::now();
-        let served = pair.serve_again(places[0].offset)?;
+        let served = pair.serve_again(runs[0].offset)?;
         pair.wait_until_replicating(PATIENCE)?;
         let replicating = started.elapsed();
-        Ok(Run {
+        Ok(RecoveryRun {
             served_s: served.as_secs_f64(),
             replicating_s: replicating.as_secs_f64(),
             writes,
@@ -119,11 +119,11 @@ pub fn main(arguments: &RecoveryArgs) -> Result<ExitCode> {
     let home = home.with_context(|| format!("no directory can be made in {}", arguments.dir.display()))?;
     let volumes = u64::from(arguments.volumes);
     let shape =
-        Shape { volumes, volume_bytes: (u64::from(arguments.size) << 30) / volumes / EXTENT_BYTES * EXTENT_BYTES };
+        GroupShape { volumes, volume_bytes: (u64::from(arguments.size) << 30) / volumes / EXTENT_BYTES * EXTENT_BYTES };
     eprintln!("the first sync of {} GiB reads all of it, and takes its time", arguments.size);
-    let (mut pair, first_sync) = Pair::replicating(&program, home.path(), shape, signals)?;
+    let (mut pair, first_sync) = RecoveryPair::replicating(&program, home.path(), shape, signals)?;
     eprintln!("the first sync took {:.1} s", first_sync.as_secs_f64());
-    let mut rows = SCENARIOS.map(|scenario| Row::new(scenario.title(), scenario.shipped_bytes_max()));
+    let mut rows = SCENARIOS.map(|scenario| RecoveryRow::new(scenario.title(), scenario.shipped_bytes_max()));
     for round in 0..arguments.rounds {
         for (scenario, row) in SCENARIOS.iter().zip(&mut rows) {
             eprintln!("round {} of {}: {}", round + 1, arguments.rounds, row.name);
@@ -131,7 +131,7 @@ pub fn main(arguments: &RecoveryArgs) -> Result<ExitCode> {
         }
     }
     pair.stop()?;
-    let report = Report::new(commit(&project), &arguments.dir, shape, first_sync, rows.into());
+    let report = RecoveryReport::new(commit(&project), &arguments.dir, shape, first_sync, rows.into());
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {

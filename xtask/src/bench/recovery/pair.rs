@@ -1,6 +1,6 @@
 //! Two daemons on loopback with one group of sparse files, whose primary can be killed and started again.
 
-use super::super::server::{Server, free_addresses, secret};
+use super::super::server::{BenchServer, free_addresses, secret};
 use super::super::{check_signals, control};
 use super::nbd;
 use anyhow::{Context, Result, bail, ensure};
@@ -23,29 +23,34 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(2 * 3600);
 
 /// What the bench makes a group of.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct GroupShape {
     pub volumes: u64,
     pub volume_bytes: u64,
 }
 
-pub struct Pair {
+pub struct RecoveryPair {
     program: PathBuf,
     home: PathBuf,
-    pub shape: Shape,
-    near: Option<Server>,
-    far: Option<Server>,
+    pub shape: GroupShape,
+    near: Option<BenchServer>,
+    far: Option<BenchServer>,
     starts: u32,
     /// The boot of the machine that `near` is told it runs in.
     boot: u32,
     signals: File,
 }
 
-impl Pair {
+impl RecoveryPair {
     /// Two daemons whose first copy is made; how long that took.
     ///
     /// # Errors
     /// With the end of the log of the daemon that failed.
-    pub fn replicating(program: &Path, home: &Path, shape: Shape, signals: File) -> Result<(Pair, Duration)> {
+    pub fn replicating(
+        program: &Path,
+        home: &Path,
+        shape: GroupShape,
+        signals: File,
+    ) -> Result<(RecoveryPair, Duration)> {
         secret(home)?;
         fs::write(home.join("farshore.toml"), config_text(home, shape)?)?;
         for node in ["near", "far"] {
@@ -54,28 +59,28 @@ impl Pair {
             }
         }
         let (program, home) = (program.to_owned(), home.to_owned());
-        let mut pair = Pair { program, home, shape, near: None, far: None, starts: 0, boot: 1, signals };
+        let mut pair = RecoveryPair { program, home, shape, near: None, far: None, starts: 0, boot: 1, signals };
         pair.far = Some(pair.serve("far")?);
         pair.near = Some(pair.serve("near")?);
         let started = Instant::now();
-        pair.near().tell(&pair.program, &["sync", GROUP, "--full"], &pair.home.join("near.state/control.sock"))?;
+        pair.near().order(&pair.program, &["sync", GROUP, "--full"], &pair.home.join("near.state/control.sock"))?;
         pair.wait_until_replicating(SYNC_PATIENCE)?;
         let took = started.elapsed();
         pair.wait_for_rest()?;
         Ok((pair, took))
     }
 
-    fn serve(&mut self, node: &str) -> Result<Server> {
+    fn serve(&mut self, node: &str) -> Result<BenchServer> {
         self.starts += 1;
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--config").arg(self.home.join("farshore.toml")).args(["--node", node]);
         if node == "near" {
             command.env("FARSHORE_BOOT_ID", self.boot.to_string());
         }
-        Server::start("farshore", command, &self.home.join(format!("{node}-{}.log", self.starts)), String::new())
+        BenchServer::start("farshore", command, &self.home.join(format!("{node}-{}.log", self.starts)), String::new())
     }
 
-    fn near(&self) -> &Server {
+    fn near(&self) -> &BenchServer {
         self.near.as_ref().expect("it runs but within a blow")
     }
 
@@ -154,10 +159,10 @@ impl Pair {
         }
     }
 
-    /// Waits until nothing is marked, on disk either: what earlier runs left there is not the next one's doing.
+    /// Waits until nothing is dirty, on disk either: what earlier runs left there is not the next one's doing.
     ///
     /// # Errors
-    /// Marks stay.
+    /// Bits stay.
     pub fn wait_for_rest(&self) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -167,7 +172,7 @@ impl Pair {
             if stored == 0 {
                 return Ok(());
             }
-            ensure!(started.elapsed() < PATIENCE, "{stored} regions stay marked on disk{}", self.near().last_words());
+            ensure!(started.elapsed() < PATIENCE, "{stored} regions stay dirty on disk{}", self.near().last_words());
             self.pause(LOOK_AT_BITMAP_EVERY)?;
         }
     }
@@ -203,7 +208,7 @@ impl Pair {
     }
 }
 
-fn config_text(home: &Path, shape: Shape) -> Result<String> {
+fn config_text(home: &Path, shape: GroupShape) -> Result<String> {
     let mut text = format!("cluster = \"bench\"\nsecret_file = {:?}\n\n", home.join("secret"));
     for (node, address) in ["near", "far"].into_iter().zip(free_addresses()?) {
         let state = home.join(format!("{node}.state"));

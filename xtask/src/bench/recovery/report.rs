@@ -2,7 +2,7 @@
 
 use super::super::machine::machine;
 use super::super::rows::quantile;
-use super::pair::Shape;
+use super::pair::GroupShape;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const SERVED_S_MAX: f64 = 5.0;
 
 /// What one blow came to. The times count from the start of the killed daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Run {
+pub struct RecoveryRun {
     /// Until a block was read from the export.
     pub served_s: f64,
     /// Until the group was replicating, the sync that this took being done.
@@ -26,49 +26,63 @@ pub struct Run {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct RecoveryRow {
     pub name: String,
     /// The bar: as many bytes as the written extents have.
     pub shipped_bytes_max: u64,
-    pub runs: Vec<Run>,
+    pub runs: Vec<RecoveryRun>,
 }
 
-impl Row {
-    pub fn new(name: String, shipped_bytes_max: u64) -> Row {
-        Row { name, shipped_bytes_max, runs: Vec::new() }
+impl RecoveryRow {
+    pub fn new(name: String, shipped_bytes_max: u64) -> RecoveryRow {
+        RecoveryRow { name, shipped_bytes_max, runs: Vec::new() }
     }
 
-    fn median(&self, value: impl Fn(&Run) -> f64) -> f64 {
+    fn median(&self, value: impl Fn(&RecoveryRun) -> f64) -> f64 {
         quantile(&self.runs.iter().map(value).collect::<Vec<f64>>(), 0.5)
     }
 
-    fn most(&self, value: impl Fn(&Run) -> f64) -> f64 {
+    fn most(&self, value: impl Fn(&RecoveryRun) -> f64) -> f64 {
         self.runs.iter().map(value).fold(0.0, f64::max)
     }
 
     /// Both bars, in every run.
     fn met(&self) -> bool {
-        let holds = |run: &Run| run.served_s < SERVED_S_MAX && run.shipped_bytes <= self.shipped_bytes_max;
+        let holds = |run: &RecoveryRun| run.served_s < SERVED_S_MAX && run.shipped_bytes <= self.shipped_bytes_max;
         self.runs.iter().all(holds)
     }
 }
 
 #[derive(Serialize)]
-pub struct Report {
+pub struct RecoveryReport {
     schema: &'static str,
     commit: String,
     machine: String,
     volumes: u64,
     volume_bytes: u64,
     first_sync_s: f64,
-    rows: Vec<Row>,
+    rows: Vec<RecoveryRow>,
 }
 
-impl Report {
-    pub fn new(commit: String, directory: &Path, shape: Shape, first_sync: Duration, rows: Vec<Row>) -> Report {
-        let Shape { volumes, volume_bytes } = shape;
+impl RecoveryReport {
+    pub fn new(
+        commit: String,
+        directory: &Path,
+        shape: GroupShape,
+        first_sync: Duration,
+        rows: Vec<RecoveryRow>,
+    ) -> RecoveryReport {
+        let GroupShape { volumes, volume_bytes } = shape;
         let first_sync_s = first_sync.as_secs_f64();
-        Report { schema: SCHEMA, commit, machine: machine(directory), volumes, volume_bytes, first_sync_s, rows }
+        RecoveryReport {
+            schema: SCHEMA,
+            commit,
+            machine: machine(directory),
+            volumes,
+            volume_bytes,
+            first_sync_s,
+            rows,
+        }
     }
 
     pub fn print(&self) {
@@ -85,7 +99,7 @@ impl Report {
             "", "serves", "worst", "replicates", "writes", "compared MiB", "shipped MiB", "pulled MiB"
         );
         for row in &self.rows {
-            let mib = |value: fn(&Run) -> u64| row.median(|run| value(run) as f64) / f64::from(1 << 20);
+            let mib = |value: fn(&RecoveryRun) -> u64| row.median(|run| value(run) as f64) / f64::from(1 << 20);
             println!(
                 "{:22}  {:6.2} s  {:6.2} s  {:8.2} s  {:>8.0}  {:>12.1}  {:>11.1}  {:>11.1}  {}",
                 row.name,
@@ -106,13 +120,13 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn run(served_s: f64, shipped_bytes: u64) -> Run {
-        Run { served_s, replicating_s: 1.0, writes: 1, compared_bytes: 0, shipped_bytes, pulled_bytes: 0 }
+    fn run(served_s: f64, shipped_bytes: u64) -> RecoveryRun {
+        RecoveryRun { served_s, replicating_s: 1.0, writes: 1, compared_bytes: 0, shipped_bytes, pulled_bytes: 0 }
     }
 
     #[test]
     fn a_bar_is_met_in_every_run_or_not_at_all() {
-        let row = |runs: &[Run]| Row { runs: runs.to_vec(), ..Row::new("r".into(), 100) };
+        let row = |runs: &[RecoveryRun]| RecoveryRow { runs: runs.to_vec(), ..RecoveryRow::new("r".into(), 100) };
         assert!(row(&[run(1.0, 100), run(4.9, 0)]).met());
         assert!(!row(&[run(1.0, 100), run(1.0, 101)]).met());
         assert!(!row(&[run(1.0, 0), run(5.0, 0)]).met());

@@ -1,20 +1,20 @@
 //! A pass over the dirty regions, in the stream: a region is read under a lock on its range, takes its number at that moment, and
 //! is sent between the live writes with lower and higher numbers.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::wire::{Header, flags};
+use crate::formats::wire::{FrameHeader, flags};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES};
-use crate::peer::numbers::Numbers;
+use crate::peer::numbers::WriteNumbers;
 use crate::peer::pause::unreadable;
-use crate::peer::queue::{Body, Item};
-use crate::peer::stream::Stream;
-use crate::planted::{Fault, planted};
+use crate::peer::queue::{ItemBody, QueueItem};
+use crate::peer::stream::PeerStream;
 use crate::shared::cost::cost;
-use crate::shared::marks::Mark;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::reads::{ResyncRead, SyncRange};
-use crate::shared::slots::Op;
 use crate::shared::volume::Conflict;
 use crate::time::Mono;
 use crate::{IoDone, IoResult, Output, Slice, Store};
@@ -26,10 +26,10 @@ const READ_FAILURES_MAX: u32 = 8;
 
 /// A pass over the dirty regions.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct SyncPass {
     /// Names it: no other of this incarnation has the same.
     name: u64,
-    /// The peer was told of it.
+    /// It was announced to the peer.
     begun: bool,
     /// The peer is ready for it.
     ready: bool,
@@ -70,7 +70,7 @@ impl NextRead {
     }
 }
 
-impl Pass {
+impl SyncPass {
     /// The next read begins: another one is the next.
     fn begins_read(&mut self, next: &NextRead) {
         self.reads += 1;
@@ -91,8 +91,8 @@ impl Pass {
         self.name == name && !self.begun
     }
 
-    pub fn new(now: Mono, name: u64, repair: bool, total_bytes: u64) -> Pass {
-        Pass {
+    pub fn new(now: Mono, name: u64, repair: bool, total_bytes: u64) -> SyncPass {
+        SyncPass {
             name,
             begun: repair,
             ready: repair,
@@ -115,7 +115,7 @@ impl Pass {
 }
 
 /// How far a pass is that finds nothing more to read.
-pub(crate) enum Ending {
+pub(crate) enum PassEnding {
     /// It found something that was left behind.
     GoesOn,
     /// For answers, or for its end to be applied.
@@ -124,7 +124,7 @@ pub(crate) enum Ending {
     Repaired,
 }
 
-impl Stream {
+impl PeerStream {
     // ---- what is known of it ---------------------------------------------------------------------------------------
 
     pub fn has_pass(&self) -> bool {
@@ -155,8 +155,8 @@ impl Stream {
         self.pass.as_ref().map(|pass| (pass.done_bytes, pass.total_bytes, pass.sent_bytes))
     }
 
-    /// The peer was told of what it will get.
-    pub fn is_told(&self) -> bool {
+    /// What it will get was announced to the peer.
+    pub fn is_reported(&self) -> bool {
         self.pass.as_ref().is_none_or(|pass| pass.begun)
     }
 
@@ -166,7 +166,7 @@ impl Stream {
 
     // ---- its beginning and its end ---------------------------------------------------------------------------------
 
-    pub fn begin_pass(&mut self, pass: Pass) {
+    pub fn begin_pass(&mut self, pass: SyncPass) {
         self.pass = Some(pass);
     }
 
@@ -184,7 +184,7 @@ impl Stream {
         repairs
     }
 
-    /// As long as the peer was not told: the pass's name, the number before the stream's first, and whether nothing is dirty.
+    /// As long as it was not announced: the pass's name, the number before the stream's first, and whether nothing is dirty.
     pub fn to_announce(&self) -> Option<(u64, Seq, bool)> {
         let pass = self.pass.as_ref().filter(|pass| !pass.begun)?;
         Some((pass.name, self.began, pass.total_bytes == 0))
@@ -207,10 +207,10 @@ impl Stream {
     /// A sync is over once the peer applied its end: the number through which it has, and the bytes that went as data.
     pub fn end_sync(&mut self, now: Mono) -> Option<(Seq, u64)> {
         let pass = self.pass.as_ref()?;
-        if pass.end.is_none_or(|end| end > self.applied) {
+        if pass.end.is_none_or(|end| end > self.applied_at_peer) {
             return None;
         }
-        let ended = (self.applied, pass.sent_bytes);
+        let ended = (self.applied_at_peer, pass.sent_bytes);
         (self.pass, self.catching_up_since) = (None, now);
         Some(ended)
     }
@@ -236,7 +236,7 @@ impl Stream {
     }
 
     /// What is to be read next; it stays the next until the read begins.
-    pub fn next_read(&mut self, common: &Common, cx: &mut Cx, longest_read: u64) -> Option<NextRead> {
+    pub fn next_read(&mut self, common: &GroupCommon, cx: &mut Cx, longest_read: u64) -> Option<NextRead> {
         let pass = self.pass.as_mut()?;
         if let Some(&range) = pass.resend.front() {
             let length = range.length.min(longest_read);
@@ -246,7 +246,7 @@ impl Stream {
             let mut skipped = 0;
             let found = volume.next_to_ship(pass.region, &mut skipped);
             if skipped > 0 {
-                cx.marks.hit(Mark::ResyncSkippedCovered);
+                cx.coverage.hit(CoveragePoint::ResyncSkippedCovered);
             }
             let Some(first) = found else {
                 pass.volume += 1;
@@ -255,9 +255,9 @@ impl Stream {
             };
             let mut next = first + 1;
             let size = volume.size_bytes();
-            let compare = volume.in_doubt(first);
+            let compare = volume.needs_verification(first);
             let longest = if compare { limits::PROBE_BYTES } else { longest_read };
-            let goes_on = |next: u64| volume.must_ship(next) && volume.in_doubt(next) == compare;
+            let goes_on = |next: u64| volume.must_ship(next) && volume.needs_verification(next) == compare;
             while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
             }
@@ -265,7 +265,7 @@ impl Stream {
             pass.region = first;
             let offset = first * REGION_BYTES;
             let length = (next * REGION_BYTES).min(size) - offset;
-            let leaves_tail = compare && length > 4096 && planted(Fault::CompareLeavesTail);
+            let leaves_tail = compare && length > 4096 && injected(Fault::CompareLeavesTail);
             let length = if leaves_tail { length / 4096 * 4096 } else { length };
             let range = SyncRange { volume: VolumeId(pass.volume as u16), offset, length };
             return Some(NextRead { range, compare, goes_on_at: Some(next) });
@@ -273,11 +273,11 @@ impl Stream {
         None
     }
 
-    pub fn read_range(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, next: &NextRead) {
+    pub fn read_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, numbers: &mut WriteNumbers, next: &NextRead) {
         let NextRead { range, compare, .. } = *next;
         let pass = self.pass.as_mut().expect("a pass is under way");
         pass.begins_read(next);
-        let slot = common.slots.insert(Op::Resync(ResyncRead {
+        let slot = common.slots.insert(SlotOperation::Resync(ResyncRead {
             range,
             compare,
             first: Seq::NONE,
@@ -286,11 +286,11 @@ impl Stream {
             pass: pass.name,
         }));
         match common.volumes.of(range.volume).conflict(range.offset, range.length) {
-            Some(Conflict::Write) if planted(Fault::ResyncReadRaces) => self.admit_read(common, cx, numbers, slot),
+            Some(Conflict::Write) if injected(Fault::ResyncReadRaces) => self.admit_read(common, cx, numbers, slot),
             None => self.admit_read(common, cx, numbers, slot),
             Some(conflict) => {
                 if conflict == Conflict::Write {
-                    cx.marks.hit(Mark::ResyncWaitedForWrite);
+                    cx.coverage.hit(CoveragePoint::ResyncWaitedForWrite);
                 }
                 pass.waiting_bytes += next.queued_bytes();
                 common.volumes.of(range.volume).wait_for_range(slot, range.offset, range.length, false);
@@ -299,8 +299,16 @@ impl Stream {
     }
 
     /// What a read waited for has its range free. False: it is of another stream.
-    pub fn admit_waiting_read(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, slot: u32) -> bool {
-        let Some(&Op::Resync(read)) = common.slots.get(slot) else { unreachable!("the slot waits for a resync read") };
+    pub fn admit_waiting_read(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        numbers: &mut WriteNumbers,
+        slot: u32,
+    ) -> bool {
+        let Some(&SlotOperation::Resync(read)) = common.slots.get(slot) else {
+            unreachable!("the slot waits for a resync read")
+        };
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return false };
         pass.waiting_bytes -= read.range.queued_bytes(read.compare);
         self.admit_read(common, cx, numbers, slot);
@@ -308,8 +316,10 @@ impl Stream {
     }
 
     /// The range is free: lock it, take the number, read.
-    fn admit_read(&mut self, common: &mut Common, cx: &mut Cx, numbers: &mut Numbers, slot: u32) {
-        let Some(&Op::Resync(mut read)) = common.slots.get(slot) else { unreachable!("the slot is a resync read's") };
+    fn admit_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, numbers: &mut WriteNumbers, slot: u32) {
+        let Some(&SlotOperation::Resync(mut read)) = common.slots.get(slot) else {
+            unreachable!("the slot is a resync read's")
+        };
         let SyncRange { volume, offset, length } = read.range;
         let wall = numbers.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
@@ -318,14 +328,14 @@ impl Stream {
         let (mut done, mut seq) = (0, read.first);
         while done < length {
             let part = read.part_bytes.min(length - done);
-            self.queue.push(Item {
+            self.queue.push(QueueItem {
                 seq,
                 volume,
                 offset: offset + done,
                 length: part,
                 wall,
                 flags: flags::RESYNC,
-                body: Body::Pending,
+                body: ItemBody::Pending,
                 cost_bytes: cost(if read.compare { 0 } else { part }),
             });
             done += part;
@@ -334,7 +344,7 @@ impl Stream {
         if let Some(op) = common.slots.get_resync(slot) {
             *op = read;
         }
-        common.volumes.of(volume).mark_shipped(offset, length, read.last);
+        common.volumes.of(volume).set_covered(offset, length, read.last);
         common.volumes.of(volume).occupy(slot, offset, length, read.first, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(if read.compare {
@@ -344,10 +354,10 @@ impl Stream {
         });
     }
 
-    /// What was read takes its place in the queue. `Err`: the region cannot be read, and what says so.
-    pub fn place_read(
+    /// What was read enters the queue. `Err`: the region cannot be read, and what says so.
+    pub fn accept_read(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
         read: &ResyncRead,
         result: IoResult,
@@ -356,16 +366,16 @@ impl Stream {
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return Ok(()) };
         pass.reads -= 1;
         let body = match result {
-            Ok(IoDone::Payload { zero: true, .. }) => Body::Zero { no_hole: false },
+            Ok(IoDone::Payload { zero: true, .. }) => ItemBody::Zero { no_hole: false },
             Ok(IoDone::Payload { buf, .. }) => {
                 pass.sent_bytes += range.length;
                 common.counters.shipped_bytes += range.length;
-                Body::Data(Slice { buf, start: 0, length: range.length as u32 })
+                ItemBody::Data(Slice { buf, start: 0, length: range.length as u32 })
             }
             Ok(IoDone::Hash(hash)) => {
                 pass.probes.insert(read.first, range);
                 common.counters.compared_bytes += range.length;
-                Body::Probe(hash)
+                ItemBody::Probe(hash)
             }
             Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
                 unreachable!("a read answers with what was read")
@@ -377,10 +387,10 @@ impl Stream {
                     pass.reads_again_at = cx.now.mono.plus(limits::REPAIR_AFTER);
                 }
                 pass.resend.push_back(range);
-                Body::Void
+                ItemBody::Void
             }
         };
-        let voided = matches!(body, Body::Void);
+        let voided = matches!(body, ItemBody::Void);
         if !voided {
             pass.failures = 0;
         }
@@ -390,7 +400,7 @@ impl Stream {
         let failures = pass.failures;
         self.fill_parts(read, &body);
         if voided {
-            common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
+            common.volumes.of(range.volume).set_uncovered(range.offset, range.length);
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         common.counters.resynced_bytes += range.length;
@@ -400,16 +410,16 @@ impl Stream {
     }
 
     /// Gives each part of a read its share of what was read.
-    fn fill_parts(&mut self, read: &ResyncRead, body: &Body) {
+    fn fill_parts(&mut self, read: &ResyncRead, body: &ItemBody) {
         let mut start = 0;
         for seq in (read.first.0..=read.last.0).map(Seq) {
-            if !matches!(body, Body::Data(_)) {
+            if !matches!(body, ItemBody::Data(_)) {
                 self.queue.lighten(seq, cost(0));
             }
             let Some(item) = self.queue.get_mut(seq) else { continue };
             item.body = match body {
-                Body::Data(whole) => {
-                    Body::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
+                ItemBody::Data(whole) => {
+                    ItemBody::Data(Slice { buf: whole.buf.clone(), start: start as u32, length: item.length as u32 })
                 }
                 other => other.clone(),
             };
@@ -420,9 +430,9 @@ impl Stream {
     /// The peer's answer to a hash. `Ok(false)`: nobody asked for it. `Err`: it had nothing to answer.
     pub fn probe_result(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        header: &Header,
+        header: &FrameHeader,
         last: Seq,
     ) -> Result<bool, &'static str> {
         let sent = self.sent_through(last);
@@ -431,46 +441,46 @@ impl Stream {
             return Err("an answer to a comparison that was not sent to it");
         }
         let Some(range) = pass.probes.remove(&header.seq) else { return Ok(false) };
-        if header.flags & flags::EQUAL != 0 || planted(Fault::ProbeAlwaysEqual) {
-            cx.marks.hit(Mark::ProbeEqual);
+        if header.flags & flags::EQUAL != 0 || injected(Fault::ProbeAlwaysEqual) {
+            cx.coverage.hit(CoveragePoint::ProbeEqual);
             pass.done_bytes += range.length;
             return Ok(true);
         }
-        cx.marks.hit(Mark::ProbeDiffered);
+        cx.coverage.hit(CoveragePoint::ProbeDiffered);
         pass.resend.push_back(range);
-        common.volumes.of(range.volume).mark_uncovered(range.offset, range.length);
+        common.volumes.of(range.volume).set_uncovered(range.offset, range.length);
         Ok(true)
     }
 
     /// Nothing is left to read: when all answers are in, the end takes its number.
-    pub fn end_pass(&mut self, common: &Common, cx: &Cx, numbers: &mut Numbers) -> Ending {
-        let Some(pass) = self.pass.as_mut() else { return Ending::Waits };
+    pub fn end_pass(&mut self, common: &GroupCommon, cx: &Cx, numbers: &mut WriteNumbers) -> PassEnding {
+        let Some(pass) = self.pass.as_mut() else { return PassEnding::Waits };
         if pass.reads > 0 || !pass.probes.is_empty() {
-            return Ending::Waits;
+            return PassEnding::Waits;
         }
         let mut skipped = 0;
         let left = common.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
         if let Some(volume) = left {
             // A local write failed behind the walk.
             (pass.volume, pass.region) = (volume, 0);
-            return Ending::GoesOn;
+            return PassEnding::GoesOn;
         }
         if pass.repair {
-            return Ending::Repaired;
+            return PassEnding::Repaired;
         }
         let wall = numbers.stamp(cx);
         let seq = numbers.give();
         pass.end = Some(seq);
-        self.queue.push(Item {
+        self.queue.push(QueueItem {
             seq,
             volume: VolumeId(0),
             offset: 0,
             length: 0,
             wall,
             flags: 0,
-            body: Body::SyncEnd,
+            body: ItemBody::SyncEnd,
             cost_bytes: cost(0),
         });
-        Ending::Waits
+        PassEnding::Waits
     }
 }

@@ -1,23 +1,29 @@
 //! From the journal to the volumes: durable records are written, in order where they overlap.
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::durability::saving::Batched;
+use crate::durability::saving::BatchResult;
 use crate::formats::identity::Role;
 use crate::formats::undo::BLOCK_BYTES;
-use crate::formats::wire::{Header, Kind, flags};
+use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
+use crate::secondary::record_pipeline::RecordContent;
 use crate::secondary::replica::OrderedReplica;
-use crate::secondary::way::Content;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Ticket;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::UndoTicket;
 use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::{Event, IoDone, IoError, IoResult, SendPayload, limits};
 
 impl OrderedReplica {
-    pub fn apply_done(&mut self, common: &mut Common, cx: &mut Cx, seq: Seq, result: IoResult) -> Result<(), Broken> {
+    pub fn apply_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        seq: Seq,
+        result: IoResult,
+    ) -> Result<(), Broken> {
         if common.has_failed() {
             self.way.let_go_of(seq);
             return Ok(());
@@ -28,11 +34,13 @@ impl OrderedReplica {
                 self.pause_apply(common, cx, Pause::PeerFull);
                 return Ok(());
             }
-            (Err(_), _) if planted(Fault::MemberDropsAlone) => {}
+            (Err(_), _) if injected(Fault::MemberDropsAlone) => {}
             // What cannot be read here is not known to be equal: it is sent, and written over.
-            (Err(_), Content::Probe(_)) => self.answer_probe(common, cx, seq, false),
+            (Err(_), RecordContent::Probe(_)) => self.answer_probe(common, cx, seq, false),
             (Err(_), _) => return Err(Broken::VolumeApply),
-            (Ok(IoDone::Hash(ours)), Content::Probe(theirs)) => self.answer_probe(common, cx, seq, ours == *theirs),
+            (Ok(IoDone::Hash(ours)), RecordContent::Probe(theirs)) => {
+                self.answer_probe(common, cx, seq, ours == *theirs)
+            }
             (Ok(_), _) => self.cycle.wrote(record.volume, record.length),
         }
         self.way.done(seq);
@@ -44,7 +52,7 @@ impl OrderedReplica {
 
 impl OrderedReplica {
     /// Writes durable records to the volumes, in order where they overlap.
-    pub fn apply(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.lifecycle.is_rolling_back() {
             // Nothing new begins.
             return self.collect_applied(common, cx);
@@ -58,7 +66,7 @@ impl OrderedReplica {
     }
 
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
-    fn apply_some(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    fn apply_some(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.save_ahead(common, cx);
         while !self.stands_still() {
             let Some((record, ticket)) = self.way.next_to_apply() else { break };
@@ -66,9 +74,9 @@ impl OrderedReplica {
                 break;
             }
             let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
-            let unordered = matches!(record.content, Content::Zero { .. }) && planted(Fault::TrimsUnordered);
-            if self.way.clashes(record, block) && !planted(Fault::ApplyIgnoresOverlap) && !unordered {
-                cx.marks.hit(Mark::ApplyOverlapWaited);
+            let unordered = matches!(record.content, RecordContent::Zero { .. }) && injected(Fault::TrimsUnordered);
+            if self.way.clashes(record, block) && !injected(Fault::ApplyIgnoresOverlap) && !unordered {
+                cx.coverage.hit(CoveragePoint::ApplyOverlapWaited);
                 break;
             }
             if let Some(record) = self.way.begin_apply() {
@@ -81,7 +89,7 @@ impl OrderedReplica {
     }
 
     /// What the next records overwrite goes into the undo store, many records at a time.
-    fn save_ahead(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn save_ahead(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.stands_still() || !self.way.has_to_save() {
             return;
         }
@@ -104,9 +112,9 @@ impl OrderedReplica {
         self.pump_saves(common, cx);
     }
 
-    fn answer_probe(&self, common: &mut Common, cx: &mut Cx, seq: Seq, equal: bool) {
+    fn answer_probe(&self, common: &mut GroupCommon, cx: &mut Cx, seq: Seq, equal: bool) {
         if let Some(link) = cx.peer.link.filter(|_| self.streaming) {
-            let mut header = Header::new(Kind::ProbeResult, cx.peer.session, common.id());
+            let mut header = FrameHeader::new(FrameKind::ProbeResult, cx.peer.session, common.id());
             header.seq = seq;
             header.flags = if equal { flags::EQUAL } else { 0 };
             cx.send(link, header, SendPayload::None);
@@ -114,17 +122,18 @@ impl OrderedReplica {
     }
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
-    pub fn pause_apply(&mut self, common: &mut Common, cx: &mut Cx, why: Pause) {
+    pub fn pause_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: Pause) {
         if self.paused.replace(why) != Some(why) {
-            let (mark, note) = match why {
+            let (point, note) = match why {
                 Pause::PeerFull => {
-                    (Mark::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+                    (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
                 }
-                Pause::HistoryFull => {
-                    (Mark::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
-                }
+                Pause::HistoryFull => (
+                    CoveragePoint::HistoryFull,
+                    "the undo store has no space; apply waits, the journal keeps what arrives",
+                ),
             };
-            cx.marks.hit(mark);
+            cx.coverage.hit(point);
             cx.event(common.id(), Event::Note(note.into()));
         }
         self.retrying = false;
@@ -133,7 +142,7 @@ impl OrderedReplica {
     }
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
-    pub fn retry_apply(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn retry_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if !common.has_failed() {
             self.saver.retry_reads();
             self.pump_saves(common, cx);
@@ -142,20 +151,20 @@ impl OrderedReplica {
             return;
         }
         self.retrying = true;
-        self.saver.write_placed(&mut common.slots, cx);
+        self.saver.write_allocated(&mut common.slots, cx);
         self.pump_saves(common, cx);
         let again = self.way.interrupted(|seq| common.slots.applies(seq));
         again.iter().for_each(|record| record.carry_out(&mut common.slots, cx));
         common.wake(Wake::Apply);
     }
 
-    fn collect_applied(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn collect_applied(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let mut any = false;
         while let Some(record) = self.way.collect() {
             self.progress.write(record.seq, record.wall);
             any = true;
             self.cycle.collect(&record);
-            if cx.trace && self.progress.cut().is_none() {
+            if cx.trace && self.progress.snapshot().is_none() {
                 cx.event(common.id(), Event::AppliedWrite { seq: record.seq });
             }
         }
@@ -177,9 +186,9 @@ impl OrderedReplica {
 
     pub fn save_read_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        piece: Ticket,
+        piece: UndoTicket,
         result: IoResult,
     ) -> Result<(), Broken> {
         if !self.saver.has(piece) {
@@ -194,15 +203,15 @@ impl OrderedReplica {
 
     pub fn save_batch_done(
         &mut self,
-        common: &mut Common,
+        common: &mut GroupCommon,
         cx: &mut Cx,
-        last_piece: Ticket,
+        last_piece: UndoTicket,
         result: IoResult,
     ) -> Result<(), Broken> {
         match self.saver.batch_done(&mut common.undo, last_piece, result)? {
-            Batched::Nobodys => {}
-            Batched::Full => self.history_full(common, cx),
-            Batched::More => {
+            BatchResult::Nobodys => {}
+            BatchResult::Full => self.history_full(common, cx),
+            BatchResult::More => {
                 self.pump_saves(common, cx);
                 // Tickets may have become good.
                 if common.role() == Role::Secondary {
@@ -215,7 +224,7 @@ impl OrderedReplica {
     }
 
     /// Starts reads and batches; called whenever something was asked for or came back.
-    pub fn pump_saves(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn pump_saves(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let boot = common.sb.identity.incarnation;
         if !self.saver.pump(&mut common.undo, &mut common.slots, cx, boot) {
             self.history_full(common, cx);
@@ -223,7 +232,7 @@ impl OrderedReplica {
     }
 
     /// The store is full, or its file system is.
-    fn history_full(&mut self, common: &mut Common, cx: &mut Cx) {
+    fn history_full(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if common.role() == Role::Secondary {
             self.pause_apply(common, cx, Pause::HistoryFull);
         }

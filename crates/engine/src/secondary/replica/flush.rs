@@ -1,18 +1,18 @@
-//! What is written to the volumes is flushed, recorded, and told as `applied`; only then is its journal space free.
+//! What is written to the volumes is flushed, recorded, and reported as `applied`; only then is its journal space free.
 
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
 use crate::records::record::AfterSuper;
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
 use crate::secondary::replica::OrderedReplica;
-use crate::secondary::way::{Content, Record};
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volume::Volume;
 use crate::state::Broken;
 use crate::time::Wall;
@@ -20,7 +20,7 @@ use crate::{Event, Output, Store, limits};
 
 /// A flush cycle: everything written up to `upto` becomes durable on the volumes.
 #[derive(Clone, Copy, Debug)]
-struct Cycle {
+struct CycleUnderWay {
     upto: Seq,
     wall: Wall,
     head: JournalHead,
@@ -33,10 +33,10 @@ struct Cycle {
 pub(crate) struct FlushCycle {
     unflushed_bytes: u64,
     unflushed_volumes: Vec<VolumeId>,
-    under_way: Option<Cycle>,
+    under_way: Option<CycleUnderWay>,
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
-    /// A sync has ended, and bits that it settled still stand on disk.
+    /// A sync has ended, and bits that it reconciled still stand on disk.
     bits_forgotten: bool,
 }
 
@@ -54,8 +54,8 @@ impl FlushCycle {
     }
 
     /// All before the record is written, and the record is.
-    pub fn collect(&mut self, record: &Record) {
-        if matches!(record.content, Content::SyncEnd) {
+    pub fn collect(&mut self, record: &JournalRecord) {
+        if matches!(record.content, RecordContent::SyncEnd) {
             self.sync_end = Some(record.seq);
         }
     }
@@ -73,7 +73,7 @@ impl FlushCycle {
     /// What was written since the last cycle began.
     fn take_unflushed(&mut self) -> Vec<VolumeId> {
         let mut volumes = core::mem::take(&mut self.unflushed_volumes);
-        if planted(Fault::TrimBeforeFlush) {
+        if injected(Fault::TrimBeforeFlush) {
             volumes.clear();
         }
         self.unflushed_bytes = 0;
@@ -84,9 +84,9 @@ impl FlushCycle {
     fn one_flushed(&mut self, cx: &mut Cx, ok: bool) -> Result<bool, Broken> {
         let Some(cycle) = self.under_way.as_mut() else { return Ok(false) };
         cycle.flushes -= 1;
-        cycle.failed |= !ok && !planted(Fault::FailedApplyFlushIgnored);
+        cycle.failed |= !ok && !injected(Fault::FailedApplyFlushIgnored);
         if cycle.failed {
-            cx.marks.hit(Mark::FlushFailedLatched);
+            cx.coverage.hit(CoveragePoint::FlushFailedLatched);
             return Err(Broken::VolumeFlush);
         }
         Ok(cycle.flushes == 0)
@@ -95,7 +95,7 @@ impl FlushCycle {
 
 impl OrderedReplica {
     /// Begins a cycle unless one is under way or nothing was written since.
-    pub fn flush_replica(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn flush_replica(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         // A stopped one may have been stopped in the middle of its start.
         let is_still = matches!(common.lifecycle.phase(), Phase::Starting(_) | Phase::RollingBack(_) | Phase::Stopped);
         let has_work = !self.progress.is_flushed() || self.can_trim();
@@ -105,9 +105,9 @@ impl OrderedReplica {
         let volumes = self.cycle.take_unflushed();
         let (upto, wall) = (self.progress.written(), self.progress.written_wall());
         let head = self.journal.head_behind(upto);
-        self.cycle.under_way = Some(Cycle { upto, wall, head, flushes: volumes.len(), failed: false });
+        self.cycle.under_way = Some(CycleUnderWay { upto, wall, head, flushes: volumes.len(), failed: false });
         for volume in &volumes {
-            let token = common.slots.start(Op::ReplicaFlush);
+            let token = common.slots.start(SlotOperation::ReplicaFlush);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), *volume) });
         }
         if volumes.is_empty() {
@@ -115,22 +115,22 @@ impl OrderedReplica {
         }
     }
 
-    pub fn replica_flush_done(&mut self, common: &mut Common, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+    pub fn replica_flush_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
         if self.cycle.one_flushed(cx, ok)? {
             self.cycle_flushed(common, cx);
         }
         Ok(())
     }
 
-    fn cycle_flushed(&mut self, common: &mut Common, cx: &mut Cx) {
-        let Some(Cycle { upto, wall, head, .. }) = self.cycle.under_way else { return };
-        if self.progress.cut().is_none() {
+    fn cycle_flushed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(CycleUnderWay { upto, wall, head, .. }) = self.cycle.under_way else { return };
+        if self.progress.snapshot().is_none() {
             common.sb.applied_through(upto);
         }
         if self.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
             // One update: the whole sync counts, or nothing of it.
             common.sb.sync_ended(common.volumes.len());
-            // The sync made this copy equal: what this side held against it is settled, and on disk too once that is on record.
+            // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
             common.volumes.iter_mut().for_each(Volume::is_equal);
             self.cycle.bits_forgotten = true;
             self.sizes.follow(common, cx, true);
@@ -140,7 +140,7 @@ impl OrderedReplica {
     }
 
     /// The primary's flush point freed journal space that is wanted.
-    pub fn trim_if_pressed(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn trim_if_pressed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let is_pressed = self.way.has_unlanded() || self.journal.wants_flush();
         if is_pressed && self.can_trim() {
             self.flush_replica(common, cx);
@@ -149,16 +149,16 @@ impl OrderedReplica {
 
     /// The superblock that starts replay behind these records is durable: their space is free, the primary may know. False: there was
     /// no cycle.
-    pub fn note_applied(&mut self, common: &mut Common, cx: &mut Cx, upto: Seq, wall: Wall) -> bool {
+    pub fn note_applied(&mut self, common: &mut GroupCommon, cx: &mut Cx, upto: Seq, wall: Wall) -> bool {
         let Some(cycle) = self.cycle.under_way.take() else { return false };
         self.journal.trim(cycle.head);
         self.progress.apply(upto, wall);
         self.ack_due = true;
         let tidy = core::mem::take(&mut self.cycle.bits_forgotten);
-        if let Some(cut) = self.progress.cut()
+        if let Some(snapshot) = self.progress.snapshot()
             && !common.sb.identity.inconsistent
         {
-            cx.event(common.config.id, Event::CutEnded { at: cut.from, sent_bytes: 0 });
+            cx.event(common.config.id, Event::SnapshotEnded { at: snapshot.from, sent_bytes: 0 });
         }
         if tidy {
             // Killed before that, this node would hold them against what it goes on with.
@@ -168,7 +168,7 @@ impl OrderedReplica {
     }
 
     /// What waited for space lands, and the next cycle is looked for.
-    pub fn goes_on_applying(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn goes_on_applying(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.land(common, cx);
         if self.progress.is_unflushed() || common.sb.counts_too_few(&common.undo) {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);

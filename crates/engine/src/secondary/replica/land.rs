@@ -3,23 +3,23 @@
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::journal::{Entry, INDEX_BYTES, Index, RecordKind};
-use crate::formats::wire::{Header, Kind, flags};
+use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::ids::*;
-use crate::planted::{Fault, planted};
+use crate::injected_fault::{Fault, injected};
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
 use crate::secondary::replica::OrderedReplica;
-use crate::secondary::way::{Content, Record};
 use crate::shared::cost::cost;
-use crate::shared::slots::Op;
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::Wake;
-use crate::{Bytes, FramePayload, Output, Slice, Store, limits};
+use crate::{FramePayload, Output, Slice, Store, WriteBytes, limits};
 
 impl OrderedReplica {
     /// A record comes from the primary.
-    pub fn receive(&mut self, common: &mut Common, cx: &mut Cx, header: &Header, payload: FramePayload) {
+    pub fn receive(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader, payload: FramePayload) {
         let ours = (header.incarnation, header.generation_tag);
         if ours != (self.progress.incarnation(), self.progress.generation().tag) {
             // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
@@ -35,13 +35,13 @@ impl OrderedReplica {
         let Some(content) = content_of(header, payload) else {
             return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
-        let payload_bytes = if matches!(content, Content::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        let payload_bytes = if matches!(content, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
-            Content::Void | Content::SyncEnd => (VolumeId(0), 0, 0),
+            RecordContent::Void | RecordContent::SyncEnd => (VolumeId(0), 0, 0),
             _ => (header.volume, header.offset, header.length),
         };
-        let record = Record {
+        let record = JournalRecord {
             seq: header.seq,
             volume,
             offset,
@@ -64,13 +64,13 @@ impl OrderedReplica {
 
     /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
     /// lands together.
-    pub fn land(&mut self, common: &mut Common, cx: &mut Cx) {
+    pub fn land(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while self.way.wants_to_land() && self.land_batch(common, cx) {}
     }
 
-    fn land_batch(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    fn land_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let (count, bytes, last) = self.way.next_batch(self.journal.batch_bytes_max());
-        let Some((offset, ordinal)) = self.journal.place(cx, count, bytes, last) else {
+        let Some((offset, ordinal)) = self.journal.allocate(cx, count, bytes, last) else {
             self.ack_due = true;
             self.flush_replica(common, cx);
             return false;
@@ -78,17 +78,17 @@ impl OrderedReplica {
         let records = self.way.take_unlanded(count);
         let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
         debug_assert_eq!(index.last(), last);
-        let mut all = vec![Bytes::Meta(index.encode())];
+        let mut all = vec![WriteBytes::Meta(index.encode())];
         all.extend(parts);
-        if planted(Fault::ApplyBeforeJournal) {
+        if injected(Fault::ApplyBeforeJournal) {
             self.way.landed(records.iter().cloned());
         }
         self.way.batch(ordinal, last, records);
-        if planted(Fault::AckBeforeJournal) {
+        if injected(Fault::AckBeforeJournal) {
             self.progress.land(last);
             self.ack_due = true;
         }
-        let token = common.slots.start(Op::JournalBatch { ordinal });
+        let token = common.slots.start(SlotOperation::JournalBatch { ordinal });
         cx.out.push_back(Output::Write {
             token,
             store: Store::Journal(common.id()),
@@ -102,30 +102,30 @@ impl OrderedReplica {
 
     fn batch_parts(
         &self,
-        common: &Common,
-        records: &[Record],
+        common: &GroupCommon,
+        records: &[JournalRecord],
         ring_offset: u64,
         ordinal: u64,
         bytes: u32,
-    ) -> (Index, Vec<Bytes>) {
+    ) -> (JournalIndex, Vec<WriteBytes>) {
         let identity = &common.sb.identity;
         let mut at = INDEX_BYTES as u32;
         let mut entries = Vec::with_capacity(records.len());
         let mut parts = Vec::new();
         for record in records {
             let payload_bytes = record.payload_bytes() as u32;
-            if let Content::Data(buf) = &record.content {
-                parts.push(Bytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
+            if let RecordContent::Data(buf) = &record.content {
+                parts.push(WriteBytes::Payload(Slice { buf: buf.clone(), start: 0, length: payload_bytes }));
             }
-            entries.push(Entry {
+            entries.push(JournalEntry {
                 seq: record.seq,
                 kind: match record.kind() {
                     // The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this
-                    // run alone. The sync begins anew then, as the primary was not told that it had ended.
+                    // run alone. The sync begins anew then, as its end was not reported to the primary.
                     RecordKind::SyncEnd if self.sizes.shrinks_when_whole(common) => RecordKind::Void,
                     kind => kind,
                 },
-                no_hole: matches!(record.content, Content::Zero { no_hole: true }),
+                no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),
                 resync: record.resync,
                 volume: record.volume,
                 offset: record.offset,
@@ -139,9 +139,9 @@ impl OrderedReplica {
         }
         let padding = bytes - at;
         if padding > 0 {
-            parts.push(Bytes::Meta(vec![0; padding as usize]));
+            parts.push(WriteBytes::Meta(vec![0; padding as usize]));
         }
-        let index = Index {
+        let index = JournalIndex {
             tag: common.config.tag,
             ring_offset,
             ordinal,
@@ -149,33 +149,33 @@ impl OrderedReplica {
             origin: common.config.peer,
             generation: self.progress.generation(),
             incarnation: self.progress.incarnation(),
-            cut: self.progress.cut().map_or(0, |cut| cut.name),
+            snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
             bytes,
             entries,
         };
         (index, parts)
     }
 
-    pub fn batch_done(&mut self, common: &mut Common, cx: &mut Cx, ordinal: u64) {
+    pub fn batch_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, ordinal: u64) {
         if common.has_failed() {
             // What of it is durable the next start finds.
             return self.way.let_go_of_batch(ordinal);
         }
         self.way.batch_written(ordinal);
-        #[cfg(feature = "planted")]
-        if let Some(last) = self.way.written_over_gap().filter(|_| planted(Fault::DurableOverGap)) {
+        #[cfg(feature = "injected-faults")]
+        if let Some(last) = self.way.written_over_gap().filter(|_| injected(Fault::DurableOverGap)) {
             self.progress.land(last);
             self.ack_due = true;
         }
         while let Some(batch) = self.way.next_durable() {
             self.progress.land(batch.last);
-            if self.progress.cut().is_none() {
-                // What had landed of a cut is not replayed: it is no damage when it is not there.
+            if self.progress.snapshot().is_none() {
+                // What had landed of a snapshot is not replayed: it is no damage when it is not there.
                 common.sb.batch_durable(batch.ordinal);
             }
             self.ack_due = true;
             self.journal.remember(&batch.records);
-            if !planted(Fault::ApplyBeforeJournal) {
+            if !injected(Fault::ApplyBeforeJournal) {
                 self.way.landed(batch.records);
             }
         }
@@ -184,28 +184,28 @@ impl OrderedReplica {
     }
 }
 
-fn content_of(header: &Header, payload: FramePayload) -> Option<Content> {
+fn content_of(header: &FrameHeader, payload: FramePayload) -> Option<RecordContent> {
     Some(match (header.kind, payload) {
-        (Kind::Data, FramePayload::Data(buf)) => Content::Data(buf),
-        (Kind::Zero, FramePayload::None) => Content::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
-        (Kind::Void, FramePayload::None) => Content::Void,
-        (Kind::SyncEnd, FramePayload::None) => Content::SyncEnd,
-        (Kind::Probe, FramePayload::Control(hash)) => Content::Probe(hash.try_into().ok()?),
+        (FrameKind::Data, FramePayload::Data(buf)) => RecordContent::Data(buf),
+        (FrameKind::Zero, FramePayload::None) => RecordContent::Zero { no_hole: header.flags & flags::NO_HOLE != 0 },
+        (FrameKind::Void, FramePayload::None) => RecordContent::Void,
+        (FrameKind::SyncEnd, FramePayload::None) => RecordContent::SyncEnd,
+        (FrameKind::Probe, FramePayload::Control(hash)) => RecordContent::Probe(hash.try_into().ok()?),
         _ => return None,
     })
 }
 
 /// The range lies in a volume, and is no longer than a frame of its kind may be.
-fn range_fits(volumes: &Volumes, header: &Header) -> bool {
-    if matches!(header.kind, Kind::Void | Kind::SyncEnd) {
+fn range_fits(volumes: &Volumes, header: &FrameHeader) -> bool {
+    if matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) {
         return true;
     }
     let aligned =
         header.offset.is_multiple_of(limits::SECTOR_BYTES) && header.length.is_multiple_of(limits::SECTOR_BYTES);
     // A comparison is read into memory: its length is bounded like a payload's (P10).
     let longest = match header.kind {
-        Kind::Probe => limits::PROBE_BYTES,
-        Kind::Zero => limits::ZERO_PART_BYTES_MAX,
+        FrameKind::Probe => limits::PROBE_BYTES,
+        FrameKind::Zero => limits::ZERO_PART_BYTES_MAX,
         _ => limits::PART_BYTES_MAX,
     };
     aligned && (1..=longest).contains(&header.length) && volumes.contain(header.volume, header.offset, header.length)

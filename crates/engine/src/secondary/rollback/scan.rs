@@ -4,13 +4,13 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::common::Common;
+use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::undo::{self, INDEX_BYTES, Index};
+use crate::formats::undo::{self, INDEX_BYTES, UndoIndex};
 use crate::records::start::{CannotStart, other_version, read_meta};
 use crate::secondary::rollback::name;
-use crate::shared::marks::Mark;
-use crate::shared::slots::Op;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
 use crate::state::Broken;
 use crate::{IoDone, IoError, IoResult, Output, Store};
 
@@ -18,7 +18,7 @@ use crate::{IoDone, IoError, IoResult, Output, Store};
 #[derive(Debug, Default)]
 pub(crate) struct RollbackScan {
     /// The batch whose content is being checked.
-    batch: Option<(Vec<u8>, Index)>,
+    batch: Option<(Vec<u8>, UndoIndex)>,
     left: usize,
     torn: bool,
     /// Bytes of the batches that the superblock does not count.
@@ -27,12 +27,12 @@ pub(crate) struct RollbackScan {
 
 /// These are true when it has ended: there is nothing more to read.
 impl RollbackScan {
-    pub fn begin(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    pub fn begin(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         *self = RollbackScan::default();
         read_index(common, cx)
     }
 
-    pub fn read_done(&mut self, common: &mut Common, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
+    pub fn read_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
         match result {
             Ok(IoDone::Meta(block)) => return self.index_read(common, cx, block),
             Ok(_) => {}
@@ -43,13 +43,13 @@ impl RollbackScan {
         Ok(self.left == 0 && self.batch_checked(common, cx))
     }
 
-    fn index_read(&mut self, common: &mut Common, cx: &mut Cx, block: Vec<u8>) -> Result<bool, CannotStart> {
-        if let Some(version) = Index::other_version(&block) {
+    fn index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: Vec<u8>) -> Result<bool, CannotStart> {
+        if let Some(version) = UndoIndex::other_version(&block) {
             let why = other_version("undo store", version, undo::VERSION);
             return Err(CannotStart::new(Broken::Undo, why));
         }
         let boot = common.sb.identity.incarnation;
-        let index = Index::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
+        let index = UndoIndex::decode(&block).filter(|index| common.undo.follows(common.config.tag, boot, index));
         let Some(index) = index else { return Ok(true) };
         if !index.entries.iter().all(|e| common.volumes.contain(e.volume, e.offset, u64::from(e.length))) {
             let why =
@@ -65,7 +65,7 @@ impl RollbackScan {
             return Ok(self.batch_checked(common, cx));
         }
         for entry in to_check {
-            let token = common.slots.start(Op::StartRead);
+            let token = common.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Read {
                 token,
                 store: Store::Undo(common.id()),
@@ -77,10 +77,10 @@ impl RollbackScan {
         Ok(false)
     }
 
-    fn batch_checked(&mut self, common: &mut Common, cx: &mut Cx) -> bool {
+    fn batch_checked(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some((block, index)) = self.batch.take() else { return false };
         if self.torn {
-            cx.marks.hit(Mark::UndoTornTail);
+            cx.coverage.hit(CoveragePoint::UndoTornTail);
             return true;
         }
         if index.ordinal > common.sb.rollback_point.batches {
@@ -91,7 +91,7 @@ impl RollbackScan {
     }
 
     /// What is missing of the point; `None`: it is whole, and what the sync had reserved is reserved again.
-    pub fn damage(&self, common: &mut Common) -> Option<String> {
+    pub fn damage(&self, common: &mut GroupCommon) -> Option<String> {
         let point = common.sb.rollback_point;
         let (whole, at) = (common.undo.durable_batches(), common.undo.next_offset());
         if whole < point.batches {
@@ -107,8 +107,8 @@ impl RollbackScan {
     }
 }
 
-/// True: there is no place for another batch.
-fn read_index(common: &mut Common, cx: &mut Cx) -> bool {
+/// True: there is no space for another batch.
+fn read_index(common: &mut GroupCommon, cx: &mut Cx) -> bool {
     let offset = common.undo.next_offset();
     let ended = offset + INDEX_BYTES as u64 > common.config.history_bytes;
     if !ended {

@@ -7,12 +7,12 @@ use engine::limits::EXTENT_BYTES;
 use serde_json::json;
 
 use super::cell;
-use super::report::{Report, SHOWN};
+use super::report::{InspectReport, SHOWN};
 use super::superblock::superblock_beside;
 use units::exact::show_size;
 
-pub(super) fn report(image: &[u8], path: &Path) -> Report {
-    let mut report = Report::default();
+pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
+    let mut report = InspectReport::default();
     let (mut extents, mut run, mut cells) = (Vec::new(), 0, 0);
     let costs = "after an unclean stop the daemon compares every region of the group";
     let lost = cell::each(KIND, image, &mut report, costs, |_, body| {
@@ -54,7 +54,7 @@ pub(super) fn report(image: &[u8], path: &Path) -> Report {
 #[cfg(test)]
 mod tests {
     use engine::activity::encode_slots;
-    use engine::cell::{BYTES, Head, encode};
+    use engine::cell::{BYTES, CellHead, encode};
     use engine::identity::Confirmed;
     use engine::{Incarnation, VolumeId};
 
@@ -62,12 +62,12 @@ mod tests {
     use crate::outcome::Exit;
 
     #[test]
-    fn hot_extents_are_named_and_damage_is_placed() {
+    fn hot_extents_are_named_and_damage_is_located() {
         let nowhere = Path::new("/nowhere/activity");
         let slots =
             [Some(Extent { volume: VolumeId(1), number: 2 }), None, Some(Extent { volume: VolumeId(0), number: 9 })];
         let slot = |update| {
-            let head = Head { update, tag: 7, ..Head::default() };
+            let head = CellHead { update, tag: 7, ..CellHead::default() };
             encode(KIND, &head, &encode_slots(Incarnation(4), Confirmed::default(), slots.into_iter()))
         };
         let mut image = [slot(2), slot(1)].concat();

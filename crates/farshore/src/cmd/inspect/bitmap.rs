@@ -8,21 +8,21 @@ use engine::limits::REGION_BYTES;
 use serde_json::{Value, json};
 
 use super::cell;
-use super::report::{Report, SHOWN};
+use super::report::{InspectReport, SHOWN};
 use super::superblock::superblock_beside;
 use crate::daemon::seals;
 use units::exact::show_size;
 
 /// One volume's dirty regions, in order.
 #[derive(Default)]
-struct Volume {
+struct VolumeBits {
     size_bytes: u64,
     dirty: Vec<u64>,
 }
 
-pub(super) fn report(image: &[u8], path: &Path) -> Report {
-    let mut report = Report::default();
-    let mut volumes: BTreeMap<u16, Volume> = BTreeMap::new();
+pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
+    let mut report = InspectReport::default();
+    let mut volumes: BTreeMap<u16, VolumeBits> = BTreeMap::new();
     let costs = "the daemon compares everything it stands for";
     let lost = cell::each(KIND, image, &mut report, costs, |_, body| {
         let found = BitmapCell::decode(body)?;
@@ -61,7 +61,7 @@ fn names(path: &Path) -> Option<Vec<String>> {
     same.then(|| sealed.volumes.into_keys().collect())
 }
 
-fn describe(report: &mut Report, number: u16, name: Option<&String>, volume: &Volume) -> Value {
+fn describe(report: &mut InspectReport, number: u16, name: Option<&String>, volume: &VolumeBits) -> Value {
     let ranges = ranges(volume.dirty.iter().copied());
     let regions = volume.size_bytes.div_ceil(REGION_BYTES);
     let spare = if volume.dirty.last() == regions.checked_sub(1).as_ref() {
@@ -99,7 +99,7 @@ fn ranges(set: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use engine::bitmap::REGIONS_PER_CELL;
-    use engine::cell::{BYTES, CELL_BYTES, Head, encode};
+    use engine::cell::{BYTES, CELL_BYTES, CellHead, encode};
     use engine::identity::Confirmed;
     use engine::{Bitmap, VolumeId};
 
@@ -116,7 +116,7 @@ mod tests {
         let mut image = Vec::new();
         for index in 0..2 {
             for update in [2, 1] {
-                let head = Head { update, tag: 7, place: index * CELL_BYTES, ..Head::default() };
+                let head = CellHead { update, tag: 7, offset: index * CELL_BYTES, ..CellHead::default() };
                 let body = BitmapCell::encode(
                     VolumeId(0),
                     size,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_counted_and_damage_is_placed() {
+    fn regions_are_counted_and_damage_is_located() {
         let nowhere = Path::new("/nowhere/bitmap");
         let mut image = image();
         let seen = report(&image, nowhere);

@@ -1,32 +1,37 @@
-//! A cell's four copies: which are whole, which one counts, and damage by its place in the file.
+//! A cell's four copies: which are whole, which one counts, and damage by its offset in the file.
 
-use engine::cell::{self, BYTES, CELL_BYTES, Choice, Copy, Head, Kind, Rejected};
+use engine::cell::{self, BYTES, CELL_BYTES, CellChoice, CellHead, CellKind, Copy, Rejected};
 
-use super::report::Report;
+use super::report::InspectReport;
 
 /// A cell as it was found.
-pub(super) struct Seen<'a> {
-    kind: Kind,
-    place: u64,
+pub(super) struct SeenCell<'a> {
+    kind: CellKind,
+    offset: u64,
     pub copies: [Copy<'a>; 4],
-    pub choice: Choice<'a>,
+    pub choice: CellChoice<'a>,
 }
 
-/// Reads the cell at `place` from its bytes.
-pub(super) fn see(kind: Kind, tag: u64, place: u64, bytes: &[u8]) -> Seen<'_> {
-    Seen { kind, place, copies: cell::copies(kind, tag, place, bytes), choice: cell::choose(kind, tag, place, bytes) }
+/// Reads the cell at `offset` from its bytes.
+pub(super) fn see(kind: CellKind, tag: u64, offset: u64, bytes: &[u8]) -> SeenCell<'_> {
+    SeenCell {
+        kind,
+        offset,
+        copies: cell::copies(kind, tag, offset, bytes),
+        choice: cell::choose(kind, tag, offset, bytes),
+    }
 }
 
 /// Whose cells these are: the tag of the newest whole copy. `inspect` knows no configuration to compare it with.
-pub(super) fn tag(kind: Kind, bytes: &[u8]) -> u64 {
+pub(super) fn tag(kind: CellKind, bytes: &[u8]) -> u64 {
     let heads = bytes.chunks(BYTES).filter_map(|block| cell::decode(kind, block).ok()).map(|(head, _)| head);
-    heads.max_by_key(|head: &Head| head.update).map_or(0, |head| head.tag)
+    heads.max_by_key(|head: &CellHead| head.update).map_or(0, |head| head.tag)
 }
 
-impl Seen<'_> {
+impl SeenCell<'_> {
     /// Where copy number `index` stands in the file.
     pub fn offset(&self, index: usize) -> u64 {
-        self.place + (index * BYTES) as u64
+        self.offset + (index * BYTES) as u64
     }
 
     /// Whether copy number `index` holds what counts; its twin may, too.
@@ -35,7 +40,7 @@ impl Seen<'_> {
     }
 
     /// A line for each copy.
-    pub fn lines(&self, report: &mut Report) {
+    pub fn lines(&self, report: &mut InspectReport) {
         for (index, copy) in self.copies.iter().enumerate() {
             let words = match copy {
                 Ok((head, _)) if self.counts(index) => {
@@ -49,7 +54,7 @@ impl Seen<'_> {
     }
 
     /// A warning for each copy that is damaged.
-    pub fn damage(&self, report: &mut Report) {
+    pub fn damage(&self, report: &mut InspectReport) {
         let helps = match self.lost() {
             None => "another copy counts, and updates write this one anew",
             Some(_) => "no other copy makes up for it",
@@ -58,7 +63,7 @@ impl Seen<'_> {
             let (first, last, slot) = (self.offset(index), self.offset(index + 1) - 1, index / 2);
             let what = match copy {
                 Err(Rejected::Damaged) => "are damaged: rotten, or torn by a crash during an update",
-                Err(Rejected::Astray) => "hold what belongs to another place: a write went astray",
+                Err(Rejected::Astray) => "hold what belongs to another offset: a write went astray",
                 _ => continue,
             };
             report.warnings.push(format!("bytes {first} to {last} (slot {slot}) {what}; {helps}"));
@@ -68,23 +73,23 @@ impl Seen<'_> {
     /// Why nothing in the cell counts; [`Rejected::Astray`] when its newest update may be lost. Nothing for a blank one.
     pub fn lost(&self) -> Option<Rejected> {
         match self.choice.newest {
-            Ok(_) if self.choice.in_doubt => Some(Rejected::Astray),
+            Ok(_) if self.choice.ambiguous => Some(Rejected::Astray),
             Ok(_) | Err(Rejected::Blank) => None,
             Err(rejected) => Some(rejected),
         }
     }
 }
 
-/// Every cell of a file that counts goes to `take`; of the others, damage is told with its place, and `costs` says what
+/// Every cell of a file that counts goes to `take`; of the others, damage is reported with its offset, and `costs` says what
 /// the daemon does without them. A file of another version is of no use.
 ///
 /// How many cells are lost.
 pub(super) fn each(
-    kind: Kind,
+    kind: CellKind,
     image: &[u8],
-    report: &mut Report,
+    report: &mut InspectReport,
     costs: &str,
-    mut take: impl FnMut(&Head, &[u8]) -> Result<(), Rejected>,
+    mut take: impl FnMut(&CellHead, &[u8]) -> Result<(), Rejected>,
 ) -> usize {
     let tag = tag(kind, image);
     let mut lost = 0;
@@ -109,7 +114,7 @@ pub(super) fn each(
 }
 
 /// A version that this program does not know, and what to do.
-pub(super) fn version_sentence(kind: Kind, version: u16) -> String {
+pub(super) fn version_sentence(kind: CellKind, version: u16) -> String {
     if version > kind.version {
         format!(
             "a newer farshore wrote it (format version {version}, this program knows {}); look at it with that one",
@@ -124,15 +129,15 @@ pub(super) fn version_sentence(kind: Kind, version: u16) -> String {
     }
 }
 
-pub(super) fn rejected_words(kind: Kind, rejected: Rejected) -> String {
+pub(super) fn rejected_words(kind: CellKind, rejected: Rejected) -> String {
     match rejected {
         Rejected::Blank => "blank: never written".into(),
-        Rejected::Damaged => "damaged: its checksum or its mark is wrong".into(),
+        Rejected::Damaged => "damaged: its checksum or its magic number is wrong".into(),
         Rejected::VersionUnknown(version) if version > kind.version => {
             format!("of format version {version}, which a newer farshore wrote")
         }
         Rejected::VersionUnknown(version) => format!("of format version {version}, which was never released"),
         Rejected::Foreign => "of another cluster or group".into(),
-        Rejected::Astray => "whole, but of another place: a write went astray".into(),
+        Rejected::Astray => "whole, but of another offset: a write went astray".into(),
     }
 }

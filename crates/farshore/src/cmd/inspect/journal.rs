@@ -5,20 +5,20 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use engine::journal::{Entry, INDEX_BYTES, Index, RecordKind, VERSION};
+use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind, VERSION};
 use engine::superblock::{JournalHead, Superblock};
-use engine::wire::{Header, Kind};
+use engine::wire::{FrameHeader, FrameKind};
 use engine::{GroupId, Seq, SessionId};
 use serde_json::{Value, json};
 
-use super::report::Report;
+use super::report::InspectReport;
 use super::superblock::superblock_beside;
 use units::exact::show_size;
 use units::exact::time_text;
 
 /// One batch as it was found.
-struct Batch {
-    index: Index,
+struct FoundBatch {
+    index: JournalIndex,
     /// The first record whose payload does not match its checksum.
     damaged: Option<Seq>,
 }
@@ -26,15 +26,15 @@ struct Batch {
 /// The batches of a walk, and why it went no further.
 #[derive(Default)]
 struct Walk {
-    batches: Vec<Batch>,
+    batches: Vec<FoundBatch>,
     end: String,
     /// Whole batches behind the end that carry later numbers.
     stranded: Vec<(u64, u64)>,
 }
 
-pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<Report> {
-    let mut report = Report::default();
-    let ring = Ring { file, size_bytes };
+pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<InspectReport> {
+    let mut report = InspectReport::default();
+    let ring = RingFile { file, size_bytes };
     let walk = match superblock_beside(path) {
         Some(beside) => {
             report.line("head", format!("byte {}, batch {}", beside.journal.offset, beside.journal.ordinal));
@@ -76,7 +76,7 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
     Ok(report)
 }
 
-fn line(batch: &Batch) -> String {
+fn line(batch: &FoundBatch) -> String {
     let index = &batch.index;
     let checked = match batch.damaged {
         None => "checksums ok".to_owned(),
@@ -99,7 +99,7 @@ fn line(batch: &Batch) -> String {
     )
 }
 
-fn facts(batch: &Batch) -> Value {
+fn facts(batch: &FoundBatch) -> Value {
     let index = &batch.index;
     let count = |kind: RecordKind| index.entries.iter().filter(|entry| entry.kind == kind).count();
     json!({
@@ -111,42 +111,44 @@ fn facts(batch: &Batch) -> Value {
     })
 }
 
-fn first(index: &Index) -> Seq {
+fn first(index: &JournalIndex) -> Seq {
     index.entries.first().map_or(Seq::NONE, |entry| entry.seq)
 }
 
-/// What stands at a place of the ring.
-enum Place {
-    Batch(Index),
+/// What stands at an offset of the ring.
+enum RingPosition {
+    Batch(JournalIndex),
     /// Not a whole batch, and why.
     Nothing(&'static str),
 }
 
-struct Ring<'a> {
+struct RingFile<'a> {
     file: &'a File,
     size_bytes: u64,
 }
 
-impl Ring<'_> {
-    fn at(&self, offset: u64) -> std::io::Result<Place> {
+impl RingFile<'_> {
+    fn at(&self, offset: u64) -> std::io::Result<RingPosition> {
         let mut block = [0; INDEX_BYTES];
         if offset.checked_add(INDEX_BYTES as u64).is_none_or(|end| end > self.size_bytes) {
-            return Ok(Place::Nothing("the file ends there"));
+            return Ok(RingPosition::Nothing("the file ends there"));
         }
         self.file.read_exact_at(&mut block, offset)?;
-        let is_marked = block.starts_with(b"FSHBATCH");
-        Ok(match Index::decode(&block) {
-            Some(index) if index.ring_offset != offset => Place::Nothing("a batch of another place stands there"),
+        let has_magic = block.starts_with(b"FSHBATCH");
+        Ok(match JournalIndex::decode(&block) {
+            Some(index) if index.ring_offset != offset => {
+                RingPosition::Nothing("a batch of another offset stands there")
+            }
             Some(index) if offset + u64::from(index.bytes) > self.size_bytes => {
-                Place::Nothing("the batch there runs past the end of the file")
+                RingPosition::Nothing("the batch there runs past the end of the file")
             }
-            Some(index) => Place::Batch(index),
-            None if block.iter().all(|byte| *byte == 0) => Place::Nothing("it is blank there"),
-            None if is_marked && block[8..10] != VERSION.to_le_bytes() => {
-                Place::Nothing("the batch there is of another format version, or damaged")
+            Some(index) => RingPosition::Batch(index),
+            None if block.iter().all(|byte| *byte == 0) => RingPosition::Nothing("it is blank there"),
+            None if has_magic && block[8..10] != VERSION.to_le_bytes() => {
+                RingPosition::Nothing("the batch there is of another format version, or damaged")
             }
-            None if is_marked => Place::Nothing("the index block there is damaged"),
-            None => Place::Nothing("no batch starts there"),
+            None if has_magic => RingPosition::Nothing("the index block there is damaged"),
+            None => RingPosition::Nothing("no batch starts there"),
         })
     }
 
@@ -155,12 +157,12 @@ impl Ring<'_> {
         let (mut next, mut walk) = (beside.journal, Walk::default());
         loop {
             let mut why = match self.at(next.offset)? {
-                Place::Batch(index) => refusal(&index, beside, next, &walk).map_or(Ok(index), Err),
-                Place::Nothing(why) => Err(why.to_owned()),
+                RingPosition::Batch(index) => refusal(&index, beside, next, &walk).map_or(Ok(index), Err),
+                RingPosition::Nothing(why) => Err(why.to_owned()),
             };
             let mut offset = next.offset;
             // It may have wrapped: a batch that does not fit at the end stands at the start.
-            if let (Err(_), true, Place::Batch(index)) = (&why, next.offset != 0, self.at(0)?)
+            if let (Err(_), true, RingPosition::Batch(index)) = (&why, next.offset != 0, self.at(0)?)
                 && refusal(&index, beside, next, &walk).is_none()
             {
                 (why, offset) = (Ok(index), 0);
@@ -169,7 +171,7 @@ impl Ring<'_> {
                 Ok(index) => {
                     next = JournalHead { offset: offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
                     let damaged = self.first_damaged(&index)?;
-                    walk.batches.push(Batch { index, damaged });
+                    walk.batches.push(FoundBatch { index, damaged });
                     if damaged.is_some() {
                         walk.end = format!("before byte {offset}: a payload of the last batch shown is damaged");
                         break;
@@ -193,34 +195,34 @@ impl Ring<'_> {
     /// Every whole batch of the file, left-overs included.
     fn every(&self) -> std::io::Result<Walk> {
         let mut walk = Walk {
-            end: "unknown: without a superblock, left-overs cannot be told from what counts".into(),
+            end: "unknown: without a superblock, left-overs cannot be distinguished from what counts".into(),
             ..Walk::default()
         };
         for index in self.scan()? {
             let damaged = self.first_damaged(&index)?;
-            walk.batches.push(Batch { index, damaged });
+            walk.batches.push(FoundBatch { index, damaged });
         }
         walk.batches.sort_by_key(|batch| (batch.index.boot, batch.index.ordinal));
         Ok(walk)
     }
 
     /// Whole index blocks in their own places. Batches start on blocks, and never inside one that is whole.
-    fn scan(&self) -> std::io::Result<Vec<Index>> {
+    fn scan(&self) -> std::io::Result<Vec<JournalIndex>> {
         let (mut found, mut offset) = (Vec::new(), 0);
         while offset < self.size_bytes {
             offset += match self.at(offset)? {
-                Place::Batch(index) => {
+                RingPosition::Batch(index) => {
                     let bytes = u64::from(index.bytes).next_multiple_of(INDEX_BYTES as u64);
                     found.push(index);
                     bytes.max(INDEX_BYTES as u64)
                 }
-                Place::Nothing(_) => INDEX_BYTES as u64,
+                RingPosition::Nothing(_) => INDEX_BYTES as u64,
             };
         }
         Ok(found)
     }
 
-    fn first_damaged(&self, index: &Index) -> std::io::Result<Option<Seq>> {
+    fn first_damaged(&self, index: &JournalIndex) -> std::io::Result<Option<Seq>> {
         for entry in index.entries.iter().filter(|entry| entry.payload_bytes > 0) {
             if !self.is_whole(index, entry)? {
                 return Ok(Some(entry.seq));
@@ -229,17 +231,17 @@ impl Ring<'_> {
         Ok(None)
     }
 
-    fn is_whole(&self, index: &Index, entry: &Entry) -> std::io::Result<bool> {
+    fn is_whole(&self, index: &JournalIndex, entry: &JournalEntry) -> std::io::Result<bool> {
         // Bounded: the decoder lets no payload be longer than a frame.
         let mut payload = vec![0; entry.payload_bytes as usize];
         self.file.read_exact_at(&mut payload, index.ring_offset + u64::from(entry.payload_at))?;
-        let sealed = Header::new(Kind::Data, SessionId(0), GroupId(0)).sealed(&payload);
+        let sealed = FrameHeader::new(FrameKind::Data, SessionId(0), GroupId(0)).sealed(&payload);
         Ok(sealed.payload_crc == entry.payload_crc)
     }
 }
 
 /// Why a whole batch is not the one that follows, if it is not.
-fn refusal(index: &Index, beside: &Superblock, next: JournalHead, walk: &Walk) -> Option<String> {
+fn refusal(index: &JournalIndex, beside: &Superblock, next: JournalHead, walk: &Walk) -> Option<String> {
     let position = beside.identity.position;
     let before = walk.batches.last().map(|batch| &batch.index);
     if index.tag != beside.tag {
@@ -256,11 +258,11 @@ fn refusal(index: &Index, beside: &Superblock, next: JournalHead, walk: &Walk) -
     if index.generation != position.generation || index.incarnation != position.incarnation {
         return Some("the batch there is of another history".into());
     }
-    if index.cut != 0 {
-        return Some(format!("the batch there is of cut {}, which is begun anew", index.cut));
+    if index.snapshot != 0 {
+        return Some(format!("the batch there is of snapshot {}, which is begun anew", index.snapshot));
     }
     // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
-    let due = before.map_or(position.seq, Index::last).next();
+    let due = before.map_or(position.seq, JournalIndex::last).next();
     let fits = if before.is_some() { first(index) == due } else { first(index) <= due };
     (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", first(index).0, due.0))
 }
@@ -276,8 +278,8 @@ mod tests {
 
     fn batch(offset: u64, ordinal: u64, seq: u64, fill: u8) -> Vec<u8> {
         let payload = [fill; 4096];
-        let payload_crc = Header::new(Kind::Data, SessionId(0), GroupId(0)).sealed(&payload).payload_crc;
-        let entry = Entry {
+        let payload_crc = FrameHeader::new(FrameKind::Data, SessionId(0), GroupId(0)).sealed(&payload).payload_crc;
+        let entry = JournalEntry {
             seq: Seq(seq),
             kind: RecordKind::Data,
             no_hole: false,
@@ -290,7 +292,7 @@ mod tests {
             payload_bytes: 4096,
             payload_crc,
         };
-        let index = Index {
+        let index = JournalIndex {
             tag: 42,
             ring_offset: offset,
             ordinal,
@@ -298,7 +300,7 @@ mod tests {
             origin: NodeId(0),
             generation: GENERATION,
             incarnation: Incarnation(1),
-            cut: 0,
+            snapshot: 0,
             bytes: 8192,
             entries: vec![entry],
         };
@@ -306,7 +308,7 @@ mod tests {
     }
 
     /// A journal of three batches, wrapped, its superblock beside it.
-    fn place() -> (tempfile::TempDir, Vec<u8>) {
+    fn made() -> (tempfile::TempDir, Vec<u8>) {
         let directory = tempfile::tempdir().expect("directory");
         let mut superblock = Superblock {
             update: 2,
@@ -323,7 +325,7 @@ mod tests {
         (directory, journal)
     }
 
-    fn seen(directory: &Path, journal: &[u8]) -> Report {
+    fn seen(directory: &Path, journal: &[u8]) -> InspectReport {
         let path = directory.join("journal");
         std::fs::write(&path, journal).expect("written");
         report(&File::open(&path).expect("there"), journal.len() as u64, &path).expect("readable")
@@ -331,9 +333,9 @@ mod tests {
 
     #[test]
     fn a_walk_follows_the_ring_and_says_why_it_ends() {
-        let (directory, journal) = place();
+        let (directory, journal) = made();
         let whole = seen(directory.path(), &journal);
-        let sequences = |report: &Report| -> Vec<u64> {
+        let sequences = |report: &InspectReport| -> Vec<u64> {
             let batches = report.facts["batches"].as_array().expect("a list");
             batches.iter().filter_map(|batch| batch["last_sequence"].as_u64()).collect()
         };

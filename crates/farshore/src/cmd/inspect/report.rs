@@ -9,7 +9,7 @@ pub const SHOWN: usize = 16;
 
 /// What was found in one file.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct InspectReport {
     /// For people, a line each.
     pub lines: Vec<String>,
     /// The same for programs.
@@ -20,13 +20,13 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-impl Report {
+impl InspectReport {
     pub fn line(&mut self, label: &str, value: impl std::fmt::Display) {
         self.lines.push(format!("  {label:<18} {value}"));
     }
 
-    pub fn failed(sentence: impl Into<String>) -> Report {
-        Report { failure: Some(sentence.into()), ..Report::default() }
+    pub fn failed(sentence: impl Into<String>) -> InspectReport {
+        InspectReport { failure: Some(sentence.into()), ..InspectReport::default() }
     }
 
     pub fn exit(&self) -> Exit {
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl InspectReport {
     /// A list with its middle left out when it is long.
     pub fn push_some(&mut self, lines: impl Iterator<Item = String>, count: usize, what: &str) {
         for (number, line) in lines.enumerate() {

@@ -11,7 +11,7 @@ use engine::superblock::{self, KIND, RollbackPoint, Superblock};
 use serde_json::{Value, json};
 
 use super::cell;
-use super::report::Report;
+use super::report::InspectReport;
 use units::exact::show_size;
 use units::exact::time_text;
 
@@ -20,9 +20,9 @@ pub(super) fn counting(bytes: &[u8]) -> Option<Superblock> {
     superblock::read(bytes, cell::tag(KIND, bytes)).ok()?.found
 }
 
-pub(super) fn report(bytes: &[u8]) -> Report {
+pub(super) fn report(bytes: &[u8]) -> InspectReport {
     let seen = cell::see(KIND, cell::tag(KIND, bytes), 0, bytes);
-    let mut report = Report::default();
+    let mut report = InspectReport::default();
     seen.lines(&mut report);
     seen.damage(&mut report);
     let counts = (0..4).find(|index| seen.counts(*index));
@@ -68,12 +68,12 @@ fn facts(found: &Superblock) -> Value {
         "compare": found.compare, "held_in_logging": found.held_in_logging, "rolling_back": found.rolling_back,
         "changed_outside": found.changed_outside, "given_up": (found.given_up.0 != 0).then_some(found.given_up.0),
         "alone": found.alone, "boot": format!("{:032x}", found.boot),
-        "in_doubt": (found.in_doubt.0 != 0).then_some(found.in_doubt.0),
+        "unverified_run": (found.unverified_run.0 != 0).then_some(found.unverified_run.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
         "confirmed_ordinal": found.confirmed_ordinal,
         "applied_time": (found.applied_wall.0 != 0).then(|| time_text(found.applied_wall.0)),
         "rollback_point": point_facts(&found.rollback_point),
-        "peer_confirmed": position_facts(found.confirmed.place),
+        "peer_confirmed": position_facts(found.confirmed.position),
         "peer_image": position_facts(found.confirmed.image),
         "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
@@ -101,7 +101,7 @@ fn position_words(at: Position) -> String {
     }
 }
 
-fn describe(report: &mut Report, found: &Superblock) {
+fn describe(report: &mut InspectReport, found: &Superblock) {
     describe_identity(report, found);
     let yes_no = |on: bool, yes: &'static str| if on { yes } else { "no" };
     report.line(
@@ -119,10 +119,10 @@ fn describe(report: &mut Report, found: &Superblock) {
     report.line("changed outside", yes_no(found.changed_outside, changed));
     report.line("alone", yes_no(found.alone, "yes: the peer does not know this generation yet"));
     report.line("machine's boot", format!("{:032x}", found.boot));
-    if found.in_doubt.0 != 0 {
-        let (run, [last, before]) = (found.in_doubt.0, found.doubt_generations);
+    if found.unverified_run.0 != 0 {
+        let (run, [last, before]) = (found.unverified_run.0, found.unverified_generations);
         let text = format!("run {run} of this primary: the peer may have writes of it that are lost here");
-        report.line("in doubt", format!("{text} (generation {last}, or {before} before it)"));
+        report.line("unverified run", format!("{text} (generation {last}, or {before} before it)"));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
@@ -148,17 +148,17 @@ fn describe(report: &mut Report, found: &Superblock) {
     let applied = if found.applied_wall.0 == 0 { "unknown".into() } else { time_text(found.applied_wall.0) };
     report.line("applied up to", format!("{applied} (the primary's clock)"));
     describe_point(report, found);
-    if found.confirmed.place.seq.0 > 0 {
-        report.line("peer applied", position_words(found.confirmed.place));
+    if found.confirmed.position.seq.0 > 0 {
+        report.line("peer applied", position_words(found.confirmed.position));
     }
 }
 
-fn describe_identity(report: &mut Report, found: &Superblock) {
+fn describe_identity(report: &mut InspectReport, found: &Superblock) {
     let id = &found.identity;
     report.line("group", format!("tag {:016x} (made of the names of cluster and group)", found.tag));
     report.line(
         "nodes",
-        format!("this is node {}, its peer is node {} (places in the sorted list)", found.node.0, found.peer.0),
+        format!("this is node {}, its peer is node {} (positions in the sorted list)", found.node.0, found.peer.0),
     );
     report.line("role", id.role.word());
     let generation =
@@ -179,7 +179,7 @@ fn describe_identity(report: &mut Report, found: &Superblock) {
     report.line("handed over", handed);
 }
 
-fn describe_point(report: &mut Report, found: &Superblock) {
+fn describe_point(report: &mut InspectReport, found: &Superblock) {
     let point = &found.rollback_point;
     if point.id == 0 {
         return report.line("rollback point", "none");
@@ -269,7 +269,7 @@ mod tests {
             alone: true,
             confirmed_ordinal: 77,
             boot: 0xb00,
-            in_doubt: Incarnation(12),
+            unverified_run: Incarnation(12),
             rollback_point: point,
             flushed: vec![Seq(31), Seq(32)],
             ..sample(1)
@@ -290,13 +290,13 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         let facts = &seen.facts["copies"][2];
-        assert_eq!((&facts["in_doubt"], &facts["rollback_point"]["batches"]), (&json!(12), &json!(6)));
+        assert_eq!((&facts["unverified_run"], &facts["rollback_point"]["batches"]), (&json!(12), &json!(6)));
         assert_eq!((&facts["flushed"], &facts["alone"]), (&json!([31, 32]), &json!(true)));
     }
 
     /// The engine's checksum, by way of a frame: this crate has no other use for one.
     fn crc32c_of(bytes: &[u8]) -> u32 {
-        use engine::wire::{Header, Kind};
-        Header::new(Kind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
+        use engine::wire::{FrameHeader, FrameKind};
+        FrameHeader::new(FrameKind::Data, engine::SessionId(0), engine::GroupId(0)).sealed(bytes).payload_crc
     }
 }

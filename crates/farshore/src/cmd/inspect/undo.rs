@@ -4,15 +4,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use engine::undo::{INDEX_BYTES, Index, VERSION};
+use engine::undo::{INDEX_BYTES, UndoIndex, VERSION};
 use serde_json::json;
 
-use super::report::Report;
+use super::report::InspectReport;
 use super::superblock::superblock_beside;
 use units::exact::show_size;
 
-pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<Report> {
-    let mut report = Report::default();
+pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<InspectReport> {
+    let mut report = InspectReport::default();
     let (batches, end) = walk(file, size_bytes)?;
     let ranges: usize = batches.iter().map(|index| index.entries.len()).sum();
     let saved: u64 = batches.iter().flat_map(|index| &index.entries).map(|entry| u64::from(entry.length)).sum();
@@ -58,8 +58,8 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
 }
 
 /// Whole batches from the start of the file, each chained to the one before, and why there are no more.
-fn walk(file: &File, size_bytes: u64) -> std::io::Result<(Vec<Index>, String)> {
-    let (mut batches, mut at, mut chain) = (Vec::<Index>::new(), 0u64, 0u32);
+fn walk(file: &File, size_bytes: u64) -> std::io::Result<(Vec<UndoIndex>, String)> {
+    let (mut batches, mut at, mut chain) = (Vec::<UndoIndex>::new(), 0u64, 0u32);
     loop {
         if at + INDEX_BYTES as u64 > size_bytes {
             return Ok((batches, format!("at byte {at}, where the file ends")));
@@ -67,8 +67,8 @@ fn walk(file: &File, size_bytes: u64) -> std::io::Result<(Vec<Index>, String)> {
         let mut block = [0; INDEX_BYTES];
         file.read_exact_at(&mut block, at)?;
         let due = batches.len() as u64 + 1;
-        let why = match Index::decode(&block) {
-            Some(index) if index.ring_offset != at => "a batch of another place stands there".to_owned(),
+        let why = match UndoIndex::decode(&block) {
+            Some(index) if index.ring_offset != at => "a batch of another offset stands there".to_owned(),
             Some(index) if index.ordinal != due || index.chain != chain => {
                 format!("batch {} stands there, a left-over", index.ordinal)
             }
@@ -79,7 +79,7 @@ fn walk(file: &File, size_bytes: u64) -> std::io::Result<(Vec<Index>, String)> {
                 continue;
             }
             None if block.iter().all(|byte| *byte == 0) => "it is blank there".to_owned(),
-            None => match Index::other_version(&block) {
+            None => match UndoIndex::other_version(&block) {
                 Some(version) => {
                     format!("the batch there is of format version {version}, this program knows {VERSION}")
                 }
@@ -92,17 +92,17 @@ fn walk(file: &File, size_bytes: u64) -> std::io::Result<(Vec<Index>, String)> {
 
 #[cfg(test)]
 mod tests {
-    use engine::undo::Entry;
+    use engine::undo::UndoEntry;
     use engine::{Incarnation, VolumeId};
 
     use super::*;
     use crate::outcome::Exit;
 
     fn batch(ordinal: u64, offset: u64, chain: u32) -> Vec<u8> {
-        let entry = Entry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };
+        let entry = UndoEntry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };
         let boot = Incarnation(2);
         let index =
-            Index { tag: 1, ring_offset: offset, ordinal, mark: 7, boot, chain, bytes: 8192, entries: vec![entry] };
+            UndoIndex { tag: 1, ring_offset: offset, ordinal, mark: 7, boot, chain, bytes: 8192, entries: vec![entry] };
         [index.encode(), vec![0; 4096]].concat()
     }
 

@@ -8,32 +8,36 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use toolkit::line_test::client::{self, Watch};
-use toolkit::line_test::tally::Interval;
+use toolkit::line_test::client::{self, TestWatch};
+use toolkit::line_test::tally::TestInterval;
 use toolkit::line_test::terms::Terms;
 use toolkit::line_test::{report, soak};
 
-use crate::args::line::TestArgs;
-use crate::outcome::{Failure, event, print};
+use crate::args::line::LinkTestArgs;
+use crate::outcome::{CommandFailure, event, print};
 
-pub fn of_test(args: &TestArgs, terms: &Terms) -> Box<dyn Watch> {
-    if tells_lines(args) {
-        return Box::new(Lines::new(terms));
+pub fn of_test(args: &LinkTestArgs, terms: &Terms) -> Box<dyn TestWatch> {
+    if prints_lines(args) {
+        return Box::new(IntervalLines::new(terms));
     }
-    let bar = Bar::new(terms.mode.word(), terms.all_time().as_secs_f64());
-    if args.json_stream { Box::new(Stream { teller: Teller::new(report::STREAM_SCHEMA), bar }) } else { Box::new(bar) }
+    let bar = TestProgressBar::new(terms.mode.word(), terms.all_time().as_secs_f64());
+    if args.json_stream {
+        Box::new(JsonStream { lines: JsonLines::new(report::STREAM_SCHEMA), bar })
+    } else {
+        Box::new(bar)
+    }
 }
 
 /// Whether there are lines before the report.
-pub fn tells_lines(args: &TestArgs) -> bool {
+pub fn prints_lines(args: &LinkTestArgs) -> bool {
     args.interval.is_some() && !args.json && !args.json_stream
 }
 
 /// How far a test has come, on a terminal.
-pub struct Bar(ProgressBar);
+pub struct TestProgressBar(ProgressBar);
 
-impl Bar {
-    pub fn new(what: &str, time_s: f64) -> Bar {
+impl TestProgressBar {
+    pub fn new(what: &str, time_s: f64) -> TestProgressBar {
         let is_seen = time_s > 2.0 && std::io::stderr().is_terminal();
         let target = if is_seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some((time_s * 1000.0) as u64), target);
@@ -41,11 +45,11 @@ impl Bar {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_prefix(what.to_owned());
-        Bar(bar)
+        TestProgressBar(bar)
     }
 }
 
-impl Watch for Bar {
+impl TestWatch for TestProgressBar {
     fn progress(&self, elapsed: Duration, bytes: u64) {
         let elapsed_s = elapsed.as_secs_f64().max(1e-3);
         self.0.set_position(elapsed.as_millis() as u64);
@@ -57,40 +61,40 @@ impl Watch for Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for TestProgressBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
 }
 
 /// Intervals as they come, a line each. What cannot be written is told with the report.
-struct Lines {
+struct IntervalLines {
     terms: Terms,
-    told_s: Cell<f64>,
+    printed_s: Cell<f64>,
     listens: Cell<bool>,
 }
 
-impl Lines {
-    fn new(terms: &Terms) -> Lines {
-        Lines { terms: terms.clone(), told_s: Cell::new(0.0), listens: Cell::new(true) }
+impl IntervalLines {
+    fn new(terms: &Terms) -> IntervalLines {
+        IntervalLines { terms: terms.clone(), printed_s: Cell::new(0.0), listens: Cell::new(true) }
     }
 
-    fn tell(&self, line: &str) {
+    fn print(&self, line: &str) {
         let is_read = print(&format!("{line}\n")).is_ok_and(|is_read| is_read);
         self.listens.set(self.listens.get() && is_read);
     }
 }
 
-impl Watch for Lines {
+impl TestWatch for IntervalLines {
     fn progress(&self, _: Duration, _: u64) {}
 
-    fn began(&self, _: &client::Outcome) {
-        self.tell(&report::interval_head(&self.terms));
+    fn began(&self, _: &client::TestOutcome) {
+        self.print(&report::interval_head(&self.terms));
     }
 
-    fn interval(&self, interval: &Interval) {
-        let since_s = self.told_s.replace(interval.t_s);
-        self.tell(&report::interval_line(&self.terms, interval, since_s));
+    fn interval(&self, interval: &TestInterval) {
+        let since_s = self.printed_s.replace(interval.t_s);
+        self.print(&report::interval_line(&self.terms, interval, since_s));
     }
 
     fn listens(&self) -> bool {
@@ -99,60 +103,60 @@ impl Watch for Lines {
 }
 
 /// Says lines of JSON, as long as somebody reads them. What cannot be written is told with the last one.
-struct Teller {
+struct JsonLines {
     schema: &'static str,
     listens: Cell<bool>,
 }
 
-impl Teller {
-    fn new(schema: &'static str) -> Teller {
-        Teller { schema, listens: Cell::new(true) }
+impl JsonLines {
+    fn new(schema: &'static str) -> JsonLines {
+        JsonLines { schema, listens: Cell::new(true) }
     }
 
-    fn tell(&self, name: &str, data: &Value) {
+    fn print(&self, name: &str, data: &Value) {
         let is_read = event(self.schema, name, data).is_ok_and(|is_read| is_read);
         self.listens.set(self.listens.get() && is_read);
     }
 }
 
 /// A test's begin and its intervals.
-struct Stream {
-    teller: Teller,
-    bar: Bar,
+struct JsonStream {
+    lines: JsonLines,
+    bar: TestProgressBar,
 }
 
-impl Watch for Stream {
+impl TestWatch for JsonStream {
     fn progress(&self, elapsed: Duration, bytes: u64) {
         self.bar.progress(elapsed, bytes);
     }
 
-    fn began(&self, outcome: &client::Outcome) {
-        self.teller.tell("start", &report::start(outcome));
+    fn began(&self, outcome: &client::TestOutcome) {
+        self.lines.print("start", &report::start(outcome));
     }
 
-    fn interval(&self, interval: &Interval) {
-        self.teller.tell("interval", &json!(interval));
+    fn interval(&self, interval: &TestInterval) {
+        self.lines.print("interval", &json!(interval));
     }
 
     fn listens(&self) -> bool {
-        self.teller.listens.get()
+        self.lines.listens.get()
     }
 }
 
 /// Of a probe or a sweep: what was found out, not the tests by which it was.
 pub struct Findings {
-    teller: Teller,
-    bar: Bar,
+    lines: JsonLines,
+    bar: TestProgressBar,
 }
 
 impl Findings {
     /// A bar alone, where nothing is streamed.
-    pub fn watch(schema: &'static str, bar: Bar, is_streamed: bool) -> Box<dyn Watch> {
-        if is_streamed { Box::new(Findings { teller: Teller::new(schema), bar }) } else { Box::new(bar) }
+    pub fn watch(schema: &'static str, bar: TestProgressBar, is_streamed: bool) -> Box<dyn TestWatch> {
+        if is_streamed { Box::new(Findings { lines: JsonLines::new(schema), bar }) } else { Box::new(bar) }
     }
 }
 
-impl Watch for Findings {
+impl TestWatch for Findings {
     fn progress(&self, elapsed: Duration, bytes: u64) {
         self.bar.progress(elapsed, bytes);
     }
@@ -162,26 +166,26 @@ impl Watch for Findings {
     }
 
     fn found(&self, what: &'static str, finding: &Value) {
-        self.teller.tell(what, finding);
+        self.lines.print(what, finding);
     }
 
     fn listens(&self) -> bool {
-        self.teller.listens.get()
+        self.lines.listens.get()
     }
 }
 
 /// Of a soak's tests only the first one's begin is told, and only of one that is streamed.
 pub struct SoakWatch {
-    pub bar: Bar,
+    pub bar: TestProgressBar,
     pub has_begun: Cell<bool>,
 }
 
-impl Watch for SoakWatch {
+impl TestWatch for SoakWatch {
     fn progress(&self, elapsed: Duration, bytes: u64) {
         self.bar.progress(elapsed, bytes);
     }
 
-    fn began(&self, outcome: &client::Outcome) {
+    fn began(&self, outcome: &client::TestOutcome) {
         if !self.has_begun.replace(true) {
             let start = json!({ "address": outcome.address, "terms": outcome.terms });
             let _ = event(soak::STREAM_SCHEMA, "start", &start);
@@ -190,21 +194,21 @@ impl Watch for SoakWatch {
 }
 
 /// Where a soak's records go.
-pub struct Record {
+pub struct SoakRecord {
     file: Option<(fs::File, std::path::PathBuf)>,
     is_streamed: bool,
 }
 
-impl Record {
-    pub fn open(path: Option<&Path>, is_streamed: bool) -> Result<Record, Failure> {
-        let Some(path) = path else { return Ok(Record { file: None, is_streamed }) };
+impl SoakRecord {
+    pub fn open(path: Option<&Path>, is_streamed: bool) -> Result<SoakRecord, CommandFailure> {
+        let Some(path) = path else { return Ok(SoakRecord { file: None, is_streamed }) };
         let opened = fs::OpenOptions::new().append(true).create_new(true).open(path);
         let file = opened.map_err(|error| format!("--out: {} cannot be made: {error}", path.display()))?;
-        Ok(Record { file: Some((file, path.to_owned())), is_streamed })
+        Ok(SoakRecord { file: Some((file, path.to_owned())), is_streamed })
     }
 }
 
-impl soak::Keep for Record {
+impl soak::RecordSink for SoakRecord {
     fn keep(&self, what: &'static str, record: Value) -> Result<(), String> {
         if self.is_streamed {
             event(soak::STREAM_SCHEMA, what, &record).map_err(|failure| failure.message)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Buf, Input, Request, limits};
 use units::size::show_size;
 
-use super::{Core, Plane};
+use super::{Plane, PlaneCore};
 use crate::buffers::Buffer;
 use crate::disk::DiskOp;
 use crate::frontend::{
@@ -73,7 +73,7 @@ impl Gateway for Plane {
     }
 }
 
-impl Core {
+impl PlaneCore {
     /// The group says how large it is: the device may hold more.
     fn export_of(&self, at: usize) -> ExportInfo {
         let volume = self.groups.volume(at);

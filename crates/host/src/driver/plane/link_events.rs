@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::wire::Header;
+use engine::wire::FrameHeader;
 use engine::{FramePayload, Input, LinkId, NodeId, SessionId};
 
 use super::Plane;
@@ -23,7 +23,7 @@ impl LinkEvents for Plane {
         self.link_ended.notify_one();
     }
 
-    fn frame(&self, link: LinkId, header: Header, payload: FramePayload) {
+    fn frame(&self, link: LinkId, header: FrameHeader, payload: FramePayload) {
         self.core.borrow_mut().input(Input::Frame { link, header, payload });
     }
 

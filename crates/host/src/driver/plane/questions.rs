@@ -6,15 +6,15 @@ use engine::status::GroupStatus;
 use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::oneshot;
 
-use super::{Core, Plane};
-use crate::driver::control::{ControlQuestion, Used};
-use crate::driver::snapshot::{GroupSnapshot, Snapshot};
+use super::{Plane, PlaneCore};
+use crate::driver::control::{ClientsOrResult, ControlQuestion};
+use crate::driver::snapshot::{DriverSnapshot, GroupSnapshot};
 use crate::frontend::ClientInfo;
 use crate::link::Links;
 use crate::nbd;
 
 impl Plane {
-    pub fn serve_control(&self, question: ControlQuestion, server: &nbd::Server, links: &Links) {
+    pub fn serve_control(&self, question: ControlQuestion, server: &nbd::NbdServer, links: &Links) {
         // Whoever asked may have gone when the answer comes.
         match question {
             ControlQuestion::Snapshot(answer) => _ = answer.send(self.snapshot(server)),
@@ -41,13 +41,13 @@ impl Plane {
         self.turn();
     }
 
-    fn snapshot(&self, server: &nbd::Server) -> Snapshot {
+    fn snapshot(&self, server: &nbd::NbdServer) -> DriverSnapshot {
         let core = &mut *self.core.borrow_mut();
         // Ages are counted by the engine's clock, and that of a node at rest stands still.
         core.input(Input::Tick);
         let now = core.clock.mono();
         let groups = core.node.status().into_iter().map(|status| core.group_snapshot(status, now)).collect();
-        Snapshot {
+        DriverSnapshot {
             uptime: Duration::from_nanos(now.0),
             groups,
             links: core.peers.snapshot(),
@@ -60,13 +60,13 @@ impl Plane {
     }
 }
 
-impl Core {
+impl PlaneCore {
     fn command(&mut self, group: GroupId, command: Command, answer: oneshot::Sender<CommandResult>) {
         let id = CommandId(u64::from(self.commands.put(answer)));
         self.input(Input::Command { group, id, command });
     }
 
-    fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> Used {
+    fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> ClientsOrResult {
         let volumes = self.groups.volumes_of(group);
         clients.retain(|client| volumes.iter().any(|volume| volume.export() == client.export));
         if !clients.is_empty() {

@@ -9,13 +9,13 @@ pub(super) const MAC_BYTES: usize = 32;
 
 /// The secret that all nodes of a cluster share. Never printed.
 #[derive(Clone)]
-pub struct Secret(Arc<[u8]>);
+pub struct ClusterSecret(Arc<[u8]>);
 
-impl Secret {
+impl ClusterSecret {
     /// The caller has checked length and file mode.
-    pub fn new(bytes: &[u8]) -> Secret {
+    pub fn new(bytes: &[u8]) -> ClusterSecret {
         assert!(!bytes.is_empty(), "an empty secret keeps nobody out");
-        Secret(bytes.into())
+        ClusterSecret(bytes.into())
     }
 
     /// HMAC-SHA256 over a label and parts, each preceded by its length so that no two inputs look alike.
@@ -24,7 +24,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ClusterSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret")
     }

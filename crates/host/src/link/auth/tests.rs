@@ -9,7 +9,7 @@ fn node(name: &str, peer: &str) -> Ourselves {
         cluster: "harbour".into(),
         node: name.into(),
         peers: vec![peer.into()],
-        secret: Secret::new(b"correct horse battery staple"),
+        secret: ClusterSecret::new(b"correct horse battery staple"),
         definitions: "group a\n  volume one\n".into(),
         versions: Versions::OURS,
     }
@@ -36,7 +36,7 @@ fn deliver(to: &mut Handshake, mut bytes: &[u8]) -> HandshakeStep {
     all
 }
 
-type Outcome = Option<Result<Authenticated, AuthError>>;
+type HandshakeOutcome = Option<Result<Authenticated, AuthError>>;
 
 /// A whole handshake; `tamper(n, message)` may change message `n` of the wire. Outcomes of dialer and acceptor.
 fn meet(
@@ -44,7 +44,7 @@ fn meet(
     expected: &str,
     acceptor: Ourselves,
     mut tamper: impl FnMut(usize, &mut Vec<u8>),
-) -> (Outcome, Outcome) {
+) -> (HandshakeOutcome, HandshakeOutcome) {
     let (mut dial, mut wire) = Handshake::dial(Rc::new(dialer), expected, [1; 32], ATTEMPT);
     let mut accept = Handshake::accept(Rc::new(acceptor), [2; 32]);
     let (mut ours, mut theirs) = (None, None);
@@ -63,7 +63,7 @@ fn meet(
     (ours, theirs)
 }
 
-fn authenticated(outcome: &Outcome) -> bool {
+fn authenticated(outcome: &HandshakeOutcome) -> bool {
     matches!(outcome, Some(Ok(_)))
 }
 
@@ -72,10 +72,10 @@ fn authenticated(outcome: &Outcome) -> bool {
 fn proofs_are_those_of_the_protocol() {
     let hex = |bytes: [u8; MAC_BYTES]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let opening = OpeningMessages { hello: b"hello".to_vec(), challenge: b"challenge".to_vec() };
-    let proof = opening.proof(&Secret::new(b"a shared secret"));
+    let proof = opening.proof(&ClusterSecret::new(b"a shared secret"));
     assert_eq!(hex(proof), "7764de1cde15093eee63d7bbb67101bfe07731d150fadff6d92caa5206beec46");
     // A key that is longer than a block of the hash.
-    let key = opening.authenticated(&Secret::new(&[b'k'; 100]), "west", 5, ATTEMPT).key;
+    let key = opening.authenticated(&ClusterSecret::new(&[b'k'; 100]), "west", 5, ATTEMPT).key;
     assert_eq!(hex(key), "32feb4e2b7efcccfbffb7f517bfe18ccdec752e8570bcf5bcc7d7e91fc8a38cc");
 }
 
@@ -132,7 +132,7 @@ fn every_flipped_bit_is_refused() {
                 }
             };
             let (ours, theirs) = meet(east(), "west", west(), flip);
-            // The answer is the dialer's to judge: the acceptor has seen a flawless proof before it.
+            // The answer is the dialer's to check: the acceptor has seen a flawless proof before it.
             assert!(!authenticated(&ours), "message {message} bit {bit}: {ours:?}");
             assert!(message == 3 || !authenticated(&theirs), "message {message} bit {bit}: {theirs:?}");
         }
@@ -190,9 +190,9 @@ fn a_replayed_handshake_is_refused() {
 
 #[test]
 fn an_unauthenticated_peer_learns_only_that_it_was_refused() {
-    let wrong_secret = Ourselves { secret: Secret::new(b"guess"), ..east() };
+    let wrong_secret = Ourselves { secret: ClusterSecret::new(b"guess"), ..east() };
     let wrong_everything = Ourselves { cluster: "elsewhere".into(), ..node("north", "south") };
-    let wrong_everything = Ourselves { secret: Secret::new(b"guess"), ..wrong_everything };
+    let wrong_everything = Ourselves { secret: ClusterSecret::new(b"guess"), ..wrong_everything };
     for peer in [wrong_secret, wrong_everything] {
         let (mut sent, mut last) = (0, Vec::new());
         let (ours, theirs) = meet(peer, "west", west(), |n, wire| {

@@ -12,9 +12,9 @@ use tokio::net::TcpStream;
 use super::{LinkEnd, LinkSender};
 use crate::buffers::Pool;
 use crate::link::LinkEvents;
-use crate::link::frames::{CHUNK_BYTES, FrameReader, Next};
+use crate::link::frames::{CHUNK_BYTES, FrameReader, NextFrame};
 use crate::link::link_stream::LinkStream;
-use crate::tls::{ChannelError, Received};
+use crate::tls::{ChannelError, TlsReceived};
 
 /// For so long frames of one peer are taken in without a break: it may send the smallest ones as fast as it can, and everybody else
 /// waits meanwhile. So many are taken between two looks at the clock.
@@ -149,18 +149,18 @@ async fn read_all(
             Err(reason) => return reason,
         }
         let received = read_some(line, frames).await;
-        if let (Ok(Received::Bytes(bytes)), Some(calls)) = (&received, &mut *sender.calls.borrow_mut()) {
+        if let (Ok(TlsReceived::Bytes(bytes)), Some(calls)) = (&received, &mut *sender.calls.borrow_mut()) {
             calls.received_bytes.push(*bytes as u32);
         }
         match received {
-            Ok(Received::End) if frames.is_inside_frame() => {
+            Ok(TlsReceived::End) if frames.is_inside_frame() => {
                 return "the peer closed the connection in the middle of a frame".to_owned();
             }
-            Ok(Received::End) => return "the peer closed the connection".to_owned(),
+            Ok(TlsReceived::End) => return "the peer closed the connection".to_owned(),
             // More is waiting, most likely: let the others have their turn first.
-            Ok(Received::Bytes(bytes)) if bytes >= CHUNK_BYTES => tokio::task::yield_now().await,
-            Ok(Received::Bytes(_)) => {}
-            Ok(Received::Part | Received::Nothing) => {
+            Ok(TlsReceived::Bytes(bytes)) if bytes >= CHUNK_BYTES => tokio::task::yield_now().await,
+            Ok(TlsReceived::Bytes(_)) => {}
+            Ok(TlsReceived::Part | TlsReceived::Nothing) => {
                 events.heard(sender.link);
                 events.turn_done();
             }
@@ -197,15 +197,15 @@ fn deliver(
             return Err(reason);
         }
         match frames.next(|length| pool.take(length)) {
-            Ok(Next::Frame(header, payload)) => {
+            Ok(NextFrame::Frame(header, payload)) => {
                 events.frame(sender.link, header, payload);
                 delivered += 1;
                 if delivered % FRAMES_PER_LOOK == 0 && began.elapsed() >= TURN_MAX {
                     break DeliveryState::Part;
                 }
             }
-            Ok(Next::Bytes) => break DeliveryState::All,
-            Ok(Next::Buffer(_)) => break DeliveryState::Starved,
+            Ok(NextFrame::Bytes) => break DeliveryState::All,
+            Ok(NextFrame::Buffer(_)) => break DeliveryState::Starved,
             Err(violation) => {
                 if delivered > 0 {
                     events.turn_done();
@@ -235,14 +235,14 @@ async fn wait_for_buffer(sender: &LinkSender, pool: &Pool, events: &dyn LinkEven
 }
 
 /// Waits for bytes of frames, or for a sign of life on the way to them.
-async fn read_some(line: &LinkStream, frames: &mut FrameReader) -> Result<Received, ChannelError> {
+async fn read_some(line: &LinkStream, frames: &mut FrameReader) -> Result<TlsReceived, ChannelError> {
     loop {
         line.readable().await?;
         let received = line.try_read(&mut frames.space())?;
-        if let Received::Bytes(bytes) = received {
+        if let TlsReceived::Bytes(bytes) = received {
             frames.filled(bytes);
         }
-        if received != Received::Nothing {
+        if received != TlsReceived::Nothing {
             return Ok(received);
         }
     }

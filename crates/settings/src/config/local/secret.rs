@@ -11,15 +11,15 @@ use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
 /// The bytes both nodes share. Never printed.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct SecretFile(Vec<u8>);
 
-impl Secret {
+impl SecretFile {
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Secret {
 ///
 /// # Errors
 /// A sentence: missing, not a plain file, another user's, readable by others, too short or too long.
-pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
+pub(super) fn read_secret(file: &Path) -> Result<SecretFile, String> {
     let name = file.display();
     let make =
         format!("make one with: (umask 077; head -c 32 /dev/urandom | base64 > {name}) and copy it to the other node");
@@ -55,7 +55,7 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret, String> {
             Err(format!("the secret file {name} holds {short} bytes, and the least is {SECRET_BYTES_MIN}; {make}"))
         }
         long if long > SECRET_BYTES_MAX => Err(too_long()),
-        _ => Ok(Secret(bytes)),
+        _ => Ok(SecretFile(bytes)),
     }
 }
 

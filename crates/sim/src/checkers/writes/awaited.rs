@@ -11,7 +11,7 @@ use engine::{GroupId, Position, Seq, Settings};
 
 use super::run::RunKey;
 use super::{GroupWrites, WriteOracle};
-use crate::oracle::{Failure, Oracle};
+use crate::oracle::{Oracle, OracleFailure};
 
 /// So often something happened that may excuse an answer without the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,14 +68,14 @@ impl GroupWrites {
         (waits && promises).then_some(AwaitedPeer { run, mode: self.mode, before: self.excuses })
     }
 
-    /// The primary tells its state.
+    /// The primary reports its state.
     pub fn state_excuses(&mut self, to: State) {
         let streams = matches!(to, State::Replicating | State::Holding | State::CatchingUp | State::Paused(_));
         self.excuses.streams += u64::from(!streams);
     }
 
     /// A write up to `last` is answered with success; `overtaken`: another node was promoted meanwhile.
-    pub fn answered_with_peer(&self, awaited: &AwaitedPeer, last: Seq, overtaken: bool) -> Result<(), Failure> {
+    pub fn answered_with_peer(&self, awaited: &AwaitedPeer, last: Seq, overtaken: bool) -> Result<(), OracleFailure> {
         let (then, now) = (awaited.before, self.excuses);
         let is_strict = self.policy == Policy::Strict;
         if then.orders != now.orders || !is_strict && (then.streams != now.streams || overtaken) {
@@ -94,7 +94,7 @@ impl GroupWrites {
              has confirmed {word} up to {}",
             last.0, awaited.run.1, awaited.mode, self.policy, self.state, confirmed.0
         );
-        Err(Failure::new(Oracle::Alone, what))
+        Err(OracleFailure::new(Oracle::Alone, what))
     }
 }
 
@@ -105,23 +105,28 @@ mod tests {
 
     use super::*;
     use crate::checkers::writes::{ClientRequest, DiskCaches};
-    use crate::stamps::Fill;
+    use crate::stamps::SectorFill;
 
     const GROUP: GroupId = GroupId(0);
 
     /// A write is admitted while the group is in step; this happens; then the stream ends, and the write is answered with success.
-    fn answered(policy: Policy, happens: impl Fn(&mut WriteOracle)) -> Result<(), Failure> {
+    fn answered(policy: Policy, happens: impl Fn(&mut WriteOracle)) -> Result<(), OracleFailure> {
         let mut oracle = WriteOracle::new(&[(GROUP, vec![4096])], Mode::Sync, policy);
-        let tells = |to: State| Event::State { from: State::Logging, to, why: String::new() };
+        let reports = |to: State| Event::State { from: State::Logging, to, why: String::new() };
         oracle.primary_ready(0, GROUP, &[&[0; 4096]], DiskCaches::Anothers, &Identity::default())?;
-        oracle.event(0, GROUP, &tells(State::Replicating))?;
-        let asked =
-            ClientRequest::Write { volume: VolumeId(0), offset: 0, length: 512, fill: Fill::Stamp(1), fua: false };
+        oracle.event(0, GROUP, &reports(State::Replicating))?;
+        let asked = ClientRequest::Write {
+            volume: VolumeId(0),
+            offset: 0,
+            length: 512,
+            fill: SectorFill::Stamp(1),
+            fua: false,
+        };
         oracle.issued(RequestId(1), 0, GROUP, asked, 0);
         let (first, last) = (Seq(1), Seq(2));
         oracle.event(0, GROUP, &Event::Admitted { id: RequestId(1), first, last, part_bytes: 256 })?;
         happens(&mut oracle);
-        oracle.event(0, GROUP, &tells(State::Logging))?;
+        oracle.event(0, GROUP, &reports(State::Logging))?;
         oracle.replied(RequestId(1), true)
     }
 
@@ -131,7 +136,8 @@ mod tests {
 
     #[test]
     fn nobody_is_answered_alone_under_strict_unless_an_operator_typed_it() {
-        let objects = |answered: Result<(), Failure>| answered.is_err_and(|failure| failure.oracle == Oracle::Alone);
+        let objects =
+            |answered: Result<(), OracleFailure>| answered.is_err_and(|failure| failure.oracle == Oracle::Alone);
         assert!(objects(answered(Policy::Strict, |_| {})));
         assert!(objects(answered(Policy::Strict, |oracle| confirms(oracle, Seq(1)))));
         assert!(answered(Policy::Strict, |oracle| confirms(oracle, Seq(2))).is_ok());

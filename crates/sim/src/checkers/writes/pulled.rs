@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use engine::{GroupId, Position, VolumeId};
 
 use super::WriteOracle;
-use crate::oracle::{Failure, Oracle};
-use crate::stamps::{Fill, SECTOR, sector_bytes};
+use crate::oracle::{Oracle, OracleFailure};
+use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 
 impl WriteOracle {
     /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
     /// run that ended. No sector may hold less than the secondary has.
-    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
         let g = self.group(group);
         let Some((_, key)) = g.current else { return Ok(()) };
         if (g.history(at.generation.tag), at.incarnation.0) != key {
             return Ok(());
         }
         let Some(run) = g.runs.get(&key) else { return Ok(()) };
-        let mut newest: BTreeMap<(VolumeId, u64), (u64, Fill, bool)> = BTreeMap::new();
+        let mut newest: BTreeMap<(VolumeId, u64), (u64, SectorFill, bool)> = BTreeMap::new();
         for write in run.log.iter().filter(|write| write.last <= at.seq) {
             for sector in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
                 newest.insert((write.volume, sector), (write.id.0, write.fill, write.streamed));
@@ -32,7 +32,7 @@ impl WriteOracle {
             // What a failed write left was repaired, to what it overwrote perhaps.
             let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
-            let same = |fill: Fill| sector_bytes(fill, volume, index) == found;
+            let same = |fill: SectorFill| sector_bytes(fill, volume, index) == found;
             let ours = sector.versions.iter().rposition(|version| same(version.0));
             if ours.is_none_or(|ours| ours < theirs) && !run.is_wild(volume, index, at.seq) && !failed && !same(fill) {
                 let holds = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
@@ -41,7 +41,7 @@ impl WriteOracle {
                      and opens without it: it holds write {holds}, of {:?}",
                     volume.0, at.seq.0, sector.versions
                 );
-                return Err(Failure::new(Oracle::Confirmation, what));
+                return Err(OracleFailure::new(Oracle::Confirmation, what));
             }
         }
         Ok(())

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use engine::{Position, RequestId, Seq, VolumeId};
 
-use crate::oracle::{Failure, Oracle};
-use crate::stamps::{Fill, SECTOR, sector_bytes};
+use crate::oracle::{Oracle, OracleFailure};
+use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 
 /// One write in the order of a run.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ pub struct LoggedWrite {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
-    pub fill: Fill,
-    /// It had its place in the stream; otherwise the secondary knows it by a region only.
+    pub fill: SectorFill,
+    /// It had its position in the stream; otherwise the secondary knows it by a region only.
     pub streamed: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct PrimaryRun {
     /// What they were repaired to: from that number on they hold this.
     repaired: Vec<RepairedSector>,
     /// Its exports have not opened yet.
-    pub(super) withheld: bool,
+    pub(super) fenced: bool,
     /// The prefix that a secondary claimed last, if the next one goes on from there.
     replayed: Option<ReplayedPrefix>,
 }
@@ -79,9 +79,9 @@ struct ReplayedPrefix {
 pub type RunKey = (u64, u64);
 
 impl PrimaryRun {
-    pub fn new(images: &[&[u8]], withheld: bool) -> PrimaryRun {
+    pub fn new(images: &[&[u8]], fenced: bool) -> PrimaryRun {
         let base = images.iter().map(|image| image.to_vec()).collect();
-        PrimaryRun { base, withheld, ..PrimaryRun::default() }
+        PrimaryRun { base, fenced, ..PrimaryRun::default() }
     }
 
     /// Nothing has counted in it yet, and its volumes changed; they keep their place in memory.
@@ -91,19 +91,19 @@ impl PrimaryRun {
             volume.clear();
             volume.extend_from_slice(image);
         }
-        *self = PrimaryRun { base, withheld: true, ..PrimaryRun::default() };
+        *self = PrimaryRun { base, fenced: true, ..PrimaryRun::default() };
     }
 
     /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
-    pub fn admits(&mut self, write: LoggedWrite, acked: Seq) -> Result<(), Failure> {
+    pub fn admits(&mut self, write: LoggedWrite, acked: Seq) -> Result<(), OracleFailure> {
         let first = write.first;
         if first <= self.last {
-            return Err(Failure::new(Oracle::Order, format!("number {} was given twice in one run", first.0)));
+            return Err(OracleFailure::new(Oracle::Order, format!("number {} was given twice in one run", first.0)));
         }
         // Rule 4: issued after an acknowledgement means a higher number.
         if first <= acked {
             let what = format!("number {} is not above {}, acknowledged before", first.0, acked.0);
-            return Err(Failure::new(Oracle::Order, what));
+            return Err(OracleFailure::new(Oracle::Order, what));
         }
         self.last = write.last;
         self.log.push(write);
@@ -149,7 +149,7 @@ impl PrimaryRun {
     }
 
     /// A secondary's images are those after exactly the numbers up to `at`.
-    pub fn check_prefix(&mut self, at: Position, images: &[&[u8]]) -> Result<(), Failure> {
+    pub fn check_prefix(&mut self, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
         let replayed = self.replayed_to(at.seq);
         let checked = self.compare_all(images, &replayed.images, at);
         self.replayed = Some(replayed).filter(|replayed| replayed.is_whole);
@@ -195,14 +195,14 @@ impl PrimaryRun {
         self.wild.get(&(volume, sector)).is_some_and(|wild| wild.until.is_none_or(|until| at < until))
     }
 
-    fn compare_all(&self, images: &[&[u8]], expected: &[Vec<u8>], at: Position) -> Result<(), Failure> {
+    fn compare_all(&self, images: &[&[u8]], expected: &[Vec<u8>], at: Position) -> Result<(), OracleFailure> {
         for (volume, (image, expected)) in images.iter().zip(expected).enumerate() {
             self.compare(VolumeId(volume as u16), image, expected, at)?;
         }
         Ok(())
     }
 
-    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), Failure> {
+    fn compare(&self, volume: VolumeId, image: &[u8], expected: &[u8], at: Position) -> Result<(), OracleFailure> {
         if image == expected {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl PrimaryRun {
                     word(found),
                     word(wanted)
                 );
-                return Err(Failure::new(Oracle::Prefix, what));
+                return Err(OracleFailure::new(Oracle::Prefix, what));
             }
         }
         Ok(())

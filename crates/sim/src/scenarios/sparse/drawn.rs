@@ -9,10 +9,10 @@ use engine::state::Mode;
 use engine::{Command, StartAlone};
 
 use super::openings::{choices, draws_devices, fails_demotions, opening};
-use super::{BLOCK, Blocks, DiskDefect, SparseScenario, SparseStep, Whom};
+use super::{BLOCK, Blocks, DiskDefect, GroupMember, SparseScenario, SparseStep};
 use crate::options::BITS_FRAME_BYTES;
-use crate::options::Options;
-use crate::options::spread::Spread;
+use crate::options::SimOptions;
+use crate::options::spread::WriteSpread;
 use crate::rng::Rng;
 use crate::scenarios::{GROUP, MILLISECOND, SECOND, options};
 use crate::stamps::SECTOR;
@@ -81,12 +81,12 @@ impl SparseScenario {
     }
 }
 
-fn draw_options(number: u64, rng: &mut Rng) -> Options {
+fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
     let mode = *rng.pick(&[Mode::Async, Mode::Async, Mode::Nearsync, Mode::Sync]);
     let delay_ns = *rng.pick(&[100_000, MILLISECOND, 20 * MILLISECOND, 20 * MILLISECOND]);
     let window_bytes = *rng.pick(&[40 * KIB, 64 * KIB]);
-    let base = options(mode, Options::policy(rng));
-    let drawn = Options {
+    let base = options(mode, SimOptions::policy(rng));
+    let drawn = SimOptions {
         seed: number,
         volumes: rng.between(1, 2) as u16,
         volume_bytes: rng.between(4, 12) * BLOCK,
@@ -94,7 +94,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
         jitter_ns: *rng.pick(&[0, delay_ns]),
         bytes_per_s: *rng.pick(&[400_000, 4_000_000, 125_000_000]),
         disk_ns: *rng.pick(&[(20_000, 200_000), (20_000, 200_000), (1_000_000, 10_000_000)]),
-        turn_ns: Options::draw_turn(number),
+        turn_ns: SimOptions::draw_turn(number),
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
         journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
         window_bytes,
@@ -108,7 +108,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> Options {
 }
 
 /// For some the volumes' last block is cut short by an odd number of sectors, on media of either kind.
-fn with_an_odd_end(mut options: Options, number: u64) -> Options {
+fn with_an_odd_end(mut options: SimOptions, number: u64) -> SimOptions {
     let mut rng = Rng::new(number ^ SIZES);
     if rng.percent(30) {
         options.block_bytes = *rng.pick(&[512, 4096]);
@@ -118,14 +118,14 @@ fn with_an_odd_end(mut options: Options, number: u64) -> Options {
 }
 
 /// One volume of more regions than a frame of dirty bits tells of, of which few blocks are written, most of them behind those.
-fn far_apart(options: Options, rng: &mut Rng) -> Options {
+fn far_apart(options: SimOptions, rng: &mut Rng) -> SimOptions {
     let blocks = |from: u64, count: u64| from..from + count * BLOCK;
     let near = blocks(rng.below(100) * MIB, 2);
     let far = (0..rng.between(6, 12)).map(|n| blocks(BITS_FRAME_BYTES + n * 5 * MIB, rng.between(2, 8)));
-    Options {
+    SimOptions {
         volumes: 1,
         volume_bytes: BITS_FRAME_BYTES + 64 * MIB,
-        spread: Some(Arc::new(Spread::new(far.chain([near]).collect()))),
+        spread: Some(Arc::new(WriteSpread::new(far.chain([near]).collect()))),
         // A full sync of zeroes is over in good time, the update of a few blocks can be cut short.
         window_bytes: 4 * MIB,
         queue_bytes: 4 * MIB,
@@ -142,7 +142,7 @@ fn far_apart(options: Options, rng: &mut Rng) -> Options {
 
 /// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StepKind {
     Write,
     Flush,
     /// A write and its flush.
@@ -171,37 +171,37 @@ enum Kind {
 }
 
 /// Each with its weight, and how many in a hundred scenarios have it at all.
-const KINDS: &[(Kind, u64, u64)] = &[
-    (Kind::Write, 24, 100),
-    (Kind::Flush, 12, 80),
-    (Kind::Commit, 20, 60),
-    (Kind::Zero, 4, 40),
-    (Kind::Burst, 10, 50),
-    (Kind::Cut, 10, 60),
-    (Kind::Heal, 10, 60),
-    (Kind::Drop, 4, 30),
-    (Kind::Kill, 6, 40),
-    (Kind::Power, 10, 75),
-    (Kind::PowerOfBoth, 3, 25),
-    (Kind::Trip, 6, 40),
-    (Kind::Stop, 5, 35),
-    (Kind::Outside, 6, 25),
-    (Kind::Promote, 3, 25),
-    (Kind::Force, 6, 50),
-    (Kind::Demote, 4, 30),
-    (Kind::Sync, 4, 40),
-    (Kind::Logging, 3, 25),
-    (Kind::Mode, 3, 25),
-    (Kind::Settings, 4, 30),
-    (Kind::Limits, 3, 25),
-    (Kind::Point, 2, 15),
-    (Kind::Defect, 6, 35),
+const KINDS: &[(StepKind, u64, u64)] = &[
+    (StepKind::Write, 24, 100),
+    (StepKind::Flush, 12, 80),
+    (StepKind::Commit, 20, 60),
+    (StepKind::Zero, 4, 40),
+    (StepKind::Burst, 10, 50),
+    (StepKind::Cut, 10, 60),
+    (StepKind::Heal, 10, 60),
+    (StepKind::Drop, 4, 30),
+    (StepKind::Kill, 6, 40),
+    (StepKind::Power, 10, 75),
+    (StepKind::PowerOfBoth, 3, 25),
+    (StepKind::Trip, 6, 40),
+    (StepKind::Stop, 5, 35),
+    (StepKind::Outside, 6, 25),
+    (StepKind::Promote, 3, 25),
+    (StepKind::Force, 6, 50),
+    (StepKind::Demote, 4, 30),
+    (StepKind::Sync, 4, 40),
+    (StepKind::Logging, 3, 25),
+    (StepKind::Mode, 3, 25),
+    (StepKind::Settings, 4, 30),
+    (StepKind::Limits, 3, 25),
+    (StepKind::Point, 2, 15),
+    (StepKind::Defect, 6, 35),
 ];
 
 /// Draws the steps of one scenario: a few kinds of them, at its own pace, on a few blocks.
 struct Draw<'a> {
     rng: &'a mut Rng,
-    kinds: Vec<(Kind, u64)>,
+    kinds: Vec<(StepKind, u64)>,
     volumes: u16,
     /// Of a volume: of its image, if it is wide.
     blocks: u64,
@@ -236,25 +236,25 @@ const SLOW: &[(u64, u64)] = &[
 ];
 
 impl Draw<'_> {
-    fn new<'a>(options: &Options, rng: &'a mut Rng) -> Draw<'a> {
+    fn new<'a>(options: &SimOptions, rng: &'a mut Rng) -> Draw<'a> {
         // Some scenarios have a few kinds, some have many; some have a writer that commits, and outages that nothing disturbs.
         let outages = rng.percent(30);
         let share = if outages { 30 } else { *rng.pick(&[30, 50, 100]) };
-        let mut has = |kind: &Kind, percent: u64| match kind {
-            Kind::Burst | Kind::Trip | Kind::Defect if outages => false,
-            Kind::Commit | Kind::Cut | Kind::Heal | Kind::Power if outages => true,
+        let mut has = |kind: &StepKind, percent: u64| match kind {
+            StepKind::Burst | StepKind::Trip | StepKind::Defect if outages => false,
+            StepKind::Commit | StepKind::Cut | StepKind::Heal | StepKind::Power if outages => true,
             _ => rng.percent(percent * share.max(percent) / 100),
         };
         let has: Vec<_> = KINDS.iter().filter(|(kind, _, percent)| has(kind, *percent)).collect();
         let kinds: Vec<_> =
             has.into_iter().map(|(kind, weight, _)| (*kind, weight * *rng.pick(&[1, 1, 2, 4]))).collect();
-        let among = |kind: Kind| kinds.iter().any(|(has, _)| *has == kind);
-        let (has_power, has_force) = (among(Kind::Power), among(Kind::Force));
+        let among = |kind: StepKind| kinds.iter().any(|(has, _)| *has == kind);
+        let (has_power, has_force) = (among(StepKind::Power), among(StepKind::Force));
         let (volumes, blocks) = (options.volumes, options.image_bytes().div_ceil(BLOCK));
         let hot = Blocks { volume: rng.below(u64::from(volumes)) as u16, first: rng.below(blocks), count: 1 };
         let hot_percent = *rng.pick(&[20, 50, 80, 100]);
         // A log written in sequence and flushed at each commit, one hot block overwritten for ever.
-        let log = (among(Kind::Commit) && rng.percent(25)).then_some(0);
+        let log = (among(StepKind::Commit) && rng.percent(25)).then_some(0);
         let hot_percent = if log.is_some() { 90 } else { hot_percent };
         let pace = *rng.pick(&[QUICK, EVEN, EVEN, SLOW]);
         Draw {
@@ -274,20 +274,20 @@ impl Draw<'_> {
         }
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> StepKind {
         let sum: u64 = self.kinds.iter().map(|(_, weight)| weight).sum();
         let mut at = self.rng.below(sum);
         for (kind, weight) in &self.kinds {
             if at < *weight {
                 return match kind {
-                    Kind::Cut | Kind::Heal if self.is_cut => Kind::Heal,
-                    Kind::Cut | Kind::Heal => Kind::Cut,
+                    StepKind::Cut | StepKind::Heal if self.is_cut => StepKind::Heal,
+                    StepKind::Cut | StepKind::Heal => StepKind::Cut,
                     other => *other,
                 };
             }
             at -= weight;
         }
-        Kind::Write
+        StepKind::Write
     }
 
     /// As long as something takes that is under way.
@@ -334,37 +334,39 @@ impl Draw<'_> {
         Blocks { volume, first, count }
     }
 
-    fn whom(&mut self, primary_percent: u64) -> Whom {
-        if self.rng.percent(primary_percent) { Whom::Primary } else { Whom::Secondary }
+    fn whom(&mut self, primary_percent: u64) -> GroupMember {
+        if self.rng.percent(primary_percent) { GroupMember::Primary } else { GroupMember::Secondary }
     }
 
     /// What often comes right behind a step of this kind: an outage after a flush, something amiss under an order.
-    fn follow_up(&mut self, kind: Kind, steps: &mut Vec<(u64, SparseStep)>) {
+    fn follow_up(&mut self, kind: StepKind, steps: &mut Vec<(u64, SparseStep)>) {
         match kind {
-            Kind::Commit => {
+            StepKind::Commit => {
                 let Some((_, SparseStep::Write { at, .. })) = steps.last() else { return };
                 let flush = SparseStep::Flush { volume: at.volume };
                 steps.push((self.moment(), flush));
-                self.follow_up(Kind::Flush, steps);
+                self.follow_up(StepKind::Flush, steps);
             }
-            Kind::Flush | Kind::Burst
-                if self.has_power && self.rng.percent(if kind == Kind::Burst { 60 } else { 25 }) =>
+            StepKind::Flush | StepKind::Burst
+                if self.has_power && self.rng.percent(if kind == StepKind::Burst { 60 } else { 25 }) =>
             {
-                let longest = if kind == Kind::Burst { *self.rng.pick(&[60 * MS, 400 * MS]) } else { SECOND };
+                let longest = if kind == StepKind::Burst { *self.rng.pick(&[60 * MS, 400 * MS]) } else { SECOND };
                 let pause = self.rng.below(longest);
-                let step = self.step(Kind::Power);
+                let step = self.step(StepKind::Power);
                 steps.push((pause, step));
-                self.follow_up(Kind::Power, steps);
+                self.follow_up(StepKind::Power, steps);
             }
-            Kind::Power if self.has_force && self.rng.percent(60) => {
-                let Some((_, SparseStep::Crash { whom: Whom::Primary, .. })) = steps.last() else { return };
+            StepKind::Power if self.has_force && self.rng.percent(60) => {
+                let Some((_, SparseStep::Crash { whom: GroupMember::Primary, .. })) = steps.last() else { return };
                 // Somebody does not wait for it.
                 let pause = self.rng.below(self.down_ns.min(4 * SECOND));
-                let step = self.order(Whom::Secondary, true);
+                let step = self.order(GroupMember::Secondary, true);
                 steps.push((pause, step));
                 self.amiss(steps);
             }
-            Kind::Promote | Kind::Force | Kind::Demote | Kind::Sync if self.rng.percent(40) => self.amiss(steps),
+            StepKind::Promote | StepKind::Force | StepKind::Demote | StepKind::Sync if self.rng.percent(40) => {
+                self.amiss(steps)
+            }
             _ => {}
         }
     }
@@ -394,12 +396,12 @@ impl Draw<'_> {
 
     /// What was written alone is synced, which is cut short; the copy is promoted and has to go back to where it was.
     fn loses_its_link_in_a_sync(&mut self, steps: &mut Vec<(u64, SparseStep)>) {
-        let (pause, burst) = (self.moment(), self.step(Kind::Burst));
+        let (pause, burst) = (self.moment(), self.step(StepKind::Burst));
         steps.push((pause, burst));
         self.is_written_alone_and_synced(steps);
         let longest = *self.rng.pick(&[20 * MS, 300 * MS, SECOND]);
         steps.push((self.rng.below(longest), SparseStep::Cable([false; 2])));
-        let force = self.order(Whom::Secondary, true);
+        let force = self.order(GroupMember::Secondary, true);
         steps.push((self.moment(), force));
         self.amiss(steps);
         steps.push((self.moment(), SparseStep::Cable([true; 2])));
@@ -415,16 +417,16 @@ impl Draw<'_> {
             self.is_written_alone_and_synced(steps);
         }
         // Nobody flushes it: the copy keeps it, in its journal.
-        let (pause, burst) = (self.rng.below(100 * MS), self.step(Kind::Burst));
+        let (pause, burst) = (self.rng.below(100 * MS), self.step(StepKind::Burst));
         steps.push((pause, burst));
         let (pause, down_ns) = (self.rng.between(50 * MS, 600 * MS), self.rng.between(2 * SECOND, 8 * SECOND));
-        steps.push((pause, SparseStep::Crash { whom: Whom::Primary, power: true, down_ns }));
+        steps.push((pause, SparseStep::Crash { whom: GroupMember::Primary, power: true, down_ns }));
         self.dies_on_its_way_back(steps);
     }
 
     fn dies_on_its_way_back(&mut self, steps: &mut Vec<(u64, SparseStep)>) {
         let (at, after, down_ns) = (self.rng.between(1, 8), self.rng.percent(50), self.down());
-        let whom = Whom::Secondary;
+        let whom = GroupMember::Secondary;
         steps.push((self.moment(), SparseStep::Trip { whom, kind: Instant::Sync, at, after, power: true, down_ns }));
         steps.push((0, self.order(whom, true)));
     }
@@ -432,14 +434,14 @@ impl Draw<'_> {
     /// The secondary, which has been started often, is the primary for a while; then the first one is again, writes alone and syncs.
     fn is_handed_over_and_back(&mut self, steps: &mut Vec<(u64, SparseStep)>) {
         for _ in 0..self.rng.between(2, 6) {
-            steps.push((3 * SECOND, SparseStep::Crash { whom: Whom::Secondary, power: false, down_ns: SECOND }));
+            steps.push((3 * SECOND, SparseStep::Crash { whom: GroupMember::Secondary, power: false, down_ns: SECOND }));
         }
         for mode in [None, Some(Mode::Logging)] {
-            steps.push((3 * SECOND, SparseStep::Order { whom: Whom::Primary, command: Command::Demote }));
+            steps.push((3 * SECOND, SparseStep::Order { whom: GroupMember::Primary, command: Command::Demote }));
             mode.into_iter().for_each(|mode| steps.push((SECOND, SparseStep::Mode(mode))));
-            steps.push((SECOND, self.order(Whom::Secondary, false)));
+            steps.push((SECOND, self.order(GroupMember::Secondary, false)));
         }
-        let burst = self.step(Kind::Burst);
+        let burst = self.step(StepKind::Burst);
         steps.push((SECOND, burst));
         steps.push((SECOND, SparseStep::Mode(Mode::Async)));
     }
@@ -460,29 +462,29 @@ impl Draw<'_> {
     }
 
     fn is_written_alone_and_synced(&mut self, steps: &mut Vec<(u64, SparseStep)>) {
-        steps.push((2 * SECOND, SparseStep::Order { whom: Whom::Primary, command: Command::Logging }));
+        steps.push((2 * SECOND, SparseStep::Order { whom: GroupMember::Primary, command: Command::Logging }));
         let pause = self.moment();
         let burst = if self.is_wide {
             let count = self.rng.between(24, 48);
             self.long_burst(count)
         } else {
-            self.step(Kind::Burst)
+            self.step(StepKind::Burst)
         };
         steps.push((pause, burst));
-        steps.push((SECOND, SparseStep::Order { whom: Whom::Primary, command: Command::Sync { full: false } }));
+        steps.push((SECOND, SparseStep::Order { whom: GroupMember::Primary, command: Command::Sync { full: false } }));
     }
 
-    fn step(&mut self, kind: Kind) -> SparseStep {
+    fn step(&mut self, kind: StepKind) -> SparseStep {
         match kind {
-            Kind::Commit if self.log.is_some() => {
+            StepKind::Commit if self.log.is_some() => {
                 let entry = self.log.get_or_insert_default();
                 let at = Blocks { volume: 0, first: *entry % self.blocks, count: 1 };
                 *entry += 1;
                 SparseStep::Write { at, fua: false }
             }
-            Kind::Write | Kind::Commit => SparseStep::Write { at: self.blocks(), fua: self.rng.percent(12) },
-            Kind::Zero => SparseStep::Zero { at: self.blocks(), no_hole: self.rng.percent(50) },
-            Kind::Burst => {
+            StepKind::Write | StepKind::Commit => SparseStep::Write { at: self.blocks(), fua: self.rng.percent(12) },
+            StepKind::Zero => SparseStep::Zero { at: self.blocks(), no_hole: self.rng.percent(50) },
+            StepKind::Burst => {
                 let count = self.rng.between(4, 48);
                 let wide = self.rng.percent(40);
                 let one = |at: Blocks| Blocks { count: 1, ..at };
@@ -490,19 +492,19 @@ impl Draw<'_> {
                     (0..count).map(|_| if wide { self.wide_blocks() } else { one(self.wide_blocks()) }).collect(),
                 )
             }
-            Kind::Flush => {
+            StepKind::Flush => {
                 let any = self.rng.below(u64::from(self.volumes)) as u16;
                 SparseStep::Flush { volume: *self.rng.pick(&[any, self.hot.volume]) }
             }
-            Kind::Cut => {
+            StepKind::Cut => {
                 SparseStep::Cable(*self.rng.pick(&[[false; 2], [false; 2], [false; 2], [false, true], [true, false]]))
             }
-            Kind::Heal => SparseStep::Cable([true; 2]),
-            Kind::Drop => self.rng.pick(&[SparseStep::Flap, SparseStep::HalfOpen]).clone(),
-            Kind::Kill => SparseStep::Crash { whom: self.whom(50), power: false, down_ns: self.down() },
-            Kind::Power => SparseStep::Crash { whom: self.whom(65), power: true, down_ns: self.down() },
-            Kind::PowerOfBoth => SparseStep::PowerOfBoth { down_ns: [self.down(), self.down()] },
-            Kind::Trip => SparseStep::Trip {
+            StepKind::Heal => SparseStep::Cable([true; 2]),
+            StepKind::Drop => self.rng.pick(&[SparseStep::Flap, SparseStep::HalfOpen]).clone(),
+            StepKind::Kill => SparseStep::Crash { whom: self.whom(50), power: false, down_ns: self.down() },
+            StepKind::Power => SparseStep::Crash { whom: self.whom(65), power: true, down_ns: self.down() },
+            StepKind::PowerOfBoth => SparseStep::PowerOfBoth { down_ns: [self.down(), self.down()] },
+            StepKind::Trip => SparseStep::Trip {
                 whom: self.whom(50),
                 kind: *self.rng.pick(&[Instant::Sync, Instant::Message]),
                 at: self.rng.between(1, 12),
@@ -510,17 +512,17 @@ impl Draw<'_> {
                 power: self.rng.percent(60),
                 down_ns: self.down(),
             },
-            Kind::Stop => SparseStep::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() },
+            StepKind::Stop => SparseStep::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() },
             // Nobody writes to a wide volume from outside: a full sync would follow each time.
-            Kind::Outside if self.is_wide => {
+            StepKind::Outside if self.is_wide => {
                 SparseStep::Stop { whom: self.whom(50), down_ns: self.down(), outside: Vec::new() }
             }
-            Kind::Outside => {
+            StepKind::Outside => {
                 let outside = (0..self.rng.between(1, 2)).map(|_| self.blocks()).collect();
                 SparseStep::Stop { whom: self.whom(35), down_ns: self.down(), outside }
             }
-            Kind::Promote => self.order(Whom::Secondary, false),
-            Kind::Force => {
+            StepKind::Promote => self.order(GroupMember::Secondary, false),
+            StepKind::Force => {
                 let whom = self.whom(25);
                 self.order(whom, true)
             }
@@ -529,19 +531,19 @@ impl Draw<'_> {
     }
 
     /// The steps that touch no data by themselves.
-    fn quiet_step(&mut self, kind: Kind) -> SparseStep {
+    fn quiet_step(&mut self, kind: StepKind) -> SparseStep {
         let waits = |ms: u64| Duration::from_millis(ms);
         let nth = self.rng.between(1, 4);
         match kind {
-            Kind::Demote => SparseStep::Order { whom: self.whom(85), command: Command::Demote },
-            Kind::Sync => {
+            StepKind::Demote => SparseStep::Order { whom: self.whom(85), command: Command::Demote },
+            StepKind::Sync => {
                 let full = self.rng.percent(40) && !self.is_wide;
                 SparseStep::Order { whom: self.whom(85), command: Command::Sync { full } }
             }
-            Kind::Logging => SparseStep::Order { whom: Whom::Primary, command: Command::Logging },
-            Kind::Mode => SparseStep::Mode(*self.rng.pick(&Mode::ALL)),
-            Kind::Settings => match self.rng.below(3) {
-                0 => SparseStep::Policy(Options::policy(self.rng)),
+            StepKind::Logging => SparseStep::Order { whom: GroupMember::Primary, command: Command::Logging },
+            StepKind::Mode => SparseStep::Mode(*self.rng.pick(&Mode::ALL)),
+            StepKind::Settings => match self.rng.below(3) {
+                0 => SparseStep::Policy(SimOptions::policy(self.rng)),
                 1 => SparseStep::Autosync(self.rng.percent(50)),
                 _ => SparseStep::StartAlone(*self.rng.pick(&[
                     StartAlone::Serve,
@@ -549,14 +551,14 @@ impl Draw<'_> {
                     StartAlone::Wait(waits(300_000)),
                 ])),
             },
-            Kind::Limits => match self.rng.below(2) {
+            StepKind::Limits => match self.rng.below(2) {
                 0 => SparseStep::WaitLimit(waits(*self.rng.pick(&[100, 1000, 10_000]))),
                 _ => SparseStep::Queue {
                     bytes: *self.rng.pick(&[32 * KIB, 64 * KIB, 256 * KIB]),
                     items: *self.rng.pick(&[4, 100_000]),
                 },
             },
-            Kind::Point => SparseStep::DropPoint(self.whom(20)),
+            StepKind::Point => SparseStep::DropPoint(self.whom(20)),
             _ => SparseStep::Defect {
                 whom: self.whom(50),
                 defect: *self.rng.pick(&[
@@ -574,7 +576,7 @@ impl Draw<'_> {
         }
     }
 
-    fn order(&mut self, whom: Whom, force: bool) -> SparseStep {
+    fn order(&mut self, whom: GroupMember, force: bool) -> SparseStep {
         SparseStep::Order { whom, command: Command::Promote { force, entropy: self.rng.draw() } }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use engine::state::{Mode, Policy};
 use engine::{Command, StartAlone};
 
-use super::{BLOCK, Blocks, DiskDefect, SparseStep, Whom};
-use crate::options::Options;
+use super::{BLOCK, Blocks, DiskDefect, GroupMember, SparseStep};
+use crate::options::SimOptions;
 use crate::rng::Rng;
 use crate::scenarios::{MILLISECOND, SECOND};
 use crate::stamps::SECTOR;
@@ -20,7 +20,7 @@ const DEVICES: u64 = 0xde71_ce50_0000_0000;
 type Steps = Vec<(u64, SparseStep)>;
 
 /// What the scenario begins with, and what it needs of its world.
-pub(crate) fn opening(number: u64, options: &mut Options) -> Steps {
+pub(crate) fn opening(number: u64, options: &mut SimOptions) -> Steps {
     let rng = &mut Rng::new(number ^ OPENINGS);
     let mut steps = Vec::new();
     match rng.below(100) {
@@ -41,7 +41,7 @@ pub(crate) fn opening(number: u64, options: &mut Options) -> Steps {
 }
 
 /// The primary of an opening may have lost what nobody knows any more: its operator chooses, in half of them.
-pub(crate) fn choices(number: u64, options: &Options) -> Steps {
+pub(crate) fn choices(number: u64, options: &SimOptions) -> Steps {
     let rng = &mut Rng::new(number ^ OPENINGS);
     let mut steps = Vec::new();
     if rng.percent(50) {
@@ -53,21 +53,21 @@ pub(crate) fn choices(number: u64, options: &Options) -> Steps {
 }
 
 /// A write that is not flushed yet goes before a demotion, whose own flush then fails.
-pub(crate) fn fails_demotions(number: u64, options: &Options, steps: &mut Steps) {
+pub(crate) fn fails_demotions(number: u64, options: &SimOptions, steps: &mut Steps) {
     let rng = &mut Rng::new(number ^ DEMOTIONS);
     let is_demotion = |step: &SparseStep| matches!(step, SparseStep::Order { command: Command::Demote, .. });
     for at in (0..steps.len()).rev().filter(|at| is_demotion(&steps[*at].1)).collect::<Vec<_>>() {
         if rng.percent(30) {
             let before = std::mem::take(&mut steps[at].0);
             let write = SparseStep::Write { at: blocks(rng, options), fua: false };
-            let fails = SparseStep::Defect { whom: Whom::Primary, defect: DiskDefect::FlushFails, for_ns: 0 };
+            let fails = SparseStep::Defect { whom: GroupMember::Primary, defect: DiskDefect::FlushFails, for_ns: 0 };
             steps.splice(at..at, [(before, write), (rng.below(60 * MILLISECOND), fails)]);
         }
     }
 }
 
 /// In one of five scenarios the devices of the nodes have unequal sizes, and grow while their nodes are down.
-pub(crate) fn draws_devices(number: u64, options: &mut Options, steps: &mut Steps) {
+pub(crate) fn draws_devices(number: u64, options: &mut SimOptions, steps: &mut Steps) {
     let rng = &mut Rng::new(number ^ DEVICES);
     if options.spread.is_some() || !rng.percent(20) {
         return;
@@ -80,7 +80,7 @@ pub(crate) fn draws_devices(number: u64, options: &mut Options, steps: &mut Step
     options.extra_bytes[primary] = if rng.percent(30) { more(rng) } else { 0 };
     options.extra_bytes[1 - primary] = options.extra_bytes[primary] + if rng.percent(60) { more(rng) } else { 0 };
     for _ in 0..rng.between(0, 3) {
-        let whom = if rng.percent(60) { Whom::Primary } else { Whom::Secondary };
+        let whom = if rng.percent(60) { GroupMember::Primary } else { GroupMember::Secondary };
         let (bytes, down_ns) = (more(rng), rng.between(100 * MILLISECOND, 8 * SECOND));
         let at = rng.below(steps.len() as u64 + 1) as usize;
         let goes_down = match rng.below(4) {
@@ -94,26 +94,26 @@ pub(crate) fn draws_devices(number: u64, options: &mut Options, steps: &mut Step
     }
 }
 
-fn blocks(rng: &mut Rng, options: &Options) -> Blocks {
+fn blocks(rng: &mut Rng, options: &SimOptions) -> Blocks {
     let all = options.image_bytes().div_ceil(BLOCK);
     let first = rng.below(all);
     let volume = rng.below(u64::from(options.volumes)) as u16;
     Blocks { volume, first, count: rng.between(1, 3).min(all - first) }
 }
 
-fn burst(rng: &mut Rng, options: &Options, count: u64) -> SparseStep {
+fn burst(rng: &mut Rng, options: &SimOptions, count: u64) -> SparseStep {
     SparseStep::Burst((0..count).map(|_| blocks(rng, options)).collect())
 }
 
 /// A region whose local write failed cannot be read either, eight times and more, in a group in step; then somebody waits for the peer.
-fn cannot_read_what_it_repairs(rng: &mut Rng, options: &Options, steps: &mut Steps) {
-    let whom = Whom::Primary;
+fn cannot_read_what_it_repairs(rng: &mut Rng, options: &SimOptions, steps: &mut Steps) {
+    let whom = GroupMember::Primary;
     steps.push((SECOND, SparseStep::Defect { whom, defect: DiskDefect::WritesFail, for_ns: SECOND }));
     steps.push((0, burst(rng, options, 40)));
     let for_ns = rng.between(9 * SECOND, 30 * SECOND);
     steps.push((rng.below(SECOND), SparseStep::Defect { whom, defect: DiskDefect::Unreadable, for_ns }));
     let (pause, for_ns) = (rng.between(4 * SECOND, 9 * SECOND), rng.between(3 * SECOND, 15 * SECOND));
-    steps.push((pause, SparseStep::Defect { whom: Whom::Secondary, defect: DiskDefect::Stalls, for_ns }));
+    steps.push((pause, SparseStep::Defect { whom: GroupMember::Secondary, defect: DiskDefect::Stalls, for_ns }));
     for _ in 0..rng.between(1, 4) {
         steps.push((rng.below(SECOND), SparseStep::Write { at: blocks(rng, options), fua: false }));
     }
@@ -123,8 +123,8 @@ fn cannot_read_what_it_repairs(rng: &mut Rng, options: &Options, steps: &mut Ste
 
 /// A primary lost with its power what only its peer has, was stopped before it met that, and written from outside: its export stays
 /// closed until its operator chooses.
-fn is_asked(rng: &mut Rng, options: &Options, steps: &mut Steps) {
-    let whom = Whom::Primary;
+fn is_asked(rng: &mut Rng, options: &SimOptions, steps: &mut Steps) {
+    let whom = GroupMember::Primary;
     steps.push((SECOND, burst(rng, options, 16)));
     steps.push((rng.between(50 * MILLISECOND, SECOND), SparseStep::Cable([false; 2])));
     let (pause, down_ns) = (rng.below(300 * MILLISECOND), rng.between(SECOND / 2, 2 * SECOND));
@@ -138,24 +138,24 @@ fn is_asked(rng: &mut Rng, options: &Options, steps: &mut Steps) {
 }
 
 /// What its operator types comes before, in the midst of and after restarts of either node.
-fn chooses_around_restarts(rng: &mut Rng, options: &Options, steps: &mut Steps) {
+fn chooses_around_restarts(rng: &mut Rng, options: &SimOptions, steps: &mut Steps) {
     let pause = |rng: &mut Rng| {
         let longest = *rng.pick(&[MILLISECOND, 60 * MILLISECOND, SECOND, 12 * SECOND]);
         rng.below(longest)
     };
     for _ in 0..rng.between(2, 5) {
-        let whom = *rng.pick(&[Whom::Primary, Whom::Primary, Whom::Secondary]);
+        let whom = *rng.pick(&[GroupMember::Primary, GroupMember::Primary, GroupMember::Secondary]);
         let down_ns = rng.between(100 * MILLISECOND, 4 * SECOND);
         let (at, after, power) = (rng.between(1, 6), rng.percent(50), rng.percent(50));
         let outage = match rng.below(6) {
             0 => SparseStep::Crash { whom, power, down_ns },
             1 | 2 => SparseStep::Trip { whom, kind: Instant::Sync, at, after, power, down_ns },
             3 => SparseStep::Stop { whom, down_ns, outside: Vec::new() },
-            4 => SparseStep::Defect { whom: Whom::Primary, defect: DiskDefect::FlushFails, for_ns: 0 },
+            4 => SparseStep::Defect { whom: GroupMember::Primary, defect: DiskDefect::FlushFails, for_ns: 0 },
             _ => SparseStep::Cable(*rng.pick(&[[false; 2], [true; 2], [true; 2]])),
         };
         steps.push((pause(rng), outage));
-        let typed = |command: Command| SparseStep::Order { whom: Whom::Primary, command };
+        let typed = |command: Command| SparseStep::Order { whom: GroupMember::Primary, command };
         let chooses = match rng.below(7) {
             0 => typed(Command::Sync { full: false }),
             1 => typed(Command::Sync { full: true }),
@@ -167,7 +167,7 @@ fn chooses_around_restarts(rng: &mut Rng, options: &Options, steps: &mut Steps) 
             }
             _ => {
                 let command = Command::Promote { force: true, entropy: rng.draw() };
-                SparseStep::Order { whom: *rng.pick(&[Whom::Primary, Whom::Secondary]), command }
+                SparseStep::Order { whom: *rng.pick(&[GroupMember::Primary, GroupMember::Secondary]), command }
             }
         };
         steps.push((pause(rng), chooses));

@@ -4,9 +4,9 @@ use engine::limits::HEARTBEAT_EVERY;
 use plan::formulas::{GRANTED_USABLE, bandwidth_delay, rto_min_advice};
 use units::quantities::{Rate, Seconds, show_bit_rate};
 
-use crate::doctor::facts::{Facts, Way};
+use crate::doctor::facts::{EndFacts, PathFacts};
 use crate::doctor::words::{size, time};
-use crate::doctor::{Check, Verdict};
+use crate::doctor::{Check, CheckVerdict};
 use units::exact::parse_size;
 
 /// The HADR pages' floor for a socket buffer.
@@ -24,7 +24,7 @@ const LONG_RTT_S: f64 = 0.01;
 const DELAYED_ACK_S: f64 = 0.04;
 const RTO_MIN_FLOOR_S: f64 = 0.02;
 
-pub fn checks(facts: &Facts, way: &Way) -> Vec<Check> {
+pub fn checks(facts: &EndFacts, way: &PathFacts) -> Vec<Check> {
     let mut list = vec![
         product(way),
         tuned_buffer("tcp-wmem", "net.ipv4.tcp_wmem", "sends", facts, way),
@@ -34,13 +34,13 @@ pub fn checks(facts: &Facts, way: &Way) -> Vec<Check> {
     ];
     list.extend(
         [
-            ("window-scaling", "net.ipv4.tcp_window_scaling", Verdict::Problem, "no window is larger than 64 KiB"),
-            ("sack", "net.ipv4.tcp_sack", Verdict::Warning, "after a loss everything behind it may be sent again"),
+            ("window-scaling", "net.ipv4.tcp_window_scaling", CheckVerdict::Problem, "no window is larger than 64 KiB"),
+            ("sack", "net.ipv4.tcp_sack", CheckVerdict::Warning, "after a loss everything behind it may be sent again"),
             (
                 "timestamps",
                 "net.ipv4.tcp_timestamps",
-                Verdict::Warning,
-                "round trips are measured rarely, and old segments are told from new ones by luck on fast links",
+                CheckVerdict::Warning,
+                "round trips are measured rarely, and old segments are distinguished from new ones by luck on fast links",
             ),
         ]
         .map(|(id, name, verdict, why)| switch(id, name, verdict, why, facts)),
@@ -50,12 +50,12 @@ pub fn checks(facts: &Facts, way: &Way) -> Vec<Check> {
 }
 
 /// The tuning's bound that a way needs: twice the product, over the usable share of what the kernel counts.
-fn bound_bytes(way: &Way) -> Option<f64> {
+fn bound_bytes(way: &PathFacts) -> Option<f64> {
     let product = bandwidth_delay(Rate::from_bytes_per_s(way.bytes_per_s?), Seconds(way.rtt_s?));
     Some((2.0 * product / GRANTED_USABLE).ceil())
 }
 
-fn product(way: &Way) -> Check {
+fn product(way: &PathFacts) -> Check {
     const ID: &str = "bandwidth-delay";
     let (Some(rate), Some(rtt)) = (way.bytes_per_s, way.rtt_s) else {
         let missing = match (way.bytes_per_s, way.rtt_s) {
@@ -73,7 +73,7 @@ fn product(way: &Way) -> Check {
     )
 }
 
-fn tuned_buffer(id: &'static str, name: &'static str, doing: &str, facts: &Facts, way: &Way) -> Check {
+fn tuned_buffer(id: &'static str, name: &'static str, doing: &str, facts: &EndFacts, way: &PathFacts) -> Check {
     let Some(most) = facts.sysctl(name, 2) else {
         return Check::unknown(id, format!("{name} cannot be read"));
     };
@@ -89,7 +89,7 @@ fn tuned_buffer(id: &'static str, name: &'static str, doing: &str, facts: &Facts
         format!("a connection {doing} {} at most; ", show_bit_rate(rate))
     });
     // Nobody knows that the way carries what the card could.
-    let verdict = if way.is_upper_bound { Verdict::Info } else { Verdict::Warning };
+    let verdict = if way.is_upper_bound { CheckVerdict::Info } else { CheckVerdict::Warning };
     let why = match bound_bytes(way) {
         Some(_) => "the tuning may grow to twice bandwidth x round trip, over 0.62, the part that is usable",
         None => "64 KiB is the least that any link needs",
@@ -101,7 +101,7 @@ fn tuned_buffer(id: &'static str, name: &'static str, doing: &str, facts: &Facts
 }
 
 /// Bounds buffers of a fixed size only.
-fn fixed_buffer(id: &'static str, name: &'static str, facts: &Facts) -> Check {
+fn fixed_buffer(id: &'static str, name: &'static str, facts: &EndFacts) -> Check {
     let Some(most) = facts.sysctl(name, 0) else {
         return Check::unknown(id, format!("{name} cannot be read (a container may hide it)"));
     };
@@ -115,7 +115,7 @@ fn fixed_buffer(id: &'static str, name: &'static str, facts: &Facts) -> Check {
         }
         Some(asked) if asked > most => {
             // Without a link nobody knows what the daemon may.
-            let verdict = if granted.is_some() { Verdict::Warning } else { Verdict::Info };
+            let verdict = if granted.is_some() { CheckVerdict::Warning } else { CheckVerdict::Info };
             Check::new(id, verdict, have)
                 .want(format!("{} ({asked})", size(asked)))
                 .why(
@@ -129,7 +129,7 @@ fn fixed_buffer(id: &'static str, name: &'static str, facts: &Facts) -> Check {
     }
 }
 
-fn switch(id: &'static str, name: &'static str, verdict: Verdict, why: &str, facts: &Facts) -> Check {
+fn switch(id: &'static str, name: &'static str, verdict: CheckVerdict, why: &str, facts: &EndFacts) -> Check {
     let agreed = facts.peer.as_ref().and_then(|peer| peer.handshake);
     let agreed = agreed.map(|found| match id {
         "window-scaling" => found.window_scaling,
@@ -150,7 +150,7 @@ fn switch(id: &'static str, name: &'static str, verdict: Verdict, why: &str, fac
 }
 
 /// The congestion control that links here use, or would.
-fn in_use(facts: &Facts) -> Option<&str> {
+fn in_use(facts: &EndFacts) -> Option<&str> {
     let live = facts.link.as_ref().and_then(|link| link.congestion.as_deref());
     let asked = facts.settings.get("congestion").map(String::as_str);
     live.or(asked.filter(|name| !["auto", "system"].contains(name)))
@@ -159,7 +159,7 @@ fn in_use(facts: &Facts) -> Option<&str> {
 
 /// A 1 MiB write after two idle seconds took 365 ms instead of 138 at 50 ms with cubic; bbr does not do it. A link's heartbeats
 /// keep it from ever being idle as long as the kernel waits: a retransmission timeout.
-fn idle_restart(facts: &Facts, way: &Way) -> Check {
+fn idle_restart(facts: &EndFacts, way: &PathFacts) -> Check {
     const ID: &str = "idle-restart";
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
     match (facts.sysctl(NAME, 0), in_use(facts), way.rtt_s) {
@@ -170,7 +170,7 @@ fn idle_restart(facts: &Facts, way: &Way) -> Check {
         (Some(_), _, rtt) if rtt.unwrap_or(0.0) + rto_min_in_use(facts).0 >= HEARTBEAT_EVERY.as_secs_f64() => {
             Check::ok(ID, "on, and heartbeats keep a link from being idle for so long")
         }
-        _ => Check::new(ID, Verdict::Warning, "on")
+        _ => Check::new(ID, CheckVerdict::Warning, "on")
             .want("off")
             .why(
                 "with so short a pause before a retransmission a link counts as idle between two heartbeats, and each burst begins \
@@ -180,14 +180,14 @@ fn idle_restart(facts: &Facts, way: &Way) -> Check {
     }
 }
 
-fn congestion(facts: &Facts, way: &Way) -> Check {
+fn congestion(facts: &EndFacts, way: &PathFacts) -> Check {
     const ID: &str = "congestion";
     let known = facts.words("net.ipv4.tcp_available_congestion_control");
     let Some(name) = in_use(facts) else {
         return Check::unknown(ID, "net.ipv4.tcp_congestion_control cannot be read");
     };
     if !known.is_empty() && !known.contains(&name) {
-        return Check::new(ID, Verdict::Warning, format!("{name} is asked for, and not there"))
+        return Check::new(ID, CheckVerdict::Warning, format!("{name} is asked for, and not there"))
             .want("one of those that are there")
             .why(format!("the kernel has {}", known.join(", ")))
             .run(format!("modprobe tcp_{name}"));
@@ -199,7 +199,7 @@ fn congestion(facts: &Facts, way: &Way) -> Check {
             return Check::ok(ID, format!("{name}, and bbr once the line was full"));
         }
         let command = if known.contains(&"bbr") { "farshore link set congestion=bbr" } else { "modprobe tcp_bbr" };
-        return Check::new(ID, Verdict::Info, name)
+        return Check::new(ID, CheckVerdict::Info, name)
             .want("bbr")
             .why("on ways of 10 ms and more it keeps a full line's rate under stray loss, and queues short; `congestion = \"auto\"` takes it where it is")
             .run(command);
@@ -208,7 +208,7 @@ fn congestion(facts: &Facts, way: &Way) -> Check {
 }
 
 /// The shortest pause before a retransmission in seconds, and who says so.
-fn rto_min_in_use(facts: &Facts) -> (f64, &'static str) {
+fn rto_min_in_use(facts: &EndFacts) -> (f64, &'static str) {
     let route = facts.interface.as_ref().and_then(|interface| interface.route_rto_min_ms);
     let asked = facts.settings.get("min_rto").and_then(|text| units::exact::parse_duration(text).ok());
     let system = facts.sysctl("net.ipv4.tcp_rto_min_us", 0);
@@ -223,7 +223,7 @@ fn rto_min_in_use(facts: &Facts) -> (f64, &'static str) {
 
 /// The retransmission timeout is the round trip plus at least this pause; below the peer's delayed acknowledgement
 /// every late one passes for a loss.
-fn rto_min(facts: &Facts, way: &Way) -> Check {
+fn rto_min(facts: &EndFacts, way: &PathFacts) -> Check {
     const ID: &str = "rto-min";
     let (pause, from) = rto_min_in_use(facts);
     let have = format!("{} ({from})", time(pause));
@@ -235,20 +235,20 @@ fn rto_min(facts: &Facts, way: &Way) -> Check {
         _ => "sysctl -w net.ipv4.tcp_rto_min_us=40000".to_owned(),
     };
     if pause < RTO_MIN_FLOOR_S {
-        return Check::new(ID, Verdict::Warning, have)
+        return Check::new(ID, CheckVerdict::Warning, have)
             .want(time(advised.0))
             .why("below 20 ms acknowledgements that are merely late pass for losses")
             .run(command);
     }
     if pause < DELAYED_ACK_S && from != "the link's min_rto" {
-        return Check::new(ID, Verdict::Warning, have)
+        return Check::new(ID, CheckVerdict::Warning, have)
             .want(format!("{} or more", time(DELAYED_ACK_S)))
             .why("the peer may delay an acknowledgement by 40 ms, unless it has the same pause; `min_rto` of the link sees to both")
             .run(command);
     }
     let lost = facts.link.as_ref().and_then(|link| link.tcp).map_or(0.0, |tcp| tcp.retransmitted_share);
     if lost > LOSS_SHARE && rtt > 0.0 && rtt < RTO_SHORT_RTT_S && pause > advised.0 {
-        return Check::new(ID, Verdict::Info, have)
+        return Check::new(ID, CheckVerdict::Info, have)
             .want(time(advised.0))
             .why("packets are lost on a short way: the last ones of a write wait this long to be sent again")
             .run("farshore link set min_rto=40ms        (on both nodes)");
@@ -256,12 +256,12 @@ fn rto_min(facts: &Facts, way: &Way) -> Check {
     Check::ok(ID, have)
 }
 
-fn mtu_probing(facts: &Facts) -> Check {
+fn mtu_probing(facts: &EndFacts) -> Check {
     const ID: &str = "mtu-probing";
     const NAME: &str = "net.ipv4.tcp_mtu_probing";
     match facts.sysctl(NAME, 0) {
         None => Check::unknown(ID, format!("{NAME} cannot be read")),
-        Some(0) => Check::new(ID, Verdict::Warning, "off")
+        Some(0) => Check::new(ID, CheckVerdict::Warning, "off")
             .want("on")
             .why("a path that begins to swallow large packets hangs the link; with 1 the kernel finds out within seconds")
             .run(format!("sysctl -w {NAME}=1")),
@@ -272,9 +272,9 @@ fn mtu_probing(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::{Handshake, Interface, Link, Peer, Tcp};
+    use crate::doctor::facts::{InterfaceFacts, LinkFacts, PeerFacts, Tcp, TcpHandshake};
 
-    fn tuned() -> Facts {
+    fn tuned() -> EndFacts {
         let sysctls = [
             ("net.ipv4.tcp_wmem", "4096\t16384\t33554432"),
             ("net.ipv4.tcp_rmem", "4096\t131072\t33554432"),
@@ -288,19 +288,28 @@ mod tests {
             ("net.ipv4.tcp_available_congestion_control", "reno cubic bbr"),
             ("net.ipv4.tcp_mtu_probing", "1"),
         ];
-        Facts { sysctls: sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into(), ..Facts::default() }
+        EndFacts {
+            sysctls: sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..EndFacts::default()
+        }
     }
 
     /// 60 MB/s over 100 ms: the product is 6 MB, the bound 19354839 bytes (2 x BDP / 0.62).
-    fn way() -> Way {
-        Way { bytes_per_s: Some(60e6), bytes_from: "--bw", rtt_s: Some(0.1), rtt_from: "--rtt", is_upper_bound: false }
+    fn way() -> PathFacts {
+        PathFacts {
+            bytes_per_s: Some(60e6),
+            bytes_from: "--bw",
+            rtt_s: Some(0.1),
+            rtt_from: "--rtt",
+            is_upper_bound: false,
+        }
     }
 
-    fn found(facts: &Facts, way: &Way) -> Vec<Check> {
-        checks(facts, way).into_iter().filter(|check| check.verdict != Verdict::Ok).collect()
+    fn found(facts: &EndFacts, way: &PathFacts) -> Vec<Check> {
+        checks(facts, way).into_iter().filter(|check| check.verdict != CheckVerdict::Ok).collect()
     }
 
-    fn with(name: &str, value: &str) -> Facts {
+    fn with(name: &str, value: &str) -> EndFacts {
         let mut facts = tuned();
         facts.sysctls.insert(name.to_owned(), value.to_owned());
         facts
@@ -313,7 +322,7 @@ mod tests {
 
     #[test]
     fn each_setting_is_one_line_with_its_command() {
-        use Verdict::{Info, Problem, Warning};
+        use CheckVerdict::{Info, Problem, Warning};
         for (name, value, id, verdict, command) in [
             (
                 "net.ipv4.tcp_wmem",
@@ -346,12 +355,12 @@ mod tests {
     #[test]
     fn the_product_decides_and_what_the_card_could_only_informs() {
         let small = with("net.ipv4.tcp_wmem", "4096 16384 4194304");
-        let near = Way { rtt_s: Some(0.001), ..way() };
+        let near = PathFacts { rtt_s: Some(0.001), ..way() };
         assert_eq!(found(&small, &near), []);
-        assert_eq!(found(&small, &Way { is_upper_bound: true, ..way() })[0].verdict, Verdict::Info);
-        let nothing = found(&small, &Way::default());
+        assert_eq!(found(&small, &PathFacts { is_upper_bound: true, ..way() })[0].verdict, CheckVerdict::Info);
+        let nothing = found(&small, &PathFacts::default());
         assert_eq!((nothing.len(), nothing[0].id, nothing[0].have.as_str()), (1, "bandwidth-delay", "unknown"));
-        let tiny = found(&with("net.ipv4.tcp_rmem", "4096 8192 16384"), &Way::default());
+        let tiny = found(&with("net.ipv4.tcp_rmem", "4096 8192 16384"), &PathFacts::default());
         assert_eq!(tiny[1].command.as_deref(), Some("sysctl -w net.ipv4.tcp_rmem=\"4096 8192 65536\""));
     }
 
@@ -365,46 +374,48 @@ mod tests {
             "heartbeats come before the kernel's 200 ms"
         );
         facts.settings.insert("min_rto".to_owned(), "40ms".to_owned());
-        let ids = |facts: &Facts, way: &Way| found(facts, way).iter().map(|check| check.id).collect::<Vec<_>>();
+        let ids =
+            |facts: &EndFacts, way: &PathFacts| found(facts, way).iter().map(|check| check.id).collect::<Vec<_>>();
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
-        assert_eq!(ids(&facts, &Way { rtt_s: Some(0.0005), ..way() }), Vec::<&str>::new());
+        assert_eq!(ids(&facts, &PathFacts { rtt_s: Some(0.0005), ..way() }), Vec::<&str>::new());
         // It takes bbr on a full line, and until then each burst begins slowly.
         facts.settings.insert("congestion".to_owned(), "auto".to_owned());
         assert_eq!(ids(&facts, &way()), ["idle-restart"]);
         facts.settings.insert("congestion".to_owned(), "system".to_owned());
         assert_eq!(ids(&facts, &way()), ["idle-restart", "congestion"]);
         // What the link really uses wins.
-        facts.link = Some(Link { congestion: Some("bbr".to_owned()), ..Link::default() });
+        facts.link = Some(LinkFacts { congestion: Some("bbr".to_owned()), ..LinkFacts::default() });
         assert_eq!(ids(&facts, &way()), Vec::<&str>::new());
     }
 
     #[test]
-    fn settings_of_the_link_and_the_route_are_judged() {
+    fn settings_of_the_link_and_the_route_are_checked() {
         let mut facts = tuned();
         facts.settings.insert("buffers".to_owned(), "8MiB".to_owned());
         let list = found(&facts, &way());
-        let told =
-            |facts: &Facts| found(facts, &way()).iter().map(|check| (check.id, check.verdict)).collect::<Vec<_>>();
-        assert_eq!(told(&facts), [("wmem-max", Verdict::Info), ("rmem-max", Verdict::Info)]);
+        let verdicts =
+            |facts: &EndFacts| found(facts, &way()).iter().map(|check| (check.id, check.verdict)).collect::<Vec<_>>();
+        assert_eq!(verdicts(&facts), [("wmem-max", CheckVerdict::Info), ("rmem-max", CheckVerdict::Info)]);
         assert_eq!(list[1].command.as_deref(), Some("sysctl -w net.core.rmem_max=8388608"));
-        let granted =
-            |bytes| Some(Link { send_buffer_bytes: bytes, receive_buffer_bytes: Some(8 << 20), ..Link::default() });
+        let granted = |bytes| {
+            Some(LinkFacts { send_buffer_bytes: bytes, receive_buffer_bytes: Some(8 << 20), ..LinkFacts::default() })
+        };
         facts.link = granted(Some(4 << 20));
-        assert_eq!(told(&facts), [("wmem-max", Verdict::Warning)], "the daemon was cut");
+        assert_eq!(verdicts(&facts), [("wmem-max", CheckVerdict::Warning)], "the daemon was cut");
         facts.link = granted(Some(8 << 20));
-        assert_eq!(told(&facts), [], "the daemon passed it");
+        assert_eq!(verdicts(&facts), [], "the daemon passed it");
         let mut facts = tuned();
         facts.settings.insert("min_rto".to_owned(), "20ms".to_owned());
         assert_eq!(found(&facts, &way()), [], "both nodes agree upon it");
-        facts.interface = Some(Interface { route_rto_min_ms: Some(10), ..Interface::default() });
+        facts.interface = Some(InterfaceFacts { route_rto_min_ms: Some(10), ..InterfaceFacts::default() });
         assert!(found(&facts, &way())[0].have.contains("the route"));
         let mut facts = tuned();
         let tcp = Tcp { retransmitted_share: 0.01, ..Tcp::default() };
-        facts.link = Some(Link { tcp: Some(tcp), ..Link::default() });
-        let near = found(&facts, &Way { rtt_s: Some(0.003), ..way() });
+        facts.link = Some(LinkFacts { tcp: Some(tcp), ..LinkFacts::default() });
+        let near = found(&facts, &PathFacts { rtt_s: Some(0.003), ..way() });
         assert_eq!(
             (near.len(), near[0].id, near[0].verdict, near[0].want.as_str()),
-            (1, "rto-min", Verdict::Info, "40 ms")
+            (1, "rto-min", CheckVerdict::Info, "40 ms")
         );
         let mut facts = tuned();
         facts.settings.insert("congestion".to_owned(), "westwood".to_owned());
@@ -412,18 +423,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handshake_did_not_agree_upon_is_told() {
+    fn what_a_handshake_did_not_agree_upon_is_reported() {
         let mut facts = tuned();
-        let handshake = Handshake { sack: true, timestamps: true, window_scaling: false, ..Handshake::default() };
-        facts.peer = Some(Peer { handshake: Some(handshake), ..Peer::default() });
+        let handshake = TcpHandshake { sack: true, timestamps: true, window_scaling: false, ..TcpHandshake::default() };
+        facts.peer = Some(PeerFacts { handshake: Some(handshake), ..PeerFacts::default() });
         let list = found(&facts, &way());
-        assert_eq!((list.len(), list[0].id, list[0].verdict), (1, "window-scaling", Verdict::Problem));
+        assert_eq!((list.len(), list[0].id, list[0].verdict), (1, "window-scaling", CheckVerdict::Problem));
         assert!(list[0].why.contains("off at the peer"));
     }
 
     #[test]
     fn an_empty_sheet_is_unknown_not_wrong() {
-        let list = found(&Facts::default(), &Way::default());
-        assert!(list.iter().all(|check| check.verdict == Verdict::Info), "{list:?}");
+        let list = found(&EndFacts::default(), &PathFacts::default());
+        assert!(list.iter().all(|check| check.verdict == CheckVerdict::Info), "{list:?}");
     }
 }

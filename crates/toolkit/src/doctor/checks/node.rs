@@ -1,15 +1,15 @@
 //! The machine itself: clock, certificates, disk, space, versions.
 
-use crate::doctor::facts::{Facts, Space};
+use crate::doctor::facts::{EndFacts, Space};
 use crate::doctor::words::{size, time};
-use crate::doctor::{Check, Verdict};
+use crate::doctor::{Check, CheckVerdict};
 
 /// The HADR pages' alert for what a write waits.
 const FLUSH_MAX_S: f64 = 0.02;
 /// Of a file system: with less free it fragments, and logs fill it over night.
 const FREE_SHARE_MIN: f64 = 0.05;
 
-pub fn checks(facts: &Facts) -> Vec<Check> {
+pub fn checks(facts: &EndFacts) -> Vec<Check> {
     let remarks = facts.remarks.iter().map(|remark| Check::unknown("daemon", remark.clone()));
     let mut list: Vec<Check> = remarks.collect();
     list.push(clock(facts));
@@ -18,21 +18,21 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     list
 }
 
-fn clock(facts: &Facts) -> Check {
+fn clock(facts: &EndFacts) -> Check {
     const ID: &str = "clock";
     match facts.clock {
         None => Check::unknown(ID, "the kernel does not say whether its clock is kept right"),
         Some(clock) if clock.synchronised => {
             Check::ok(ID, format!("synchronised, off by {} at most", time(clock.maximum_error_s)))
         }
-        Some(_) => Check::new(ID, Verdict::Warning, "not synchronised")
+        Some(_) => Check::new(ID, CheckVerdict::Warning, "not synchronised")
             .want("synchronised")
-            .why("recovery points are told in the primary's time")
+            .why("recovery points are reported in the primary's time")
             .run("timedatectl set-ntp true"),
     }
 }
 
-fn certificates(facts: &Facts) -> Vec<Check> {
+fn certificates(facts: &EndFacts) -> Vec<Check> {
     let warning = |text: &String| {
         let command = match &facts.node {
             // What is wrong with an authority is mended for all.
@@ -40,7 +40,7 @@ fn certificates(facts: &Facts) -> Vec<Check> {
             Some(node) => format!("farshore cert rotate {node}"),
             None => "farshore cert show".to_owned(),
         };
-        Check::new("tls", Verdict::Warning, text.clone()).want("valid for a month and more").run(command)
+        Check::new("tls", CheckVerdict::Warning, text.clone()).want("valid for a month and more").run(command)
     };
     match (&facts.certificate_warnings, &facts.certificate_until) {
         (warnings, _) if !warnings.is_empty() => warnings.iter().map(warning).collect(),
@@ -49,24 +49,24 @@ fn certificates(facts: &Facts) -> Vec<Check> {
     }
 }
 
-fn disk_flush(facts: &Facts) -> Check {
+fn disk_flush(facts: &EndFacts) -> Check {
     const ID: &str = "disk-flush";
     let Some(disk) = &facts.disk else {
         return Check::unknown(ID, "not measured: no state directory is known, or --skip-disk was given");
     };
     if let Some(why) = &disk.failed {
-        return Check::new(ID, Verdict::Problem, why.clone())
+        return Check::new(ID, CheckVerdict::Problem, why.clone())
             .want("a durable write")
             .run(format!("farshore disk test {}", disk.path));
     }
     let have = format!("4 KiB durable in {}, 99 of 100 within {}", time(disk.flush_p50_s), time(disk.flush_p99_s));
     if disk.in_memory {
-        return Check::new(ID, Verdict::Warning, format!("{} is in memory ({})", disk.path, disk.file_system))
+        return Check::new(ID, CheckVerdict::Warning, format!("{} is in memory ({})", disk.path, disk.file_system))
             .want("a disk")
             .why("journal and superblock there do not survive a restart of the machine");
     }
     if disk.flush_p50_s > FLUSH_MAX_S || disk.flush_p99_s > 10.0 * FLUSH_MAX_S {
-        return Check::new(ID, Verdict::Warning, have)
+        return Check::new(ID, CheckVerdict::Warning, have)
             .want("20 ms at most")
             .why("every write in sync mode, and every one that a secondary lands, waits for it")
             .run(format!("farshore disk test {}", disk.path));
@@ -74,17 +74,17 @@ fn disk_flush(facts: &Facts) -> Check {
     Check::ok(ID, have)
 }
 
-fn io_uring(facts: &Facts) -> Check {
+fn io_uring(facts: &EndFacts) -> Check {
     match &facts.io_uring_refused {
         None => Check::ok("io-uring", "works"),
-        Some(why) => Check::new("io-uring", Verdict::Info, "workers are used instead")
+        Some(why) => Check::new("io-uring", CheckVerdict::Info, "workers are used instead")
             .want("io_uring")
             .why(why.clone())
             .run("sysctl -w kernel.io_uring_disabled=0"),
     }
 }
 
-fn space(facts: &Facts) -> Check {
+fn space(facts: &EndFacts) -> Check {
     const ID: &str = "space";
     let Some(Space { path, free_bytes, total_bytes, promised_bytes }) = &facts.space else {
         return Check::unknown(ID, "no state directory is known: give --config");
@@ -95,22 +95,22 @@ fn space(facts: &Facts) -> Check {
     };
     let have = format!("{} free of {} in {path}{promised}", size(*free_bytes), size(*total_bytes));
     if free_bytes < promised_bytes {
-        return Check::new(ID, Verdict::Problem, have)
+        return Check::new(ID, CheckVerdict::Problem, have)
             .want(size(*promised_bytes))
             .why("a journal that cannot be made keeps its group from starting; an undo store that cannot grow ends a sync")
             .run(format!("df -h {path}"));
     }
     if (*free_bytes as f64) < *total_bytes as f64 * FREE_SHARE_MIN {
-        return Check::new(ID, Verdict::Warning, have).want("5 % free").run(format!("df -h {path}"));
+        return Check::new(ID, CheckVerdict::Warning, have).want("5 % free").run(format!("df -h {path}"));
     }
     Check::ok(ID, have)
 }
 
-fn versions(facts: &Facts) -> Check {
+fn versions(facts: &EndFacts) -> Check {
     let have = format!("farshore {}, Linux {}", facts.farshore, facts.kernel);
     match &facts.daemon {
         Some(daemon) if *daemon != facts.farshore => {
-            Check::new("versions", Verdict::Warning, format!("{have}; the daemon runs {daemon}"))
+            Check::new("versions", CheckVerdict::Warning, format!("{have}; the daemon runs {daemon}"))
                 .want(format!("daemon {}", facts.farshore))
                 .why("a newer program was installed and the old one still runs")
                 .run("systemctl restart farshore")
@@ -122,30 +122,30 @@ fn versions(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::{Clock, Disk};
+    use crate::doctor::facts::{Clock, DiskFacts};
 
-    fn healthy() -> Facts {
-        Facts {
+    fn healthy() -> EndFacts {
+        EndFacts {
             farshore: "1.2.0".to_owned(),
             daemon: Some("1.2.0".to_owned()),
             clock: Some(Clock { synchronised: true, maximum_error_s: 0.01 }),
             certificate_until: Some("2027-01-01T00:00:00Z".to_owned()),
-            disk: Some(Disk { flush_p50_s: 0.001, flush_p99_s: 0.004, ..Disk::default() }),
+            disk: Some(DiskFacts { flush_p50_s: 0.001, flush_p99_s: 0.004, ..DiskFacts::default() }),
             space: Some(Space {
                 free_bytes: 60 << 30,
                 total_bytes: 100 << 30,
                 promised_bytes: 1 << 30,
                 ..Space::default()
             }),
-            ..Facts::default()
+            ..EndFacts::default()
         }
     }
 
     #[test]
     fn each_trouble_of_the_machine_is_one_line() {
-        use Verdict::{Info, Problem, Warning};
+        use CheckVerdict::{Info, Problem, Warning};
         for (change, expected) in [
-            ((|_| {}) as fn(&mut Facts), vec![]),
+            ((|_| {}) as fn(&mut EndFacts), vec![]),
             (|f| f.clock = Some(Clock::default()), vec![("clock", Warning)]),
             (|f| f.clock = None, vec![("clock", Info)]),
             (|f| f.certificate_warnings = vec!["ends soon".to_owned()], vec![("tls", Warning)]),
@@ -166,7 +166,7 @@ mod tests {
             let list = checks(&facts);
             let found: Vec<_> = list
                 .iter()
-                .filter(|check| check.verdict != Verdict::Ok)
+                .filter(|check| check.verdict != CheckVerdict::Ok)
                 .map(|check| (check.id, check.verdict))
                 .collect();
             assert_eq!(found, expected);

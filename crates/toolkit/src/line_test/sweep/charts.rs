@@ -1,8 +1,8 @@
 //! A sweep's pictures: what each size carries, and what it does to the round trip.
 
-use plan::picture::{COLOURS, Chart, Line, Scale};
+use plan::picture::{COLOURS, Chart, PlotLine, Scale};
 
-use super::curve::{Curve, Point};
+use super::curve::{Curve, SweepPoint};
 use super::plan::Setting;
 use crate::line_test::report::us;
 
@@ -16,11 +16,11 @@ pub fn charts(curves: &[Curve]) -> Vec<Chart> {
     }
 }
 
-fn line(curve: &Curve, of: &dyn Fn(&Point) -> f64) -> Vec<(f64, f64)> {
+fn line(curve: &Curve, of: &dyn Fn(&SweepPoint) -> f64) -> Vec<(f64, f64)> {
     curve.points.iter().filter_map(|point| Some((point.setting.asked_bytes()? as f64, of(point)))).collect()
 }
 
-fn loaded_s(point: &Point) -> f64 {
+fn loaded_s(point: &SweepPoint) -> f64 {
     point.loaded_rtt_us() as f64 / 1e6
 }
 
@@ -31,7 +31,8 @@ fn idle_s(curve: &Curve) -> f64 {
 fn alone(curve: &Curve) -> Vec<Chart> {
     let auto = curve.point(Setting::Auto);
     let knee = curve.knee().map_or(String::new(), |knee| format!(", knee at {}", knee.setting.name()));
-    let limit = |of: &dyn Fn(&Point) -> f64| auto.map(|auto| ("autotuning".to_owned(), of(auto))).into_iter().collect();
+    let limit =
+        |of: &dyn Fn(&SweepPoint) -> f64| auto.map(|auto| ("autotuning".to_owned(), of(auto))).into_iter().collect();
     vec![
         Chart {
             id: "sweep-rate",
@@ -39,11 +40,15 @@ fn alone(curve: &Curve) -> Vec<Chart> {
             x: SIZES,
             y: (Scale::Rate, "received"),
             lines: vec![
-                Line::new("measured", COLOURS[0], line(curve, &Point::bytes_per_s)).dotted(),
-                Line::new("min(plateau, window / round trip)", COLOURS[1], line(curve, &|point| curve.formula(point)))
-                    .dashed(),
+                PlotLine::new("measured", COLOURS[0], line(curve, &SweepPoint::bytes_per_s)).dotted(),
+                PlotLine::new(
+                    "min(plateau, window / round trip)",
+                    COLOURS[1],
+                    line(curve, &|point| curve.formula(point)),
+                )
+                .dashed(),
             ],
-            limits: limit(&Point::bytes_per_s),
+            limits: limit(&SweepPoint::bytes_per_s),
         },
         Chart {
             id: "sweep-round-trip",
@@ -51,8 +56,8 @@ fn alone(curve: &Curve) -> Vec<Chart> {
             x: SIZES,
             y: (Scale::Time, "round trip"),
             lines: vec![
-                Line::new("under load", COLOURS[0], line(curve, &loaded_s)).dotted(),
-                Line::new("idle", COLOURS[2], line(curve, &|_| idle_s(curve))).dashed(),
+                PlotLine::new("under load", COLOURS[0], line(curve, &loaded_s)).dotted(),
+                PlotLine::new("idle", COLOURS[2], line(curve, &|_| idle_s(curve))).dashed(),
             ],
             limits: limit(&loaded_s),
         },
@@ -60,12 +65,12 @@ fn alone(curve: &Curve) -> Vec<Chart> {
 }
 
 fn beside(curves: &[Curve]) -> Vec<Chart> {
-    let lines = |of: &dyn Fn(&Point) -> f64| -> Vec<Line> {
+    let lines = |of: &dyn Fn(&SweepPoint) -> f64| -> Vec<PlotLine> {
         let colours = COLOURS.into_iter().cycle();
         curves
             .iter()
             .zip(colours)
-            .map(|(curve, colour)| Line::new(&curve.congestion, colour, line(curve, of)).dotted())
+            .map(|(curve, colour)| PlotLine::new(&curve.congestion, colour, line(curve, of)).dotted())
             .collect()
     };
     let names: Vec<&str> = curves.iter().map(|curve| curve.congestion.as_str()).collect();
@@ -75,7 +80,7 @@ fn beside(curves: &[Curve]) -> Vec<Chart> {
             title: format!("What each buffer size carries: {}", names.join(", ")),
             x: SIZES,
             y: (Scale::Rate, "received"),
-            lines: lines(&Point::bytes_per_s),
+            lines: lines(&SweepPoint::bytes_per_s),
             limits: Vec::new(),
         },
         Chart {

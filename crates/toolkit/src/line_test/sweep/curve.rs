@@ -4,9 +4,9 @@ use plan::answer::table;
 use serde_json::{Value as Json, json};
 use units::quantities::show_share;
 
-use super::plan::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Plan, Setting, pace_text};
-use crate::line_test::client::Outcome;
-use crate::line_test::report::{self, Story, rate, size, us};
+use super::plan::{ALIKE_FACTOR, LEAST_BYTES, MOST_BYTES, Setting, SweepPlan, pace_text};
+use crate::line_test::client::TestOutcome;
+use crate::line_test::report::{self, DirectionSummary, rate, size, us};
 
 pub const SWEEP_SCHEMA: &str = "farshore-link-sweep/1";
 /// Sizes in a row that have to bring nothing.
@@ -16,7 +16,7 @@ const QUEUE_SHARE: f64 = 0.5;
 
 /// One test of a setting.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredSetting {
     pub granted_bytes: u64,
     /// What the receiver let the sender have on its way, at most.
     pub window_bytes: u64,
@@ -29,17 +29,17 @@ pub struct Measured {
     pub warnings: Vec<String>,
 }
 
-impl Measured {
-    pub fn of(outcome: &Outcome, story: &Story<'_>) -> Measured {
-        Measured {
+impl MeasuredSetting {
+    pub fn of(outcome: &TestOutcome, summary: &DirectionSummary<'_>) -> MeasuredSetting {
+        MeasuredSetting {
             granted_bytes: outcome.near.socket.send.connected_bytes,
             window_bytes: outcome.near.socket.send.window_bytes,
-            bytes_per_s: story.bytes_per_s(),
+            bytes_per_s: summary.bytes_per_s(),
             idle_rtt_us: outcome.idle_us.at(0.5),
-            loaded_rtt_us: story.sent.rtt_us.mean() as u64,
-            buffer_delay_share: story.rfc6349().buffer_delay_share,
-            loss_share: story.loss_share(),
-            limiter: story.verdict().word,
+            loaded_rtt_us: summary.sent.rtt_us.mean() as u64,
+            buffer_delay_share: summary.rfc6349().buffer_delay_share,
+            loss_share: summary.loss_share(),
+            limiter: summary.verdict().word,
             warnings: report::warnings(outcome),
         }
     }
@@ -47,16 +47,16 @@ impl Measured {
 
 /// One setting, measured in each round.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct SweepPoint {
     pub setting: Setting,
     /// In the order of the rounds; never empty.
-    pub rounds: Vec<Measured>,
+    pub rounds: Vec<MeasuredSetting>,
 }
 
-impl Point {
+impl SweepPoint {
     /// The round with the middle rate: all its figures belong together. Of two, the lower.
-    pub fn median(&self) -> &Measured {
-        let mut by_rate: Vec<&Measured> = self.rounds.iter().collect();
+    pub fn median(&self) -> &MeasuredSetting {
+        let mut by_rate: Vec<&MeasuredSetting> = self.rounds.iter().collect();
         by_rate.sort_by(|one, other| one.bytes_per_s.total_cmp(&other.bytes_per_s));
         by_rate[(by_rate.len() - 1) / 2]
     }
@@ -76,7 +76,7 @@ impl Point {
     }
 
     /// As a program has it: what was asked for, and the figures of one round or of the median.
-    pub fn json(&self, measured: &Measured) -> Json {
+    pub fn json(&self, measured: &MeasuredSetting) -> Json {
         json!({
             "requested_bytes": self.setting.asked_bytes(), "paced_bytes_per_s": self.setting.paced_bytes_per_s(),
             "granted_bytes": measured.granted_bytes, "window_bytes": measured.window_bytes,
@@ -97,9 +97,9 @@ pub struct Curve {
     /// As used.
     pub congestion: String,
     pub idle_rtt_us: u64,
-    pub points: Vec<Point>,
+    pub points: Vec<SweepPoint>,
     /// Autotuning, and autotuning paced at the plateau.
-    pub others: Vec<Point>,
+    pub others: Vec<SweepPoint>,
     /// All sizes were tried: before that there is no knee.
     pub is_whole: bool,
     pub tolerance: f64,
@@ -107,7 +107,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    pub fn new(plan: &Plan, address: &str, asked: Option<String>) -> Curve {
+    pub fn new(plan: &SweepPlan, address: &str, asked: Option<String>) -> Curve {
         Curve {
             address: address.to_owned(),
             congestion: asked.clone().unwrap_or_default(),
@@ -126,21 +126,21 @@ impl Curve {
         self.all().map(|point| point.setting).collect()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Point> {
+    fn all(&self) -> impl Iterator<Item = &SweepPoint> {
         self.points.iter().chain(&self.others)
     }
 
     /// The point of a setting, once it has been measured.
-    pub fn point(&self, setting: Setting) -> Option<&Point> {
+    pub fn point(&self, setting: Setting) -> Option<&SweepPoint> {
         self.all().find(|point| point.setting == setting)
     }
 
     /// One more round of a setting.
-    pub fn add(&mut self, setting: Setting, measured: Measured) {
+    pub fn add(&mut self, setting: Setting, measured: MeasuredSetting) {
         let list = if setting.asked_bytes().is_some() { &mut self.points } else { &mut self.others };
         match list.iter_mut().find(|point| point.setting == setting) {
             Some(point) => point.rounds.push(measured),
-            None => list.push(Point { setting, rounds: vec![measured] }),
+            None => list.push(SweepPoint { setting, rounds: vec![measured] }),
         }
     }
 
@@ -157,13 +157,13 @@ impl Curve {
     }
 
     /// The smallest size that is within the tolerance of the best.
-    pub fn knee(&self) -> Option<&Point> {
-        let is_there = |point: &&Point| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance);
+    pub fn knee(&self) -> Option<&SweepPoint> {
+        let is_there = |point: &&SweepPoint| point.bytes_per_s() >= self.plateau() * (1.0 - self.tolerance);
         if self.is_whole { self.points.iter().find(is_there) } else { None }
     }
 
     /// What the line could carry with that window: min(plateau, window / round trip), bytes a second.
-    pub fn formula(&self, point: &Point) -> f64 {
+    pub fn formula(&self, point: &SweepPoint) -> f64 {
         let rtt_s = self.idle_rtt_us.max(1) as f64 / 1e6;
         (point.median().window_bytes as f64 / rtt_s).min(self.plateau())
     }
@@ -175,13 +175,13 @@ impl Curve {
     }
 
     /// The recommended size where it was measured, else the knee.
-    pub fn best(&self) -> Option<&Point> {
+    pub fn best(&self) -> Option<&SweepPoint> {
         let bytes = self.recommended_bytes()?;
         self.point(Setting::Fixed { bytes }).or(self.knee())
     }
 
     /// What may be set without knowing the line's rate: that, or autotuning.
-    pub fn advisable(&self) -> impl Iterator<Item = &Point> {
+    pub fn advisable(&self) -> impl Iterator<Item = &SweepPoint> {
         self.best().into_iter().chain(self.point(Setting::Auto))
     }
 
@@ -197,7 +197,7 @@ impl Curve {
             size(self.largest_flush),
         )];
         let best = self.best();
-        let fixed_us = best.map_or(0, Point::loaded_rtt_us);
+        let fixed_us = best.map_or(0, SweepPoint::loaded_rtt_us);
         let fixed = best.map_or(String::new(), |point| format!("{} has {}", point.setting.name(), us(fixed_us)));
         for other in &self.others {
             let is_paced = other.setting.paced_bytes_per_s().is_some();
@@ -235,7 +235,7 @@ impl Curve {
 
     /// `interrupted` and `lost` are the whole sweep's.
     pub fn json(&self, interrupted: bool, lost: Option<&str>) -> Json {
-        let point = |point: &Point| {
+        let point = |point: &SweepPoint| {
             let mut json = point.json(point.median());
             json["formula_bytes_per_s"] = json!(self.formula(point));
             let rounds: Vec<f64> = point.rounds.iter().map(|round| round.bytes_per_s).collect();
@@ -303,7 +303,7 @@ impl Curve {
         out + &self.advice().iter().map(|line| format!("advice: {line}\n")).collect::<String>()
     }
 
-    fn row(&self, point: &Point, has_rounds: bool) -> Vec<String> {
+    fn row(&self, point: &SweepPoint, has_rounds: bool) -> Vec<String> {
         let (measured, formula) = (point.median(), self.formula(point));
         let off = (measured.bytes_per_s / formula.max(1.0) - 1.0) * 100.0;
         let is_knee = self.knee().is_some_and(|knee| knee.setting == point.setting);
@@ -331,8 +331,8 @@ impl Curve {
 pub(super) mod tests {
     use super::*;
 
-    pub fn measured(asked: Option<u64>, mb: f64, loaded_ms: u64) -> Measured {
-        Measured {
+    pub fn measured(asked: Option<u64>, mb: f64, loaded_ms: u64) -> MeasuredSetting {
+        MeasuredSetting {
             granted_bytes: asked.unwrap_or(0) * 2,
             window_bytes: asked.unwrap_or(4 << 20),
             bytes_per_s: mb * 1e6,
@@ -345,9 +345,9 @@ pub(super) mod tests {
         }
     }
 
-    fn point(asked: Option<u64>, mb: f64, loaded_ms: u64) -> Point {
+    fn point(asked: Option<u64>, mb: f64, loaded_ms: u64) -> SweepPoint {
         let setting = asked.map_or(Setting::Auto, |bytes| Setting::Fixed { bytes });
-        Point { setting, rounds: vec![measured(asked, mb, loaded_ms)] }
+        SweepPoint { setting, rounds: vec![measured(asked, mb, loaded_ms)] }
     }
 
     /// The table of IBM's "TCP Tuning" page for HADR, with its link of 32 ms.
@@ -426,6 +426,10 @@ pub(super) mod tests {
         assert_eq!(json["sweep"][0]["rounds_bytes_per_s"].as_array().map(Vec::len), Some(3));
         assert_eq!(json["start"]["rounds"], 3);
         sweep.add(first, measured(Some(LEAST_BYTES), 1.5, 33));
-        assert_eq!(sweep.point(first).map(Point::bytes_per_s), Some(1.554048e6), "of four the lower of the middle two");
+        assert_eq!(
+            sweep.point(first).map(SweepPoint::bytes_per_s),
+            Some(1.554048e6),
+            "of four the lower of the middle two"
+        );
     }
 }

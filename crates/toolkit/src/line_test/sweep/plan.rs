@@ -6,7 +6,7 @@ use std::time::Duration;
 use settings::limits::{Bound, SOCKET_BUFFER};
 
 use crate::line_test::report::{rate, size};
-use crate::line_test::terms::{Mode, Sockets, Terms, check_bytes};
+use crate::line_test::terms::{SocketTerms, Terms, TestMode, check_bytes};
 
 /// Where sweeps begin, and the least that is recommended: IBM's "TCP Tuning" for HADR asks for no less.
 pub const LEAST_BYTES: u64 = 64 << 10;
@@ -19,7 +19,7 @@ pub const ALIKE_FACTOR: f64 = 1.1;
 
 /// What to try.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SweepPlan {
     pub from_bytes: u64,
     pub to_bytes: u64,
     /// Of each size.
@@ -33,7 +33,7 @@ pub struct Plan {
     pub timeout: Duration,
 }
 
-impl Plan {
+impl SweepPlan {
     /// # Errors
     /// A sentence: which term is out of bounds.
     pub fn check(&self) -> Result<(), String> {
@@ -59,9 +59,9 @@ impl Plan {
         each.into_iter().try_for_each(|sockets| self.terms(sockets).check())
     }
 
-    pub fn terms(&self, sockets: Sockets) -> Terms {
+    pub fn terms(&self, sockets: SocketTerms) -> Terms {
         let (time_s, timeout_s) = (self.time.as_secs_f64(), self.timeout.as_secs_f64());
-        Terms { mode: Mode::Catchup, time_s, timeout_s, sockets, ..Terms::default() }
+        Terms { mode: TestMode::Catchup, time_s, timeout_s, sockets, ..Terms::default() }
     }
 }
 
@@ -79,13 +79,13 @@ pub enum Setting {
 }
 
 impl Setting {
-    pub fn sockets(self, congestion: Option<&String>) -> Sockets {
-        let ours = Sockets { congestion: congestion.cloned(), ..Sockets::default() };
+    pub fn sockets(self, congestion: Option<&String>) -> SocketTerms {
+        let ours = SocketTerms { congestion: congestion.cloned(), ..SocketTerms::default() };
         match self {
-            Setting::Fixed { bytes } => Sockets { send_bytes: Some(bytes), receive_bytes: Some(bytes), ..ours },
-            Setting::Auto => Sockets { autotuned: true, ..ours },
+            Setting::Fixed { bytes } => SocketTerms { send_bytes: Some(bytes), receive_bytes: Some(bytes), ..ours },
+            Setting::Auto => SocketTerms { autotuned: true, ..ours },
             Setting::AutoPaced { bytes_per_s } => {
-                Sockets { autotuned: true, pacing_bytes_per_s: Some(bytes_per_s), ..ours }
+                SocketTerms { autotuned: true, pacing_bytes_per_s: Some(bytes_per_s), ..ours }
             }
         }
     }

@@ -1,0 +1,149 @@
+//! What the node asks of a group: its permits to start and to sync, to speak on the link, and what it holds of what all share.
+
+use alloc::string::String;
+
+use crate::common::GroupCommon;
+use crate::context::Cx;
+use crate::formats::identity::{Decision, Identity, Role};
+use crate::formats::superblock::Superblock;
+use crate::formats::wire::FrameHeader;
+use crate::group::Group;
+use crate::ids::{NodeId, RequestId, VolumeId};
+use crate::records::start::CannotStart;
+use crate::shared::lifecycle::StartStage;
+use crate::shared::link::LinkUse;
+use crate::shared::memory::{MemoryWish, reserve};
+use crate::state::{Broken, State};
+use crate::{Request, SendPayload};
+
+impl Group {
+    /// What both halves use, to be looked at.
+    pub fn common(&self) -> &GroupCommon {
+        &self.common
+    }
+
+    pub fn peer(&self) -> NodeId {
+        self.common.config.peer
+    }
+
+    pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
+        self.primary.request(&mut self.common, cx, volume, id, request);
+    }
+
+    /// It is its turn to start, if it has not.
+    pub fn start(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        if !self.common.lifecycle.is_at(StartStage::Idle) {
+            return;
+        }
+        match self.refused.take() {
+            Some(why) => self.start_failed(cx, CannotStart::new(Broken::Device, why)),
+            None => self.primary.peer.start(&mut self.common, cx, entropy, boot),
+        }
+    }
+
+    /// It is not taken up in this run; who it was, as far as that is known.
+    pub fn refuse(&mut self, why: String, recorded: Option<Identity>) {
+        assert!(self.common.lifecycle.is_at(StartStage::Idle), "it has not begun to start");
+        self.refused = Some(why);
+        if let Some(identity) = recorded {
+            self.common.sb.take_up(Superblock { identity, ..Superblock::default() }, identity);
+        }
+    }
+
+    /// What is worth doing once per turn: land batches, start reads of a sync, acknowledge.
+    pub fn end_turn(&mut self, cx: &mut Cx) {
+        self.secondary.replica.land(&mut self.common, cx);
+        self.pump_sync(cx);
+        self.secondary.send_due_ack(&mut self.common, cx);
+    }
+
+    /// A sync goes on; writers who wait for memory are before it.
+    fn pump_sync(&mut self, cx: &mut Cx) {
+        self.primary.wake_for_memory(&mut self.common);
+        self.run_wakes(cx);
+        self.primary.pump_resync(&mut self.common, cx);
+        self.run_wakes(cx);
+    }
+
+    /// The next frame for the link, which has credit for one: what the peer asked for goes first.
+    pub fn next_frame(&mut self, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
+        self.pump_sync(cx);
+        let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
+        if answers && !self.common.has_failed() {
+            let others_bytes = self.shown().held_bytes() - self.common.answers.held_bytes();
+            let GroupCommon { answers, slots, volumes, memory, .. } = &mut self.common;
+            memory.note(answers.read_ahead(cx, slots, others_bytes));
+            if let Some(answer) = answers.next(cx, volumes) {
+                return Some(answer);
+            }
+        } else {
+            self.common.answers.forget();
+        }
+        self.primary.peer.next_frame(&mut self.common, cx)
+    }
+
+    // ---- what is shared ----------------------------------------------------------------------------------------------
+
+    /// What the pool lets it hold however short memory is.
+    pub fn reserve_bytes(&self) -> u64 {
+        reserve(self.common.config.window_bytes)
+    }
+
+    /// What the node's pool knows last that this group holds.
+    pub fn counted_bytes(&self) -> u64 {
+        self.counted_bytes
+    }
+
+    /// The group's position in the line for memory.
+    pub fn memory(&mut self) -> &mut MemoryWish {
+        &mut self.common.memory
+    }
+
+    /// What the pool is to know: what was held, and what is.
+    pub fn count_memory(&mut self) -> (u64, u64) {
+        let held = self.shown().held_bytes();
+        (core::mem::replace(&mut self.counted_bytes, held), held)
+    }
+
+    /// What the link is to know, if it is something new: what it had, and what it has.
+    pub fn count_link_use(&mut self) -> Option<(LinkUse, LinkUse)> {
+        let now = self.primary.peer.outbox.link_use(&self.common);
+        let before = core::mem::replace(&mut self.counted_use, now);
+        (before != now).then_some((before, now))
+    }
+
+    /// It asks for a permit to sync, once.
+    pub fn wants_sync_permit(&mut self) -> bool {
+        self.primary.peer.wanted.take_permit_request()
+    }
+
+    /// Begins a sync that an operator typed; what he is told.
+    pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
+        let begins = self.primary.request_sync(&mut self.common, cx, full);
+        if !begins {
+            return "the sync begins by itself when it is its turn: other groups of this node are syncing";
+        }
+        if full || self.primary.peer.outbox.syncs() {
+            "sync began"
+        } else {
+            "the sync begins as soon as it is known what the peer holds"
+        }
+    }
+
+    /// A permit for a sync is this group's, if it still has use for it.
+    pub fn sync_permitted(&mut self, cx: &mut Cx) {
+        if self.primary.peer.waits_to_resume(&self.common) && self.primary.peer.outbox.syncs() {
+            return self.primary.peer.resume(&mut self.common, cx);
+        }
+        let may = self.common.role() == Role::Primary
+            && self.common.lifecycle.is_running()
+            && !self.common.has_failed()
+            && self.common.greeting.hello().is_some_and(|h| !h.failed)
+            && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
+        if may && self.primary.peer.wanted.is_full(&self.common) {
+            self.primary.request_sync(&mut self.common, cx, true);
+        } else if self.common.state() == State::Logging {
+            self.primary.try_autosync(&mut self.common, cx);
+        }
+    }
+}

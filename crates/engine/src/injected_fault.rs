@@ -1,0 +1,246 @@
+//! Faults injected on purpose, to show that the checkers outside the engine would catch them. The product is built without
+//! the feature `injected-faults`: then [`injected`] is `false` at compile time and nothing of this is left in the code.
+//!
+//! A site costs one line, `if injected(Fault::ClearBeforeApply) { ... }`; a function that nothing else calls has the feature's `cfg`. The simulator chooses one fault for its whole
+//! process with [`inject`]. With the feature the engine's own invariants are off: only a checker may object.
+
+/// One line per fault: its variant, its name for people, the rule or promise it breaks, and how.
+macro_rules! faults {
+    ($($variant:ident, $name:literal, $breaks:literal, $how:literal;)*) => {
+        /// A fault that can be injected.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Fault { $(#[doc = $how] $variant,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Fault] = &[$(Fault::$variant,)*];
+
+            /// The name it is chosen by.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$variant => $name,)* }
+            }
+
+            /// The rule or promise (docs/reliability.md) it breaks.
+            pub fn breaks(self) -> &'static str {
+                match self { $(Fault::$variant => $breaks,)* }
+            }
+
+            /// What the engine does instead of the right thing.
+            pub fn how(self) -> &'static str {
+                match self { $(Fault::$variant => $how,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    NumberReused, "number-reused", "rule 5",
+        "A restart keeps the incarnation: numbers of the run before are given again.";
+    ClearBeforeApply, "clear-before-apply", "rule 1, P3",
+        "A bit clears when the peer received the write, before it is applied there.";
+    ClearForOlder, "clear-for-older", "rule 1, P3",
+        "A bit clears for a write that is not the newest of its region.";
+    ClearUncovered, "clear-uncovered", "rule 1, P3",
+        "A live write's confirmation clears a bit whose older difference was never shipped.";
+    FailedWriteClears, "failed-write-clears", "rule 1, P3",
+        "A failed local write leaves no bit behind.";
+    BitNotSetAlone, "bit-not-set-alone", "rule 2, P3",
+        "A write that is not streamed sets no bit.";
+    BitNotSetQueued, "bit-not-set-queued", "rules 2 and 10, P3",
+        "A streamed write sets no bit: a dropped queue leaves nothing behind.";
+    NumberedAfterAnswer, "numbered-after-answer", "rule 4",
+        "A write that waits for its range is answered at once and numbered later.";
+    WriteIgnoresOverlap, "write-ignores-overlap", "rule 3",
+        "Overlapping writes of a primary's clients are on the disk's way at once.";
+    ApplyIgnoresOverlap, "apply-ignores-overlap", "rule 3, P2",
+        "Overlapping records are on the secondary's disk's way at once.";
+    ReplayTorn, "replay-torn", "P9, P2",
+        "Replay applies a batch without looking at its payloads' checksums.";
+    ForkOverwritten, "fork-overwritten", "rule 5, P6",
+        "An old primary with a tail of its own is taken for one that handed over, and overwritten by itself.";
+    ResyncReadRaces, "resync-read-races", "rule 7",
+        "A resync read does not wait for writes under way in its range.";
+    SyncNotRecorded, "sync-not-recorded", "P2",
+        "A secondary does not record that a sync to it began: half-way it claims to be an image.";
+    PromoteMidSync, "promote-mid-sync", "P2",
+        "A promotion is granted in the middle of a sync.";
+    ProbeAlwaysEqual, "probe-always-equal", "P3",
+        "A compared range counts as equal whatever the peer's hash says.";
+    HotForgotten, "hot-forgotten", "rule 2, P3",
+        "A primary that did not stop cleanly does not look at its activity log.";
+    HotTooEarly, "hot-too-early", "rule 2, P3",
+        "A write goes ahead when its extent's entry in the activity log was only begun.";
+    LogForgetsUnstored, "log-forgets-unstored", "rule 2, P3",
+        "An extent leaves the activity log before its dirty regions are in the stored bitmap.";
+    ConfirmedForgotten, "confirmed-forgotten", "P3",
+        "A start takes up nothing of what the peer had confirmed: one that went back is believed.";
+    RollbackWithoutBits, "rollback-without-bits", "rule 6, P3",
+        "A rollback undoes and drops without setting the bits of what it touches.";
+    RollbackHalf, "rollback-half", "P2",
+        "A rollback writes back the first range that was saved, and no more.";
+    OverwrittenUnsaved, "overwritten-unsaved", "rule 9, P2",
+        "A sync overwrites what it has not saved yet: the saved content may be the new one.";
+    ClearUnflushed, "clear-unflushed", "rule 1, P3",
+        "A bit clears when the write is applied at the peer, whether or not it was flushed here.";
+    FlushTooFar, "flush-too-far", "rule 1, P3",
+        "A flush counts for writes that were still under way when it began.";
+    MemberDropsAlone, "member-drops-alone", "rule 11, P2",
+        "A volume of the secondary that refuses a write is left behind, the others go on.";
+    FailedFlushIgnored, "failed-flush-ignored", "rule 12, P4",
+        "A primary's failed flush counts as done.";
+    FailedApplyFlushIgnored, "failed-apply-flush-ignored", "rule 12, P2",
+        "A secondary's failed flush counts as done.";
+    FlushSkipped, "flush-skipped", "P4",
+        "A client's flush is answered without flushing.";
+    FuaSkipped, "fua-skipped", "P4",
+        "A write with FUA is answered without being durable.";
+    AckBeforeJournal, "ack-before-journal", "P1",
+        "The secondary confirms a batch as durable when its journal write was only begun.";
+    DurableOverGap, "durable-over-gap", "P1",
+        "A journal batch that completed counts as durable though an earlier one has not.";
+    SyncAckTooEarly, "sync-ack-too-early", "P1",
+        "A writer in sync mode is answered when the secondary received the write, not when it is durable there.";
+    NearsyncAckTooEarly, "nearsync-ack-too-early", "P1",
+        "A writer in nearsync mode is answered before the secondary received the write.";
+    StrictReleased, "strict-released", "P1",
+        "Writers who are held under strict are answered when the peer comes back and the queue cannot continue.";
+    RepairEndsStream, "repair-ends-stream", "P1",
+        "A repair that cannot read its region ends the stream, and whoever waits for the peer is answered without it.";
+    AnsweredBeforeDegraded, "answered-before-degraded", "P1",
+        "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
+    ApplyBeforeJournal, "apply-before-journal", "P2",
+        "A record is applied while its journal write is still under way.";
+    TrimBeforeFlush, "trim-before-flush", "P2, P3",
+        "The journal is trimmed and applied is reported without flushing the volumes.";
+    RecordNotAwaited, "record-not-awaited", "rule 5",
+        "What a superblock update permits is done before the update is durable.";
+    HandoverWithoutDrain, "handover-without-drain", "rule 15",
+        "A demotion claims that the peer has everything without waiting for it.";
+    TrimDiffers, "trim-differs", "rule 16, P2",
+        "The secondary drops the unaligned ends of a trim, the primary zeroes them.";
+    ClockGoesBack, "clock-goes-back", "rule 19",
+        "The order is stamped with the wall clock as it is, also when it jumped back.";
+    WindowIgnored, "window-ignored", "P8, rule 22",
+        "A primary sends more than its secondary granted, and the secondary takes it.";
+    QueueLimitIgnored, "queue-limit-ignored", "P8, rule 22",
+        "The queue grows past its limit instead of making writers wait.";
+    PayloadNotCounted, "payload-not-counted", "rule 22",
+        "What is queued or received counts its bookkeeping only: every counter of memory lies.";
+    OlderSessionWins, "older-session-wins", "rule 18",
+        "A second connection to a peer is passed over while the first one is thought to live.";
+    TailRegionNotDirty, "tail-region-not-dirty", "rule 21, P3",
+        "A write to the partial last region of a volume sets no bit.";
+    StartAloneIgnored, "start-alone-ignored", "rule 24, P1",
+        "A primary that lost power serves at once, without waiting for its peer as long as it was ordered to.";
+    WaiterForgotten, "waiter-forgotten", "P8",
+        "A writer that waited for room is not let in when there is some.";
+    TailNotPulled, "tail-not-pulled", "P1",
+        "A primary that lost power opens without what its secondary confirmed and its caches lost.";
+    TailNotKept, "tail-not-kept", "P1",
+        "A secondary forgets the ranges of what its primary has not flushed.";
+    FlushedIsKept, "flushed-is-kept", "P1, P4",
+        "A secondary keeps a write that its primary had flushed before it was sent.";
+    GivenUpForgotten, "given-up-forgotten", "P1",
+        "What a secondary gave up for a promotion that does not come about is on no record: its primary opens without.";
+    ForeignGiven, "foreign-given", "P1, P7",
+        "A secondary whose volume was changed from outside gives what stands there to a primary that lost its power.";
+    GenerationForgotten, "generation-forgotten", "rule 5",
+        "A write that waited for the activity log while the stream ended is numbered in the generation of both.";
+    FlushPointNotRecorded, "flush-point-not-recorded", "P1, P4",
+        "A flush that covers an overwrite of what the peer keeps is acknowledged without a record: a pull undoes it.";
+    BitsNotJoined, "bits-not-joined", "rule 6, P3",
+        "A primary does not ask for the dirty regions its secondary holds.";
+    PointMoves, "point-moves", "rule 9, P2",
+        "A sync that is begun again in the middle takes its rollback point anew.";
+    SnapshotNotSaved, "snapshot-not-saved", "rule 8, P2",
+        "A write overwrites a region of the snapshot that was not shipped yet.";
+    SnapshotClearsAll, "snapshot-clears-all", "rule 8, P3",
+        "The end of a snapshot clears the bits of what was written since its freeze too.";
+    SnapshotEndsEarly, "snapshot-ends-early", "rule 8, P2",
+        "A snapshot's end is sent while regions of it are still being read.";
+    RepairForgotten, "repair-forgotten", "P5",
+        "A region whose local write failed is never sent again.";
+    LastWordMasked, "last-word-masked", "rule 2, P3",
+        "Whether an extent of several words may leave the activity log is decided without its last word of bits.";
+    CompareLeavesTail, "compare-leaves-tail", "rule 21, P3",
+        "A comparison leaves out the sectors behind the last whole 4 KiB of a volume.";
+    FlushJoined, "flush-joined", "P4",
+        "A flush is answered by one that was under way when it was asked for.";
+    HeadTooFar, "head-too-far", "P1",
+        "The journal's head is recorded one record too far: a start leaves out one that is not on the volumes.";
+    ReplayStopsAtWrap, "replay-stops-at-wrap", "P1",
+        "A start does not look for the next batch where the journal wrapped.";
+    FlushPointsMixed, "flush-points-mixed", "P1, P4",
+        "The flush of one volume is recorded for all of the group.";
+    TrimsUnordered, "trims-unordered", "rule 3, P2",
+        "A trim is applied beside the writes that it overlaps.";
+    SnapshotUnflushed, "snapshot-unflushed", "rule 8, P1",
+        "A snapshot is announced before its volumes are flushed up to where it stands.";
+    SyncWaiterForgotten, "sync-waiter-forgotten", "P5",
+        "A group that may not sync yet gets no position in line.";
+    WayBackForgotten, "way-back-forgotten", "P1",
+        "What a secondary gives up on its way back to an image is on no record.";
+    ChoiceForgotten, "choice-forgotten", "P1",
+        "An export that waits for its operator opens after a restart.";
+    RunsOfPeer, "runs-of-peer", "P1",
+        "A peer that went back to a run of its own passes for one that knows a later run of the unverified primary.";
+    KeptLostAtStart, "kept-lost-at-start", "P1",
+        "A secondary that starts forgets what its journal held of writes that its primary has not flushed.";
+    ServedAloneForgotten, "served-alone-forgotten", "P1, P4",
+        "A primary that served before it had fetched what its peer confirmed does not know it after a restart.";
+    BitsDisplaced, "bits-displaced", "rule 6, P3",
+        "Dirty regions behind the first 8 GiB of a volume are reported to the peer as those of the first.";
+    ChangedPulledOver, "changed-pulled-over", "P1, P7",
+        "A primary that needs verification fetches from its peer over what was written from outside.";
+    ChangedSentUnasked, "changed-sent-unasked", "P7",
+        "What was written to a primary's volume from outside is sent to its peer without an order.";
+    WakeForgotten, "wake-forgotten", "P5, P8",
+        "Of all that may go on after an input only the first does.";
+    PointInOneSlot, "point-in-one-slot", "P2",
+        "A rollback point that was given up still stands in one slot of the superblock.";
+}
+
+#[cfg(feature = "injected-faults")]
+mod chosen {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Fault;
+
+    /// One more than the fault's position in the list; 0: none.
+    static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+    /// Injects the fault of that name, for this process. False: there is none of that name.
+    pub fn inject(name: &str) -> bool {
+        let found = Fault::ALL.iter().position(|fault| fault.name() == name);
+        CHOSEN.store(found.map_or(0, |at| at + 1), Ordering::Relaxed);
+        found.is_some()
+    }
+
+    pub(crate) fn injected(fault: Fault) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == fault as usize + 1
+    }
+}
+
+#[cfg(feature = "injected-faults")]
+pub use chosen::inject;
+#[cfg(feature = "injected-faults")]
+pub(crate) use chosen::injected;
+
+/// Whether the fault is injected: never in the product.
+#[cfg(not(feature = "injected-faults"))]
+pub(crate) const fn injected(_: Fault) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_nothing_is_injected_by_itself() {
+        for (at, fault) in Fault::ALL.iter().enumerate() {
+            assert!(!injected(*fault));
+            assert!(Fault::ALL[..at].iter().all(|other| other.name() != fault.name()), "{}", fault.name());
+        }
+    }
+}

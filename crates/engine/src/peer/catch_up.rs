@@ -1,0 +1,257 @@
+//! Catching up by snapshots (rule 8): freeze the dirty bitmap at a mark, ship those regions as they were at the mark, make
+//! that one atomic step on the secondary, and begin again with what was written meanwhile.
+//!
+//! ```text
+//! freeze (mark = last number) -> flush -> SyncBegin{snapshot} .. SyncReady -> regions, numbered 1, 2, .. -> SyncEnd
+//!    writes go on: a bit for the next snapshot, nothing is queued                              applied: those bits clear
+//! ```
+//! It is like photographing a page that is being written on. The photograph is of one moment; the pen never stops, but
+//! where it is about to touch a part not yet taken, that part is copied first: that copy is all a writer ever waits for.
+//!
+//! * Every snapshot is a new consistent point, so the recovery point moves however much is written.
+//! * When what is left is small, or shrinks no more, and the link carries what is written, the last step is the sync in
+//!   the stream (`resync.rs`), which ends in order. What does not fit in there comes back here.
+//! * No bit clears but by the snapshot's end, applied at the peer; what was written since the freeze keeps its own.
+//! * A snapshot lives as long as its session: nothing of it is kept to be continued.
+
+use alloc::format;
+use alloc::string::String;
+use core::time::Duration;
+
+use crate::Event;
+use crate::common::GroupCommon;
+use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::wire::Ack;
+use crate::limits::{self, KIB};
+use crate::peer::Peer;
+use crate::peer::sending::Sending;
+use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
+use crate::peer::streaming::confirmed;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::volume::Volume;
+use crate::state::State;
+use crate::time::Mono;
+
+/// What catching up showed so far; lives from a sync's begin to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CatchUp {
+    /// Snapshots begun.
+    snapshots: u64,
+    /// Bytes of the last snapshot.
+    last_bytes: u64,
+    rates: Option<SnapshotRates>,
+    sent_bytes: u64,
+    /// Live writes did not fit the stream: not again before this.
+    no_stream_before: Mono,
+    /// It was paused and could go on, but others have its permit.
+    pub(super) resumes: bool,
+}
+
+/// The next step of a catch-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CatchUpStep {
+    Stream,
+    Snapshot,
+    /// A snapshot, but not yet: so little would be in it.
+    SnapshotLater,
+}
+
+impl CatchUp {
+    /// What went as data so far: the catch-up is over.
+    pub fn take_sent_bytes(&mut self) -> u64 {
+        core::mem::take(&mut self.sent_bytes)
+    }
+
+    /// What follows with this much dirty; `small`: what the stream takes along with live writes.
+    fn step(&self, now: Mono, dirty_bytes: u64, small: u64) -> CatchUpStep {
+        let fits = self.rates.is_none_or(|r| r.written <= r.carried / 10 * 9) && now >= self.no_stream_before;
+        let shrinks = self.snapshots == 0 || dirty_bytes <= self.last_bytes / 4 * 3;
+        if dirty_bytes == 0 || (fits && (dirty_bytes <= small || !shrinks)) {
+            CatchUpStep::Stream
+        } else if dirty_bytes <= small && self.snapshots > 0 {
+            CatchUpStep::SnapshotLater
+        } else {
+            CatchUpStep::Snapshot
+        }
+    }
+
+    fn reason(&self, why: &str) -> String {
+        let number = self.snapshots;
+        match self.rates.filter(|r| r.dirtied > r.carried) {
+            None => format!("snapshot {number}: {why}"),
+            Some(SnapshotRates { dirtied, carried, .. }) => format!(
+                "snapshot {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
+                dirtied / KIB,
+                carried / KIB,
+                (dirtied - carried).div_ceil(KIB)
+            ),
+        }
+    }
+
+    /// Snapshots begun.
+    pub fn snapshots(&self) -> u64 {
+        self.snapshots
+    }
+
+    /// What the last snapshot showed.
+    pub fn rates(&self) -> Option<SnapshotRates> {
+        self.rates
+    }
+
+    /// What went as data in the snapshots that are done.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+}
+
+impl Peer {
+    // ---- what comes next -------------------------------------------------------------------------------------------
+
+    /// A sync begins: how, follows from what is dirty.
+    pub fn begin_catch_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+        let CatchUp { no_stream_before, .. } = self.catch_up;
+        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
+        self.next_step(common, cx, why);
+    }
+
+    pub fn next_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+        let small = small_bytes(common, cx);
+        match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
+            CatchUpStep::Stream => {
+                self.outbox.sending.end_snapshot();
+                self.begin_sync_in_stream(common, cx, why);
+            }
+            CatchUpStep::Snapshot => self.begin_snapshot(common, cx, why),
+            CatchUpStep::SnapshotLater => {
+                let since = self.outbox.sending.snapshot().map_or(cx.now.mono, CatchUpSnapshot::frozen_at);
+                let wait = since.plus(limits::SNAPSHOT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
+                cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Snapshot), cx.now.mono.plus(wait));
+            }
+        }
+    }
+
+    /// It is time for the next snapshot.
+    pub fn snapshot_due(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !self.outbox.sending.snapshot().is_some_and(CatchUpSnapshot::is_done) || !common.lifecycle.is_running() {
+            return;
+        }
+        if common.volumes.dirty_bytes() == 0 {
+            return self.next_step(common, cx, "update sync");
+        }
+        self.begin_snapshot(common, cx, "update sync");
+    }
+
+    /// Snapshots go on for a while before the stream is tried again.
+    pub fn keep_from_stream(&mut self, now: Mono) {
+        self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
+    }
+
+    // ---- a snapshot begins ----------------------------------------------------------------------------------------------
+
+    pub fn begin_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+        cx.coverage.hit(CoveragePoint::SnapshotBegan);
+        let wall = self.outbox.numbers.stamp(cx);
+        self.passes += 1;
+        let (from, total_bytes) = (common.position(self.outbox.numbers.last()), common.volumes.dirty_bytes());
+        common.volumes.iter_mut().for_each(Volume::freeze);
+        assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
+        self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(
+            self.passes,
+            from,
+            wall,
+            cx.now.mono,
+            common.counters.written_bytes,
+            total_bytes,
+        ));
+        self.catch_up.snapshots += 1;
+        self.catch_up.last_bytes = total_bytes;
+        let reason = self.catch_up.reason(why);
+        self.transition(common, cx, State::Syncing, &reason);
+        self.stall.watch_sync(common, cx);
+    }
+
+    /// Starts reads while the link has use for them.
+    pub fn pump_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let waits = self.waits_to_resume(common);
+        loop {
+            let room = self.outbox.snapshot_room(common, cx);
+            let Some(snapshot) = self.outbox.sending.snapshot_mut().filter(|_| !waits) else { return };
+            if !snapshot.read_next(common, cx, room) {
+                return;
+            }
+        }
+    }
+
+    /// The peer's confirmations of the snapshot's numbers. True: it is applied.
+    pub fn confirm_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: Ack, recalls: u64) -> bool {
+        let Some(snapshot) = self.outbox.sending.snapshot_mut().filter(|snapshot| snapshot.is_open()) else {
+            // The snapshot waits to begin, perhaps for what the peer cannot apply.
+            self.peer_paused(common, cx, ack.paused);
+            return false;
+        };
+        if !self.stall.took(common, cx, snapshot.confirm(ack, recalls)) {
+            return false;
+        }
+        let is_applied = snapshot.is_applied();
+        self.peer_paused(common, cx, ack.paused);
+        if !is_applied {
+            return false;
+        }
+        // It holds the image of the mark: that is the recovery point now.
+        cx.coverage.hit(CoveragePoint::SnapshotEnded);
+        self.stall.sync_ended();
+        let Some(snapshot) = self.outbox.sending.snapshot_mut() else { return false };
+        self.catch_up.rates = Some(snapshot.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
+        let (from, wall, payload_bytes) = snapshot.end();
+        common.greeting.holds_snapshot(from);
+        confirmed(common, from);
+        common.volumes.iter_mut().for_each(Volume::end_snapshot);
+        common.undo.empty();
+        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+        self.catch_up.sent_bytes += payload_bytes;
+        self.reached.reach(cx.now.mono, wall, from.seq);
+        if common.sb.compared() {
+            common.save(cx, None);
+        }
+        cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });
+        true
+    }
+}
+
+/// What the stream may take along with live writes: what the link carries in a moment, and little enough that the
+/// queue has room for the writes that come meanwhile.
+fn small_bytes(common: &GroupCommon, cx: &Cx) -> u64 {
+    let tail = cx.peer.rate.map_or(limits::STREAM_TAIL_BYTES_UNMEASURED, |rate| rate * limits::STREAM_TAIL.as_secs());
+    tail.min(common.settings.queue_bytes / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MIB;
+
+    fn after(last_bytes: u64, written: u64, carried: u64) -> CatchUp {
+        let rates = Some(SnapshotRates { written, dirtied: written, carried });
+        CatchUp { snapshots: 1, last_bytes, rates, ..CatchUp::default() }
+    }
+
+    #[test]
+    fn much_goes_by_snapshots_and_what_is_small_or_shrinks_no_more_by_the_stream_if_it_fits() {
+        let now = Mono(1);
+        let first = CatchUp::default();
+        assert_eq!(first.step(now, 0, MIB), CatchUpStep::Stream);
+        assert_eq!(first.step(now, MIB, MIB), CatchUpStep::Stream);
+        assert_eq!(first.step(now, MIB + 1, MIB), CatchUpStep::Snapshot);
+        let fits = after(100 * MIB, 80, 100);
+        assert_eq!(fits.step(now, 50 * MIB, MIB), CatchUpStep::Snapshot, "it shrinks");
+        assert_eq!(fits.step(now, 90 * MIB, MIB), CatchUpStep::Stream, "it does not");
+        assert_eq!(fits.step(now, MIB, MIB), CatchUpStep::Stream);
+        let does_not = after(100 * MIB, 100, 100);
+        assert_eq!(does_not.step(now, 90 * MIB, MIB), CatchUpStep::Snapshot);
+        assert_eq!(does_not.step(now, MIB, MIB), CatchUpStep::SnapshotLater);
+        assert_eq!(does_not.step(now, 0, MIB), CatchUpStep::Stream);
+        let tried = CatchUp { no_stream_before: Mono(2), ..fits };
+        assert_eq!(tried.step(now, MIB, MIB), CatchUpStep::SnapshotLater, "the stream was tried a moment ago");
+        assert_eq!(tried.step(Mono(2), MIB, MIB), CatchUpStep::Stream);
+    }
+}

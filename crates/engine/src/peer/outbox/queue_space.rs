@@ -1,0 +1,78 @@
+//! Room in the queue: who has it, and what is reserved for writes that wait for something else.
+
+use crate::common::GroupCommon;
+use crate::context::Cx;
+use crate::injected_fault::{Fault, injected};
+use crate::limits;
+use crate::limits::REGION_BYTES;
+use crate::peer::outbox::Outbox;
+use crate::peer::snapshot::CatchUpSnapshot;
+use crate::shared::cost::cost;
+use crate::shared::write::WriteStage;
+
+impl Outbox {
+    pub fn has_room(&self, common: &mut GroupCommon, cx: &Cx, slot: u32) -> bool {
+        let Some(stream) = self.stream() else { return true };
+        let lone = stream.queue().is_empty() && self.reserved.items() == 0;
+        if lone || injected(Fault::QueueLimitIgnored) {
+            return true;
+        }
+        let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
+        let memory = self.outgoing_bytes(common) + bytes <= cx.allowance;
+        common.memory.note(!memory);
+        memory
+            && stream.held_bytes() + self.reserved.bytes() + bytes <= common.settings.queue_bytes
+            && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
+    }
+
+    /// A write waits until the range is free; its room in the queue is kept meanwhile.
+    pub fn wait_for_range(&mut self, common: &mut GroupCommon, slot: u32, offset: u64, length: u64) {
+        self.reserve(common, slot);
+        let op = common.slots.write(slot);
+        op.enter(WriteStage::ForRange);
+        let volume = op.volume;
+        common.volumes.of(volume).wait_for_range(slot, offset, length, true);
+    }
+
+    /// Room is reserved for a write that waits for something else.
+    pub fn reserve(&mut self, common: &GroupCommon, slot: u32) {
+        self.reserved.keep(common.slots.write_ref(slot).cost_bytes(limits::PART_BYTES_MIN));
+    }
+
+    pub fn unreserve(&mut self, common: &GroupCommon, slot: u32) {
+        self.reserved.give_back(common.slots.write_ref(slot).cost_bytes(limits::PART_BYTES_MIN));
+    }
+
+    /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
+    /// for it.
+    pub fn longest_sync_read(&self, common: &GroupCommon, cx: &Cx) -> u64 {
+        let memory = self.sync_memory_bytes(common, cx).saturating_sub(cost(0));
+        let most = cx.peer.part_bytes.min(common.settings.queue_bytes / 4).min(memory);
+        (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
+    }
+
+    /// Half of the queue is for live writes alone. Where nothing is held for the peer the next read of a sync goes out, however scarce
+    /// memory is.
+    pub fn has_room_for_sync(&self, common: &GroupCommon, cx: &Cx, bytes: u64) -> bool {
+        let Some(stream) = self.stream() else { return false };
+        let queued = stream.held_bytes();
+        let fits = queued == 0 || bytes <= self.sync_memory_bytes(common, cx);
+        queued < common.settings.queue_bytes / 2 && fits && stream.queue().len() < common.settings.queue_items / 2
+    }
+
+    /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22): half of memory, and an eighth
+    /// stays free for the next live write, whatever those before it hold.
+    pub fn sync_memory_bytes(&self, common: &GroupCommon, cx: &Cx) -> u64 {
+        let free = cx.allowance.saturating_sub(self.outgoing_bytes(common) + cx.allowance / 8);
+        let Some(stream) = self.stream() else { return free };
+        let queue = stream.queue();
+        let of_sync = queue.sync_bytes() + stream.sync_waiting_bytes();
+        free.min((cx.allowance / 2).saturating_sub(of_sync))
+    }
+
+    /// What a snapshot may hold in memory: the queue, which is empty meanwhile, would have had as much.
+    pub fn snapshot_room(&self, common: &GroupCommon, cx: &Cx) -> u64 {
+        let others = self.outgoing_bytes(common) - self.sending.snapshot().map_or(0, CatchUpSnapshot::memory_bytes);
+        common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
+    }
+}

@@ -1,0 +1,128 @@
+//! Rare branches, counted: the simulator's runs must reach every one of them, else its green means nothing.
+
+macro_rules! coverage_points {
+    ($($point:ident),* $(,)?) => {
+        /// A branch that is easy to leave untested.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(usize)]
+        pub enum CoveragePoint {
+            $($point),*
+        }
+
+        impl CoveragePoint {
+            pub const COUNT: usize = [$(stringify!($point)),*].len();
+            pub const ALL: [CoveragePoint; CoveragePoint::COUNT] = [$(CoveragePoint::$point),*];
+        }
+    };
+}
+
+coverage_points! {
+    OverlapWaited,
+    QueueFullWaited,
+    QueueFullLinkDown,
+    QueueFullPeerSilent,
+    WaitLimitTripped,
+    LinkWasFull,
+    NewPairMet,
+    HeldUpTooLong,
+    WriteSplitInParts,
+    QueueContinued,
+    QueueRewound,
+    UpdateSyncBegan,
+    FullSyncBegan,
+    CompareSyncBegan,
+    ProbeEqual,
+    ProbeDiffered,
+    ResyncSkippedCovered,
+    ResyncWaitedForWrite,
+    WriteWaitedForResync,
+    SyncInterrupted,
+    SyncNothingDirty,
+    HoldEnded,
+    HoldSavedByReconnect,
+    StrictFailedWrite,
+    DegradeReleasedWriters,
+    ModeChangedLive,
+    ApplyOverlapWaited,
+    JournalWrapped,
+    JournalFullWaited,
+    JournalTornTail,
+    JournalReplayedRecords,
+    UncleanPrimaryStart,
+    CleanPrimaryStart,
+    SessionSuperseded,
+    StaleFrameFenced,
+    ApplyPaused,
+    CountedWithoutCycle,
+    LocalWriteFailed,
+    FlushFailedLatched,
+    PromotedForced,
+    PromotedAfterHandover,
+    PromoteRefusedMidSync,
+    ForkRefused,
+    VoidSent,
+    WaitedForActivityLog,
+    BitmapCellLost,
+    ActivityLogLost,
+    RollbackPointTaken,
+    RollbackPointKept,
+    RollbackPointDropped,
+    RolledBack,
+    RollbackResumed,
+    HistoryFull,
+    UndoTornTail,
+    JournalDamaged,
+    FlushPointRecorded,
+    FlushedForPeer,
+    GenerationContinued,
+    BitsJoined,
+    TailPulled,
+    NothingToPull,
+    ServedAloneUnverified,
+    TailAskedAbout,
+    TailUnknown,
+    WentBackUnverified,
+    MemoryShort,
+    WindowGrew,
+    WindowTakenBack,
+    StalledAgain,
+    SyncStalled,
+    SyncWaitedForPermit,
+    GoodbyeHeard,
+    SnapshotBegan,
+    SnapshotEnded,
+    SnapshotSavedRegion,
+    HoleFound,
+    SnapshotSaveWaited,
+    SnapshotSpilled,
+    SnapshotInterrupted,
+    SnapshotGivenUp,
+    SyncTurnedToSnapshots,
+}
+
+/// How often each branch was taken.
+#[derive(Clone, Debug)]
+pub struct CoverageCounts([u64; CoveragePoint::COUNT]);
+
+impl Default for CoverageCounts {
+    fn default() -> Self {
+        CoverageCounts([0; CoveragePoint::COUNT])
+    }
+}
+
+impl CoverageCounts {
+    pub(crate) fn hit(&mut self, point: CoveragePoint) {
+        self.0[point as usize] += 1;
+    }
+
+    pub fn count(&self, point: CoveragePoint) -> u64 {
+        self.0[point as usize]
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &CoverageCounts) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Operations under way: what each completion belongs to.
+
+use alloc::vec::Vec;
+
+use crate::formats::undo::SavedRange;
+use crate::formats::wire::VolumeRange;
+use crate::ids::*;
+use crate::shared::reads::{ResyncRead, SnapshotRead, SpilledRange};
+use crate::shared::write::WriteOp;
+
+/// What waits for the undo store holds: good once everything asked for up to it is durable; 0 at once.
+pub(crate) type UndoTicket = u64;
+
+/// An operation under way; its slot is in the token.
+#[derive(Debug)]
+pub(crate) enum SlotOperation {
+    Write(WriteOp),
+    Resync(ResyncRead),
+    Snapshot(SnapshotRead),
+    SnapshotHole(SnapshotRead),
+    SnapshotSpill(SpilledRange),
+    SnapshotFetch(SpilledRange),
+    LocalFlush(VolumeId),
+    Superblock,
+    BitmapCell {
+        index: usize,
+        words: Vec<u64>,
+    },
+    ActivityCell,
+    /// For a primary that asked in this session.
+    PullRead {
+        range: VolumeRange,
+        session: SessionId,
+        question: Seq,
+    },
+    PullWrite {
+        bytes: u64,
+    },
+    PullFlush,
+    JournalBatch {
+        ordinal: u64,
+    },
+    Apply {
+        seq: Seq,
+    },
+    ReplicaFlush,
+    StartRead,
+    SaveRead {
+        piece: UndoTicket,
+    },
+    SaveBatch {
+        last_piece: UndoTicket,
+    },
+    RestoreRead(SavedRange),
+    RestoreWrite(SavedRange),
+    RestoreFlush,
+}
+
+/// Operations by slot; a slot is reused only after its operation is gone.
+#[derive(Debug)]
+pub(crate) struct OperationSlots {
+    group: GroupId,
+    ops: Vec<Option<SlotOperation>>,
+    free: Vec<u32>,
+}
+
+impl OperationSlots {
+    pub fn new(group: GroupId) -> OperationSlots {
+        OperationSlots { group, ops: Vec::new(), free: Vec::new() }
+    }
+
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The operation is under way; its completion brings the token back.
+    pub fn start(&mut self, op: SlotOperation) -> Token {
+        Token::new(self.group, self.insert(op))
+    }
+
+    pub fn insert(&mut self, op: SlotOperation) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.ops[slot as usize] = Some(op);
+                slot
+            }
+            None => {
+                self.ops.push(Some(op));
+                self.ops.len() as u32 - 1
+            }
+        }
+    }
+
+    pub fn get(&self, slot: u32) -> Option<&SlotOperation> {
+        self.ops.get(slot as usize)?.as_ref()
+    }
+
+    pub fn take(&mut self, slot: u32) -> Option<SlotOperation> {
+        let op = self.ops.get_mut(slot as usize)?.take();
+        if op.is_some() {
+            self.free.push(slot);
+        }
+        op
+    }
+
+    pub fn write(&mut self, slot: u32) -> &mut WriteOp {
+        match self.ops.get_mut(slot as usize) {
+            Some(Some(SlotOperation::Write(w))) => w,
+            other => unreachable!("slot {slot} holds a write, not {other:?}"),
+        }
+    }
+
+    pub fn write_ref(&self, slot: u32) -> &WriteOp {
+        match self.get(slot) {
+            Some(SlotOperation::Write(w)) => w,
+            other => unreachable!("slot {slot} holds a write, not {other:?}"),
+        }
+    }
+
+    pub fn get_resync(&mut self, slot: u32) -> Option<&mut ResyncRead> {
+        match self.ops.get_mut(slot as usize) {
+            Some(Some(SlotOperation::Resync(read))) => Some(read),
+            _ => None,
+        }
+    }
+
+    pub fn applies(&self, seq: Seq) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::Apply { seq: s }) if *s == seq))
+    }
+
+    /// Something of the undo store is in flight.
+    pub fn saves(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::SaveRead { .. } | SlotOperation::SaveBatch { .. })))
+    }
+
+    /// Something of the receiving side is in flight.
+    pub fn replica_busy(&self) -> bool {
+        let busy = |op: &SlotOperation| {
+            matches!(
+                op,
+                SlotOperation::JournalBatch { .. }
+                    | SlotOperation::Apply { .. }
+                    | SlotOperation::ReplicaFlush
+                    | SlotOperation::Superblock
+                    | SlotOperation::StartRead
+            ) || matches!(
+                op,
+                SlotOperation::RestoreRead(_)
+                    | SlotOperation::RestoreWrite(_)
+                    | SlotOperation::RestoreFlush
+                    | SlotOperation::PullRead { .. }
+            )
+        };
+        self.saves() || self.ops.iter().flatten().any(busy)
+    }
+
+    /// Writes under way, for a failure report.
+    pub fn write_ops(&self) -> Vec<&WriteOp> {
+        self.ops
+            .iter()
+            .filter_map(|op| if let Some(SlotOperation::Write(write)) = op { Some(write) } else { None })
+            .collect()
+    }
+
+    pub fn writes(&self) -> usize {
+        self.ops.iter().filter(|op| matches!(op, Some(SlotOperation::Write(_)))).count()
+    }
+}

@@ -1,0 +1,31 @@
+//! What the seeds need not come to by themselves, and which test shows it instead.
+
+use engine::coverage::CoveragePoint;
+use engine::identity::DecisionRow;
+
+/// Branches that take two troubles of one node within a moment, or more writers than seeds have.
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 3] = [
+    (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
+    (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
+    (CoveragePoint::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
+];
+
+/// Edges of the state table that take a fault within a moment too short for seeds.
+pub const EDGES_BY_SCENARIO: [((&str, &str), &str); 6] = [
+    (("catching-up", "holding"), "a_link_lost_while_catching_up_holds_the_writers_too"),
+    (("catching-up", "paused"), "a_secondary_that_runs_full_pauses_a_backlog_too"),
+    (("holding", "failed"), "a_flush_that_fails_while_writers_are_held_fails_the_group"),
+    (("queuing", "failed"), "a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group"),
+    (("paused", "holding"), "a_link_lost_while_paused_holds_the_writers"),
+    (("paused", "queuing"), "a_link_lost_while_paused_leaves_the_queue_waiting"),
+];
+
+/// Rows of the identity table: two at which nobody decides, the others after what no seed does.
+pub const ROWS_BY_TEST: [(DecisionRow, &str); 6] = [
+    (DecisionRow::TwoSecondaries, "row_secondaries_wait"),
+    (DecisionRow::PeerSends, "row_secondaries_wait"),
+    (DecisionRow::LaterRun, "a_peer_of_a_run_that_was_forgotten_saw_a_later_one"),
+    (DecisionRow::PastOurLast, "a_peer_of_a_run_that_is_taken_again_is_past_its_last_number"),
+    (DecisionRow::AheadOfLoneStretch, "row_a_degraded_window_is_no_fork"),
+    (DecisionRow::BackBeforeLoneStretch, "row_a_peer_that_takes_its_word_back_is_made_whole"),
+];
