@@ -54,10 +54,11 @@ struct SeenGroup<'a> {
 }
 
 impl<'a> SeenGroup<'a> {
-    /// Nothing is claimed by a node that is down, starts, or has failed.
+    /// Nothing is claimed by a node that is down, starts, stops, changes its role, or has failed.
     fn of(cluster: &'a SimCluster, now: u64, group: GroupId, node: usize) -> Option<SeenGroup<'a>> {
         let here = cluster[node].status_of(group)?;
-        if here.starting || matches!(here.state, State::Failed(_)) {
+        let runs = cluster.glance(node, group).is_some_and(|glance| glance.running);
+        if !runs || matches!(here.state, State::Failed(_)) {
             return None;
         }
         let there = cluster[cluster.other(group, node)].status_of(group);
@@ -87,6 +88,12 @@ impl<'a> SeenGroup<'a> {
     fn peer_role(&self) -> Option<Role> {
         let other = self.cluster.other(self.group, self.node);
         self.cluster.record(other, self.group).map(|record| record.identity.role)
+    }
+
+    /// On its disk: given up, and not yet on record.
+    fn peer_has_point(&self) -> bool {
+        let other = self.cluster.other(self.group, self.node);
+        self.cluster.record(other, self.group).is_some_and(|record| record.rollback_point.id != 0)
     }
 
     fn peer_has_failed(&self) -> bool {
@@ -154,6 +161,9 @@ const CLAIMS: &[StatusClaim] = &[
     (
         "the peer could present the recovery point",
         |s| s.is_primary() && s.here.peer.recovery_point.is_some() && s.hears_peer() && s.here.peer.role.is_some(),
-        |s| s.there.as_ref().is_none_or(|there| there.role == Role::Primary || there.promotable.is_some()),
+        |s| {
+            let lacks = |there: &GroupStatus| there.role == Role::Secondary && there.promotable.is_none();
+            !s.there.as_ref().is_some_and(lacks) || s.peer_has_point()
+        },
     ),
 ];

@@ -28,6 +28,9 @@ pub struct CommandLedger {
     forces: BTreeMap<CommandId, (GroupId, usize)>,
     /// The same, of nodes that died meanwhile.
     interrupted: BTreeSet<(GroupId, usize)>,
+    /// The same of promotions that were not forced.
+    asked_to_promote: BTreeMap<CommandId, (GroupId, usize)>,
+    perhaps_promoted: BTreeSet<(GroupId, usize)>,
     /// Nodes that were told to sync since they started; the flag: in full.
     typed_sync: BTreeMap<(GroupId, usize), bool>,
 }
@@ -77,6 +80,7 @@ impl CommandLedger {
         match command {
             Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
             Command::Promote { force: true, .. } => _ = self.forces.insert(id, (group, node)),
+            Command::Promote { force: false, .. } => _ = self.asked_to_promote.insert(id, (group, node)),
             _ => {}
         }
         id
@@ -106,6 +110,9 @@ impl CommandLedger {
 
     /// A node is through with starting: a forced promotion that its death cut short took place if it comes back as primary.
     pub fn came_back(&mut self, group: GroupId, node: usize, role: Role) -> bool {
+        if self.perhaps_promoted.remove(&(group, node)) && role == Role::Primary {
+            self.promoted.entry((group, node)).or_insert(false);
+        }
         self.interrupted.remove(&(group, node)) && role == Role::Primary && self.authority[&group] != node
     }
 
@@ -153,6 +160,10 @@ impl CommandLedger {
             std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
         self.forces = alive;
         self.interrupted.extend(died.into_values());
+        let (died, alive): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.asked_to_promote).into_iter().partition(|(_, asked)| asked.1 == node);
+        self.asked_to_promote = alive;
+        self.perhaps_promoted.extend(died.into_values());
         self.typed_sync.retain(|(_, at), _| *at != node);
         for id in self.asked.iter().filter(|(_, at)| **at == node).map(|(id, _)| *id) {
             self.answers.entry(id).or_insert(false);
@@ -164,6 +175,12 @@ impl CommandLedger {
         let refused = matches!(result, CommandResult::Refused(_));
         if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
             self.interrupted.insert(forced);
+        }
+        if let Some(asked) = self.asked_to_promote.remove(&id)
+            && refused
+            && failed(asked.0)
+        {
+            self.perhaps_promoted.insert(asked);
         }
         self.answers.insert(id, !refused);
         self.results.insert(id, result);
