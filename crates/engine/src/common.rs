@@ -1,8 +1,12 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
 
+pub mod numbers;
+pub mod writers;
+
 use alloc::format;
 use core::time::Duration;
 
+use crate::common::numbers::WriteNumbers;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::durability::answers::PeerAnswers;
 use crate::formats::cell::CellHead;
@@ -47,6 +51,7 @@ pub(crate) struct GroupCommon {
     pub standing: Standing,
     pub sb: SuperWriter,
     pub volumes: Volumes,
+    pub numbers: WriteNumbers,
     pub bitmap: BitmapWriter,
     pub activity: ActivityLog,
     pub slots: OperationSlots,
@@ -70,6 +75,7 @@ impl GroupCommon {
             standing: Standing::new(),
             sb: SuperWriter::default(),
             volumes: Volumes::new(&config.volumes),
+            numbers: WriteNumbers::default(),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
             activity: ActivityLog::new(config.activity),
             slots: OperationSlots::new(config.id),

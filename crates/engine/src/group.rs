@@ -224,7 +224,7 @@ impl Group {
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
-            GroupTimer::LocalFlush => self.primary.peer.outbox.numbers.flush_for_bits(&mut self.common, cx),
+            GroupTimer::LocalFlush => self.common.flush_for_bits(cx),
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),

@@ -2,7 +2,6 @@
 
 pub mod catch_up;
 pub mod meeting;
-pub mod numbers;
 pub mod orders;
 pub mod outbox;
 pub mod pause;
@@ -19,7 +18,6 @@ pub mod status;
 pub mod stream;
 pub mod streaming;
 pub mod ticks;
-pub mod writers;
 
 use crate::Event;
 use crate::common::GroupCommon;
@@ -94,9 +92,8 @@ impl Peer {
         }
     }
 
-    /// A promotion: numbers begin anew, and the peer stands where this node stands.
+    /// A promotion: the peer stands where this node stands.
     pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
-        self.outbox.numbers.begin_run(wall);
         self.reached.begin_run(cx.now.mono, wall);
     }
 
@@ -114,7 +111,7 @@ impl Peer {
         );
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
         if let Some(stream) = self.outbox.stream() {
-            stream.check_invariants(self.outbox.numbers.last());
+            stream.check_invariants(common.numbers.last());
         }
         if common.state() == State::Replicating {
             assert!(self.outbox.stream().is_some_and(PeerStream::keeps_promise), "the promise of the mode holds");

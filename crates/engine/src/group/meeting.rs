@@ -49,7 +49,7 @@ impl Group {
     }
 
     pub fn generation_recorded(&mut self, cx: &mut Cx) {
-        self.primary.peer.outbox.generation_recorded();
+        self.common.numbers.generation_recorded();
         let generation = self.common.sb.identity.generation;
         cx.event(self.common.id(), Event::WritesAlone { generation });
         // Those who waited for the record are written alone, before a stream begins that would have no room for them.

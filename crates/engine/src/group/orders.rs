@@ -29,7 +29,7 @@ impl Group {
                 // The export closes, and writes are still under way: each is answered as if the mode had changed before.
                 self.primary.peer.promise_anew(&mut self.common, cx);
                 if self.common.state() == State::Holding {
-                    self.primary.peer.outbox.promise_from_here();
+                    self.primary.peer.outbox.promise_from_here(&self.common);
                 }
             }
             return cx.answer(id, CommandResult::Done(String::new()));
@@ -223,7 +223,7 @@ impl Group {
                 }
                 self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
-                    && (overdue || !self.primary.peer.outbox.peer_is_behind())
+                    && (overdue || !self.primary.peer.outbox.peer_is_behind(&self.common))
             }
             Role::Secondary => {
                 if !self.secondary.replica.is_streaming() || cx.now.mono >= deadline {

@@ -3,10 +3,10 @@
 use alloc::format;
 
 use crate::common::GroupCommon;
+use crate::common::writers::{flush_failed, flush_recorded};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
 use crate::group::Group;
-use crate::peer::writers::{flush_failed, flush_recorded};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};

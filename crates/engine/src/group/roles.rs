@@ -39,7 +39,7 @@ impl Group {
         {
             return;
         }
-        if self.primary.peer.outbox.drains() && !overdue && !injected(Fault::HandoverWithoutDrain) {
+        if self.primary.peer.outbox.drains(&self.common) && !overdue && !injected(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -55,14 +55,13 @@ impl Group {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
-        let (dirty_bytes, position) =
-            (self.common.volumes.dirty_bytes(), self.common.position(self.primary.peer.outbox.numbers.last()));
+        let (dirty_bytes, position) = (self.common.volumes.dirty_bytes(), self.common.last_position());
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there = self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
+        let all_there = self.primary.peer.outbox.stream_brought_all(&self.common).unwrap_or_else(|| {
             self.common.sb.confirmed.position == position && self.common.greeting.stands_at(position)
         });
         let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);
-        let wall = self.primary.peer.outbox.numbers.last_wall();
+        let wall = self.common.numbers.last_wall();
         self.primary.fall_to_logging(&mut self.common, cx, "demoted");
         self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
         self.secondary.replica.stand_at(position, wall);
@@ -160,14 +159,11 @@ impl Group {
         let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
         let takes_back = self.common.sb.takes_demotion_back();
         self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
-        self.primary.peer.begin_run(cx, self.secondary.replica.progress().applied_wall());
+        let wall = self.secondary.replica.progress().applied_wall();
+        self.common.numbers.begin_run(wall);
+        self.primary.peer.begin_run(cx, wall);
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
-        let image = format!(
-            "sequence {} of generation {}, {}",
-            position.seq.0,
-            position.generation,
-            self.primary.peer.outbox.numbers.last_wall()
-        );
+        let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
         let missing = if needs_verification {
             Some("the peer needs 'sync --full' to follow")

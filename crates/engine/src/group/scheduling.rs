@@ -37,7 +37,10 @@ impl Group {
         }
         match self.refused.take() {
             Some(why) => self.start_failed(cx, CannotStart::new(Broken::Device, why)),
-            None => self.primary.peer.start(&mut self.common, cx, entropy, boot),
+            None => {
+                self.common.numbers.seed(entropy);
+                self.common.start().begin(cx, entropy, boot);
+            }
         }
     }
 

@@ -162,7 +162,7 @@ impl ShownGroup<'_> {
 
     pub fn identity(&self) -> Identity {
         match self.common.role() {
-            Role::Primary => self.primary.peer.outbox.numbers.identity_sent(self.common),
+            Role::Primary => self.common.identity_sent(),
             Role::Secondary => {
                 Identity { position: self.secondary.replica.progress().position(), ..self.common.sb.identity }
             }
@@ -176,7 +176,7 @@ impl ShownGroup<'_> {
         if durable.role != identity.role {
             let (generation, incarnation) = (durable.generation, durable.incarnation);
             let position = match durable.role {
-                Role::Primary => Position { generation, incarnation, seq: self.primary.peer.outbox.numbers.last() },
+                Role::Primary => Position { generation, incarnation, seq: self.common.numbers.last() },
                 Role::Secondary => self.secondary.replica.progress().position(),
             };
             identity = Identity { position, ..durable };
@@ -197,7 +197,7 @@ impl ShownGroup<'_> {
     /// Writes are stamped by a clock that never goes back: how far this node's stands behind it, if that is worth a word.
     fn clock_behind(&self, now: Now) -> Option<Duration> {
         match self.common.role() {
-            Role::Primary => self.primary.peer.outbox.numbers.clock_behind(now),
+            Role::Primary => self.common.numbers.clock_behind(now),
             Role::Secondary => self.secondary.primary_report.clock_ahead(),
         }
     }

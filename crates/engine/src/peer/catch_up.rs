@@ -150,9 +150,9 @@ impl Peer {
 
     pub fn begin_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         cx.coverage.hit(CoveragePoint::SnapshotBegan);
-        let wall = self.outbox.numbers.stamp(cx);
+        let wall = common.numbers.stamp(cx);
         self.passes += 1;
-        let (from, total_bytes) = (common.position(self.outbox.numbers.last()), common.volumes.dirty_bytes());
+        let (from, total_bytes) = (common.last_position(), common.volumes.dirty_bytes());
         common.volumes.iter_mut().for_each(Volume::freeze);
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
         self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(

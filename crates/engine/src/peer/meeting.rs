@@ -17,12 +17,12 @@ impl Peer {
     /// On a primary: the decision, and the row of the table it comes from.
     pub fn decided(&self, common: &GroupCommon) -> Option<(DecisionRow, Decision)> {
         let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
-        let (ours, theirs) = (self.outbox.numbers.identity_sent(common), &hello.identity);
+        let (ours, theirs) = (common.identity_sent(), &hello.identity);
         let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
-        let row = row(&ours, theirs, self.outbox.unbroken());
+        let row = row(&ours, theirs, self.outbox.unbroken(common));
         Some((row, row.decision(&ours, theirs)))
     }
 

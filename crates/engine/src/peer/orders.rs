@@ -8,11 +8,10 @@ use crate::peer::Peer;
 use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
-use crate::shared::lifecycle::{Phase, StartStage};
-use crate::shared::operation_slots::SlotOperation;
+use crate::shared::lifecycle::Phase;
 use crate::shared::size::ShownSize;
 use crate::state::State;
-use crate::{CommandResult, Output, Store, limits};
+use crate::{CommandResult, Output, limits};
 use alloc::format;
 use alloc::string::String;
 
@@ -126,18 +125,6 @@ impl Peer {
         self.wanted.forget_orders();
         common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(limits::DRAIN_LIMIT) });
         common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
-    }
-
-    pub fn start(&mut self, common: &mut GroupCommon, cx: &mut Cx, entropy: u64, boot: u128) {
-        self.outbox.start(entropy);
-        let id = common.id();
-        let files =
-            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        common.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
-        for store in files {
-            let token = common.slots.start(SlotOperation::StartRead);
-            cx.out.push_back(Output::Flush { token, store });
-        }
     }
 
     /// Nothing is read for a sync that waits to go on.

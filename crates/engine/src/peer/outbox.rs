@@ -7,7 +7,6 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::UnbrokenRun;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
-use crate::peer::numbers::WriteNumbers;
 use crate::peer::queue::HighWater;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
@@ -15,9 +14,7 @@ use crate::peer::snapshot::saves::SnapshotScratch;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::PeerStream;
 use crate::peer::stream::pass::SyncPass;
-use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
-use crate::shared::flushes::FlushRequester;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
@@ -38,28 +35,20 @@ pub(crate) struct NumberedWrite {
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    pub numbers: WriteNumbers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
     high_water: HighWater,
     pub(super) reserved: QueueReservation,
     pub(super) scratch: SnapshotScratch,
-    /// For tags of generations that begin without a promotion.
-    entropy: u64,
-    /// A new generation is being recorded; writes wait for it.
-    generation_due: bool,
 }
 
 impl Outbox {
     pub fn new() -> Outbox {
         Outbox {
-            numbers: WriteNumbers::new(),
             sending: Sending::Apart,
             high_water: HighWater::default(),
             reserved: QueueReservation::default(),
             scratch: SnapshotScratch::default(),
-            entropy: 0,
-            generation_due: false,
         }
     }
 
@@ -83,13 +72,13 @@ impl Outbox {
     }
 
     /// What can still be sent in order.
-    pub fn unbroken(&self) -> Option<UnbrokenRun> {
-        self.stream().map(|stream| stream.unbroken(self.numbers.last()))
+    pub fn unbroken(&self, common: &GroupCommon) -> Option<UnbrokenRun> {
+        self.stream().map(|stream| stream.unbroken(common.numbers.last()))
     }
 
     /// The peer has all there is.
     pub fn is_in_step(&self, common: &GroupCommon) -> bool {
-        self.stream().is_some_and(|stream| stream.has_applied(self.numbers.last()) && !stream.has_pass())
+        self.stream().is_some_and(|stream| stream.has_applied(common.numbers.last()) && !stream.has_pass())
             && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
     }
 
@@ -130,39 +119,39 @@ impl Outbox {
     }
 
     /// The peer is taking writes in order and has not applied the last.
-    pub fn peer_is_behind(&self) -> bool {
-        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind(self.numbers.last()))
+    pub fn peer_is_behind(&self, common: &GroupCommon) -> bool {
+        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind(common.numbers.last()))
     }
 
     /// A demotion waits for a stream that is open. A peer that has applied every number so far holds no whole image before the sync's end
     /// has one too.
-    pub fn drains(&self) -> bool {
-        self.stream().is_some_and(|s| s.is_behind(self.numbers.last()) || s.is_open() && s.syncs())
+    pub fn drains(&self, common: &GroupCommon) -> bool {
+        self.stream().is_some_and(|s| s.is_behind(common.numbers.last()) || s.is_open() && s.syncs())
     }
 
     /// Whether the peer has all that the stream was given; `None`: there is no stream.
-    pub fn stream_brought_all(&self) -> Option<bool> {
-        self.stream().map(|stream| stream.is_idle(self.numbers.last()) && !stream.syncs())
+    pub fn stream_brought_all(&self, common: &GroupCommon) -> Option<bool> {
+        self.stream().map(|stream| stream.is_idle(common.numbers.last()) && !stream.syncs())
     }
 
     /// A new stream: numbers from here on travel in order.
-    pub fn begin_stream(&mut self, cx: &Cx, pass: Option<SyncPass>) {
+    pub fn begin_stream(&mut self, common: &GroupCommon, cx: &Cx, pass: Option<SyncPass>) {
         assert!(!self.streams(), "a stream ends before the next one begins");
-        let stream = PeerStream::new(self.numbers.last(), cx.now.mono, self.high_water, pass);
+        let stream = PeerStream::new(common.numbers.last(), cx.now.mono, self.high_water, pass);
         self.sending = Sending::Stream(stream);
     }
 
     /// From the next number on writers wait as the mode says: in `holding` nobody is answered alone.
-    pub fn promise_from_here(&mut self) {
+    pub fn promise_from_here(&mut self, common: &GroupCommon) {
         if let Some(stream) = self.sending.stream_mut() {
-            stream.promise_from(self.numbers.last());
+            stream.promise_from(common.numbers.last());
         }
     }
 
     /// What a read waited for has its range free.
     pub fn admit_waiting_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let stream = self.sending.stream_mut();
-        if stream.is_some_and(|stream| stream.admit_waiting_read(common, cx, &mut self.numbers, slot)) {
+        if stream.is_some_and(|stream| stream.admit_waiting_read(common, cx, slot)) {
             return;
         }
         // The stream ended while the read waited for its range.
@@ -182,10 +171,10 @@ impl Outbox {
     }
 
     /// The write takes its position in the order, and in the stream if there is one.
-    pub fn number_write(&mut self, common: &GroupCommon, cx: &mut Cx, op: &WriteOp) -> NumberedWrite {
-        let (wall, level) = (self.numbers.stamp(cx), self.write_level(common));
+    pub fn number_write(&mut self, common: &mut GroupCommon, cx: &mut Cx, op: &WriteOp) -> NumberedWrite {
+        let (wall, level) = (common.numbers.stamp(cx), self.write_level(common));
         let part_bytes = self.streams().then(|| op.part_bytes(cx.peer.part_bytes));
-        let (first, last) = self.numbers.give_many(part_bytes.map_or(1, |part| op.length.div_ceil(part)));
+        let (first, last) = common.numbers.give_many(part_bytes.map_or(1, |part| op.length.div_ceil(part)));
         if last > first {
             cx.coverage.hit(CoveragePoint::WriteSplitInParts);
         }
@@ -207,26 +196,8 @@ impl Outbox {
     }
 
     /// All local work is done and flushed.
-    pub fn primary_at_rest(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        if common.slots.writes() > 0
-            || !self.scratch.is_idle()
-            || common.volumes.iter().any(|v| v.has_writes_in_flight())
-        {
-            return false;
-        }
-        let mut rest = true;
-        for index in 0..common.volumes.len() {
-            let volume = &common.volumes[index];
-            let dirty_cache = volume.flushes.unflushed_bytes() > 0
-                || volume.flushes.through() < self.numbers.last() && volume.wants_flush();
-            if volume.flushes.is_under_way() {
-                rest = false;
-            } else if dirty_cache && !volume.flushes.has_failed() {
-                self.numbers.want_flush(common, cx, VolumeId(index as u16), FlushRequester::Engine);
-                rest = false;
-            }
-        }
-        rest
+    pub fn primary_at_rest(&self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        self.scratch.is_idle() && common.is_at_rest(cx)
     }
 
     pub fn snapshot_mut(&mut self) -> Option<&mut CatchUpSnapshot> {
@@ -317,36 +288,6 @@ impl Outbox {
         if items > 0 {
             cx.event(common.id(), Event::QueueDropped { items, bytes, why: why.into() });
         }
-    }
-
-    // ---- a history that goes on alone -------------------------------------------------------------------------------
-
-    /// The first write that the peer will not see in order begins a new generation: should the peer be promoted, both
-    /// histories can be distinguished (rule 5).
-    ///
-    /// True: it is being recorded, and writes wait for it.
-    pub fn want_generation(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        let sb = &common.sb;
-        if !self.sending.is_apart() || sb.alone || self.generation_due || sb.identity.generation.is_blank() {
-            return self.generation_due;
-        }
-        cx.coverage.hit(CoveragePoint::GenerationContinued);
-        common.sb.goes_on_alone(self.numbers.last(), |number| crate::ids::mix(self.entropy, number));
-        self.generation_due = true;
-        common.save_in_both_slots(cx, AfterSuper::NewGeneration);
-        true
-    }
-
-    pub fn generation_is_due(&self) -> bool {
-        self.generation_due
-    }
-
-    pub fn generation_recorded(&mut self) {
-        self.generation_due = false;
-    }
-
-    pub fn start(&mut self, entropy: u64) {
-        self.entropy = entropy;
     }
 
     /// Writes that waited until there is memory to save what they overwrite of a snapshot.

@@ -72,7 +72,7 @@ impl Peer {
             self.transition(common, cx, State::Logging, &why);
             return false;
         }
-        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !self.outbox.generation_is_due();
+        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !common.numbers.generation_is_due();
         let may = match self.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
             Some(Decision::NeedsFullSync(_)) => self.wanted.is_full(common),
@@ -93,9 +93,9 @@ impl Peer {
     pub fn announce_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let (Some(sync), Some(link)) = (self.outbox.sending.to_announce(common), cx.peer.link) else { return };
         let SyncAnnouncement { attempt, from, by_snapshot, nothing_dirty, .. } = sync;
-        let flushed = self.outbox.numbers.flushed_through(common, cx, from.seq);
+        let flushed = common.flushed_through(cx, from.seq);
         let flushed = flushed || by_snapshot && injected(Fault::SnapshotUnflushed);
-        if !flushed || self.outbox.generation_is_due() {
+        if !flushed || common.numbers.generation_is_due() {
             return;
         }
         let surely_dirty = || common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
@@ -152,7 +152,7 @@ impl Peer {
     pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.passes += 1;
         let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
-        self.outbox.begin_stream(cx, Some(pass));
+        self.outbox.begin_stream(common, cx, Some(pass));
         self.transition(common, cx, State::Syncing, why);
         self.stall.watch_sync(common, cx);
     }
@@ -194,10 +194,10 @@ impl Peer {
             let Some(stream) = self.outbox.sending.stream_mut() else { return false };
             stream.had_room(cx.now.mono);
             if let Some(next) = next {
-                stream.read_range(common, cx, &mut self.outbox.numbers, &next);
+                stream.read_range(common, cx, &next);
                 continue;
             }
-            match stream.end_pass(common, cx, &mut self.outbox.numbers) {
+            match stream.end_pass(common, cx) {
                 PassEnding::GoesOn => {}
                 PassEnding::Waits => return false,
                 PassEnding::Repaired => {
@@ -233,7 +233,7 @@ impl Peer {
 
     /// The peer's answer to a hash.
     pub fn probe_result(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader) {
-        let last = self.outbox.numbers.last();
+        let last = common.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return };
         let moved = stream.probe_result(common, cx, header, last);
         self.stall.took(common, cx, moved);

@@ -25,7 +25,7 @@ pub(crate) enum LostLink {
 impl Peer {
     /// The peer's three confirmations and its window, while there is no snapshot. True: they were taken.
     pub fn confirm(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
-        let last = self.outbox.numbers.last();
+        let last = common.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return false };
         if !stream.is_open() && stream.has_pass() {
             // The sync waits to begin for what the peer cannot apply.
@@ -43,7 +43,7 @@ impl Peer {
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
             // Its journal fills with writes that are not flushed here: flush, and tell it.
-            self.outbox.numbers.flush_for_peer(common, cx);
+            common.flush_for_peer(cx);
             self.report_primary_state(common, cx);
         }
         self.outbox.clear_bits(common, cx);
@@ -67,10 +67,10 @@ impl Peer {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             return false;
         }
-        stream.promise_from(self.outbox.numbers.last());
+        stream.promise_from(common.numbers.last());
         let Some(from) = stream.holds_promise() else { return false };
         // What was given before the promise may be answered under it: then it is durable here too.
-        if common.settings.mode == Mode::Sync && !self.outbox.numbers.flushed_through(common, cx, from) {
+        if common.settings.mode == Mode::Sync && !common.flushed_through(cx, from) {
             return false;
         }
         self.transition(common, cx, State::Replicating, "");
@@ -121,11 +121,11 @@ impl Peer {
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
-        let last = self.outbox.numbers.last();
+        let last = common.numbers.last();
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
-                let flushed = self.outbox.numbers.flush_point(common);
+                let flushed = common.flush_point();
                 (stream.owes(last), stream.next_frame(common, cx, flushed)?)
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),

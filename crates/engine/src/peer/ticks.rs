@@ -29,13 +29,13 @@ impl Peer {
             return;
         }
         let Some(link) = cx.peer.link else { return };
-        self.outbox.numbers.watch_clock(common, cx);
-        let idle = self.outbox.stream().is_some_and(|stream| stream.is_idle(self.outbox.numbers.last()));
-        let wall = if idle { self.outbox.numbers.stamp(cx) } else { self.outbox.numbers.last_wall() };
-        let flushed = self.outbox.numbers.flush_point(common);
+        common.watch_clock(cx);
+        let idle = self.outbox.stream().is_some_and(|stream| stream.is_idle(common.numbers.last()));
+        let wall = if idle { common.numbers.stamp(cx) } else { common.numbers.last_wall() };
+        let flushed = common.flush_point();
         let incarnation = common.sb.identity.incarnation;
         let header = FrameHeader {
-            seq: self.outbox.numbers.last(),
+            seq: common.numbers.last(),
             offset: self.outbox.sending.recalls(),
             wall,
             flushed,

@@ -1,13 +1,13 @@
 //! A sync by snapshots on its primary: reads, writers that wait for what they would overwrite, confirmations.
 
 use crate::common::GroupCommon;
+use crate::common::writers::give_back_range;
 use crate::context::Cx;
 use crate::formats::bitmap::region_span;
 use crate::formats::wire::Ack;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::peer::snapshot::GivenUp;
-use crate::peer::writers::give_back_range;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;

@@ -2,10 +2,10 @@
 
 use crate::ActivityConfig;
 use crate::common::GroupCommon;
+use crate::common::writers::{fail_unnumbered, give_back_range};
 use crate::context::Cx;
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::writers::{fail_unnumbered, give_back_range};
 use crate::primary::Primary;
 use crate::records::activity::extents_of;
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
@@ -24,7 +24,7 @@ impl Primary {
             return fail_unnumbered(common, cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
-        let generation_due = self.peer.outbox.want_generation(common, cx);
+        let generation_due = common.want_generation(cx, self.peer.outbox.is_apart());
         if !generation_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
@@ -84,9 +84,9 @@ impl Primary {
         while let Some(&slot) = common.activity.waiting().get(at) {
             // The stream may have ended since it took its range, or just now for the one before it.
             if !injected(Fault::GenerationForgotten) {
-                self.peer.outbox.want_generation(common, cx);
+                common.want_generation(cx, self.peer.outbox.is_apart());
             }
-            if self.peer.outbox.generation_is_due() {
+            if common.numbers.generation_is_due() {
                 return;
             }
             let (id, offset, length) = common.slots.write(slot).range();

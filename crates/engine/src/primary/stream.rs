@@ -1,12 +1,12 @@
 //! What the stream means for writers: whom a confirmation answers, who is held when the link is lost, who goes on.
 
 use crate::common::GroupCommon;
+use crate::common::writers::finish;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::stream::PeerStream;
 use crate::peer::streaming::LostLink;
-use crate::peer::writers::finish;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
@@ -88,7 +88,7 @@ impl Primary {
                 while let Some(slot) = self.waiters.for_peer_at(at) {
                     at += 1;
                     common.slots.write(slot).level = AckLevel::Received;
-                    self.peer.outbox.numbers.stand_alone(common, cx, slot);
+                    common.stand_alone(cx, slot);
                 }
                 self.release_acked(common, cx);
             }
@@ -100,7 +100,7 @@ impl Primary {
     pub fn release_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
-            self.peer.outbox.numbers.stand_alone(common, cx, slot);
+            common.stand_alone(cx, slot);
             finish(common, cx, slot);
         }
     }
@@ -121,7 +121,7 @@ impl Primary {
         }
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         if holds && matches!(common.settings.mode, Mode::Sync | Mode::Nearsync) {
-            self.peer.outbox.promise_from_here();
+            self.peer.outbox.promise_from_here(common);
         }
         match (common.settings.mode, common.settings.policy) {
             (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),

@@ -6,12 +6,12 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
+use crate::common::writers::{fail_unnumbered, fail_write};
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::peer::pause::PauseCause;
 use crate::peer::stream::PeerStream;
-use crate::peer::writers::{fail_unnumbered, fail_write};
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};

@@ -16,11 +16,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
+use crate::common::writers::{finish, flush_answer, flush_record_due};
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::outbox::NumberedWrite;
-use crate::peer::writers::{finish, flush_answer, flush_record_due};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -58,11 +58,11 @@ impl Primary {
             record_flush(common, cx, id, through, recorded);
         }
         if common.volumes.of(id).flushes.has_next() {
-            self.peer.outbox.numbers.begin_flush(common, cx, id);
+            common.begin_flush(cx, id);
         }
-        self.peer.outbox.numbers.begin_late_flush(common, cx, id);
+        common.begin_late_flush(cx, id);
         // The timer may have met this flush, which does not cover what was written beside it.
-        self.peer.outbox.numbers.want_flush_for_bits(common, cx, id);
+        common.want_flush_for_bits(cx, id);
         self.peer.outbox.clear_bits(common, cx);
         common.wake(Wake::Promise);
         self.peer.announce_flush(common, cx);
@@ -86,7 +86,7 @@ impl Primary {
         }
         let now = cx.now.mono;
         let op = match request {
-            Request::Flush => return self.peer.outbox.numbers.request_flush(common, cx, volume, id),
+            Request::Flush => return common.request_flush(cx, volume, id),
             Request::Write { offset, length, buf, fua } => WriteOp::data(id, volume, offset, length, buf, fua, now),
             Request::Zero { offset, length, no_hole, fua } => {
                 WriteOp::zero(id, volume, offset, length, no_hole, fua, now)
@@ -200,7 +200,7 @@ impl Primary {
     }
 
     pub fn admit_write(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
-        self.peer.outbox.numbers.watch_clock(common, cx);
+        common.watch_clock(cx);
         if self.saves_for_snapshot(common, cx, slot) {
             return;
         }
@@ -249,7 +249,7 @@ impl Primary {
             Ok(()) => {
                 common.slots.write(slot).enter(WriteStage::Here);
                 if op.fua && others_unflushed {
-                    self.peer.outbox.numbers.flush_write(common, cx, slot, op.volume);
+                    common.flush_write(cx, slot, op.volume);
                 }
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
@@ -257,8 +257,8 @@ impl Primary {
         finish(common, cx, slot);
         common.wake(Wake::Range(op.volume));
         common.wake(Wake::Promise);
-        self.peer.outbox.numbers.begin_late_flush(common, cx, op.volume);
-        self.peer.outbox.numbers.want_flush_for_bits(common, cx, op.volume);
+        common.begin_late_flush(cx, op.volume);
+        common.want_flush_for_bits(cx, op.volume);
         if !common.activity.waiting().is_empty() {
             common.wake(Wake::Covered);
         }

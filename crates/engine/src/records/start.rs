@@ -87,6 +87,17 @@ impl GroupStart<'_> {
         self.bits().reset_activity(cx, run);
     }
 
+    pub fn begin(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        let id = self.config.id;
+        let files =
+            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
+        for store in files {
+            let token = self.slots.start(SlotOperation::StartRead);
+            cx.out.push_back(Output::Flush { token, store });
+        }
+    }
+
     /// A read or flush of the start completed.
     pub fn read_done(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
         let Some(stage) = self.lifecycle.stage() else { return Ok(()) };

@@ -7,7 +7,6 @@ use crate::formats::wire::{FrameHeader, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES};
-use crate::peer::numbers::WriteNumbers;
 use crate::peer::pause::unreadable;
 use crate::peer::queue::{ItemBody, QueueItem};
 use crate::peer::stream::PeerStream;
@@ -273,7 +272,7 @@ impl PeerStream {
         None
     }
 
-    pub fn read_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, numbers: &mut WriteNumbers, next: &NextRead) {
+    pub fn read_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, next: &NextRead) {
         let NextRead { range, compare, .. } = *next;
         let pass = self.pass.as_mut().expect("a pass is under way");
         pass.begins_read(next);
@@ -286,8 +285,8 @@ impl PeerStream {
             pass: pass.name,
         }));
         match common.volumes.of(range.volume).conflict(range.offset, range.length) {
-            Some(Conflict::Write) if injected(Fault::ResyncReadRaces) => self.admit_read(common, cx, numbers, slot),
-            None => self.admit_read(common, cx, numbers, slot),
+            Some(Conflict::Write) if injected(Fault::ResyncReadRaces) => self.admit_read(common, cx, slot),
+            None => self.admit_read(common, cx, slot),
             Some(conflict) => {
                 if conflict == Conflict::Write {
                     cx.coverage.hit(CoveragePoint::ResyncWaitedForWrite);
@@ -299,32 +298,26 @@ impl PeerStream {
     }
 
     /// What a read waited for has its range free. False: it is of another stream.
-    pub fn admit_waiting_read(
-        &mut self,
-        common: &mut GroupCommon,
-        cx: &mut Cx,
-        numbers: &mut WriteNumbers,
-        slot: u32,
-    ) -> bool {
+    pub fn admit_waiting_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
         let Some(&SlotOperation::Resync(read)) = common.slots.get(slot) else {
             unreachable!("the slot waits for a resync read")
         };
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.name == read.pass) else { return false };
         pass.waiting_bytes -= read.range.queued_bytes(read.compare);
-        self.admit_read(common, cx, numbers, slot);
+        self.admit_read(common, cx, slot);
         true
     }
 
     /// The range is free: lock it, take the number, read.
-    fn admit_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, numbers: &mut WriteNumbers, slot: u32) {
+    fn admit_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         let Some(&SlotOperation::Resync(mut read)) = common.slots.get(slot) else {
             unreachable!("the slot is a resync read's")
         };
         let SyncRange { volume, offset, length } = read.range;
-        let wall = numbers.stamp(cx);
+        let wall = common.numbers.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
         let parts = length.div_ceil(read.part_bytes);
-        (read.first, read.last) = numbers.give_many(parts);
+        (read.first, read.last) = common.numbers.give_many(parts);
         let (mut done, mut seq) = (0, read.first);
         while done < length {
             let part = read.part_bytes.min(length - done);
@@ -453,7 +446,7 @@ impl PeerStream {
     }
 
     /// Nothing is left to read: when all answers are in, the end takes its number.
-    pub fn end_pass(&mut self, common: &GroupCommon, cx: &Cx, numbers: &mut WriteNumbers) -> PassEnding {
+    pub fn end_pass(&mut self, common: &mut GroupCommon, cx: &Cx) -> PassEnding {
         let Some(pass) = self.pass.as_mut() else { return PassEnding::Waits };
         if pass.reads > 0 || !pass.probes.is_empty() {
             return PassEnding::Waits;
@@ -468,8 +461,8 @@ impl PeerStream {
         if pass.repair {
             return PassEnding::Repaired;
         }
-        let wall = numbers.stamp(cx);
-        let seq = numbers.give();
+        let wall = common.numbers.stamp(cx);
+        let seq = common.numbers.give();
         pass.end = Some(seq);
         self.queue.push(QueueItem {
             seq,
