@@ -1,4 +1,4 @@
-//! What both halves of a group use: what it is set to, its state, its volumes, its records, what the peer said of itself.
+//! What both halves of a group use: what it is set to, its state, its volumes, its records.
 
 pub mod numbers;
 pub mod writers;
@@ -19,7 +19,6 @@ use crate::records::bits::{BitmapWriter, StoredBits};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::records::start::GroupStart;
 use crate::shared::clock::ClockNews;
-use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{AfterRollback, Lifecycle, Phase};
 use crate::shared::memory::MemoryWish;
 use crate::shared::operation_slots::OperationSlots;
@@ -58,7 +57,6 @@ pub(crate) struct GroupCommon {
     /// Either half's: what is overwritten since the newest mark.
     pub undo: UndoStore,
     clock: ClockNews,
-    pub greeting: Greeting,
     /// What the peer asked for and has not got.
     pub answers: PeerAnswers,
     pub counters: GroupCounters,
@@ -81,7 +79,6 @@ impl GroupCommon {
             slots: OperationSlots::new(config.id),
             undo: UndoStore::new(config.history_bytes),
             clock: ClockNews::default(),
-            greeting: Greeting::default(),
             answers: PeerAnswers::new(config.id),
             counters: GroupCounters::default(),
             memory: MemoryWish::default(),

@@ -35,7 +35,7 @@ pub(crate) struct Group {
 impl Group {
     pub fn new(node: NodeId, config: GroupConfig) -> Group {
         Group {
-            primary: Primary::new(),
+            primary: Primary::default(),
             secondary: Secondary::new(&config),
             stop_wanted: false,
             refused: None,
@@ -144,7 +144,6 @@ impl Group {
 
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
-        self.common.greeting.forget();
         self.secondary.primary_report.is_past();
         self.common.answers.forget();
         self.primary.peer.session_begins(cx);
@@ -163,9 +162,9 @@ impl Group {
     }
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
-        self.common.greeting.forget();
         self.secondary.primary_report.is_past();
         self.common.answers.forget();
+        self.primary.peer.greeting.forget();
         self.primary.peer.reconcile.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
@@ -174,7 +173,7 @@ impl Group {
     }
 
     pub fn frame(&mut self, cx: &mut Cx, header: FrameHeader, payload: crate::FramePayload) {
-        if self.common.greeting.unfit().is_some() && header.kind.sender().is_some() {
+        if self.primary.peer.greeting.unfit().is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
         }
@@ -183,7 +182,7 @@ impl Group {
             return;
         }
         let heard = !self.common.is_starting();
-        if let Some(what) = self.common.greeting.contradiction(&header, self.common.config.peer, heard) {
+        if let Some(what) = self.primary.peer.greeting.contradiction(&header, self.common.config.peer, heard) {
             return self.common.protocol_error(cx, &what);
         }
         let control = payload.control();

@@ -1,4 +1,4 @@
-//! The primary's view of its secondary: what goes to it, syncs, what is reconciled when they meet.
+//! The peer: what it said of itself, and on a primary what goes to it, syncs, what is reconciled when they meet.
 
 pub mod catch_up;
 pub mod meeting;
@@ -31,6 +31,7 @@ use crate::peer::recovery_point::PeerRecoveryPoint;
 use crate::peer::repair::RegionRepair;
 use crate::peer::stall::PeerStall;
 use crate::peer::stream::PeerStream;
+use crate::shared::greeting::Greeting;
 use crate::state::State;
 use crate::time::Wall;
 use alloc::string::ToString;
@@ -39,8 +40,11 @@ use alloc::string::ToString;
 pub(crate) const NOT_GREETED: &str = "the peer is connected, but its half of the group has not answered yet: it reads its journal, waits for \
                                       space, or was refused; see 'status' there";
 
-/// What a primary knows of its secondary, and has for it; its parts have fields of their own.
+/// What is known of the peer, and what a primary has for it; its parts have fields of their own.
+#[derive(Default)]
 pub(crate) struct Peer {
+    /// Who it said it is.
+    pub greeting: Greeting,
     pub outbox: Outbox,
     /// The peer's journal waits for a flush here: it is told when there is one.
     wants_flush: bool,
@@ -55,20 +59,6 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub fn new() -> Peer {
-        Peer {
-            outbox: Outbox::new(),
-            wants_flush: false,
-            catch_up: CatchUp::default(),
-            reached: PeerRecoveryPoint::nothing(),
-            passes: 0,
-            repair: RegionRepair::default(),
-            reconcile: Reconciliation::new(),
-            stall: PeerStall::default(),
-            wanted: WantedSyncs::default(),
-        }
-    }
-
     /// Requests are accepted.
     pub fn serves(&self, common: &GroupCommon) -> bool {
         common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_export_fenced()
@@ -86,7 +76,7 @@ impl Peer {
     /// The peer is there, its half of the group is not: a primary that waits for it says so.
     pub fn not_greeted(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
-        let unheard = cx.peer.link.is_some() && common.greeting.hello().is_none() && common.greeting.unfit().is_none();
+        let unheard = cx.peer.link.is_some() && self.greeting.is_missing();
         if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
             self.transition(common, cx, common.state(), NOT_GREETED);
         }
@@ -98,6 +88,7 @@ impl Peer {
     }
 
     pub fn session_begins(&mut self, cx: &Cx) {
+        self.greeting.forget();
         self.reconcile.session_begins();
         self.stall.link_up(cx.now.mono);
     }

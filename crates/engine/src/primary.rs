@@ -16,6 +16,7 @@ use crate::peer::Peer;
 use crate::primary::waiters::{PeerWindow, WaitingWriters};
 
 /// The primary's half of a group: writes under way, those who wait, and what it has for its secondary.
+#[derive(Default)]
 pub(crate) struct Primary {
     pub peer: Peer,
     waiters: WaitingWriters,
@@ -23,10 +24,6 @@ pub(crate) struct Primary {
 }
 
 impl Primary {
-    pub fn new() -> Primary {
-        Primary { peer: Peer::new(), waiters: WaitingWriters::default(), window: PeerWindow::default() }
-    }
-
     /// Who waits: for status.
     pub fn waiters(&self) -> &WaitingWriters {
         &self.waiters

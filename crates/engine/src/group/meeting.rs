@@ -4,6 +4,7 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
 use crate::group::Group;
+use crate::peer::Peer;
 use crate::shared::wakes::Wake;
 use crate::state::State;
 use crate::{Event, FramePayload};
@@ -24,7 +25,8 @@ impl Group {
             (FrameKind::Bits | FrameKind::Tail | FrameKind::Pulled, _)
                 if !self.primary.peer.reconcile.is_asking(header.seq.0) => {}
             (FrameKind::Bits, FramePayload::Control(_) | FramePayload::None) => {
-                self.primary.peer.reconcile.bits_arrived(&mut self.common, cx, header, payload.control())?;
+                let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+                reconcile.bits_arrived(&mut self.common, cx, greeting, header, payload.control())?;
             }
             (FrameKind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
@@ -34,8 +36,8 @@ impl Group {
                 let ranges = decode_ranges(payload.control())?;
                 if self.primary.peer.reconcile.take_tail(&self.common.volumes, header, ranges)? {
                     let unknown = header.flags & flags::UNKNOWN != 0;
-                    self.primary.reconcile_by(&mut self.common, cx, |reconcile, common, cx, decision| {
-                        reconcile.tail_arrived(common, cx, decision, unknown)
+                    self.primary.reconcile_by(&mut self.common, cx, |peer, common, cx, decision| {
+                        peer.reconcile.tail_arrived(common, cx, decision, unknown)
                     });
                 }
             }
@@ -61,13 +63,14 @@ impl Group {
     pub fn peer_hello(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.common.is_starting() {
             // Who this node is, is not known yet.
-            self.common.greeting.keep_early(hello);
+            self.primary.peer.greeting.keep_early(hello);
             return;
         }
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
+        self.secondary.primary_report.meets(hello.identity.role);
+        self.primary.peer.greeting.take_up(hello);
         self.primary.meet_peer(&mut self.common, cx);
         self.primary.peer.report_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
@@ -76,7 +79,7 @@ impl Group {
     /// The peer's role or health changed within the session.
     pub fn peer_changed(&mut self, cx: &mut Cx, hello: GroupHello) {
         if self.common.is_starting() {
-            self.common.greeting.keep_early(hello);
+            self.primary.peer.greeting.keep_early(hello);
             return;
         }
         self.primary.peer.stall.moved(cx.now.mono);
@@ -89,7 +92,8 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
+        self.secondary.primary_report.meets(hello.identity.role);
+        self.primary.peer.greeting.take_up(hello);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }

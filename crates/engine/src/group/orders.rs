@@ -9,7 +9,7 @@ use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::reconcile::Reconciliation;
+use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -99,7 +99,7 @@ impl Group {
             Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
             _ => {}
         }
-        if self.common.greeting.hello().is_some_and(|h| h.failed) {
+        if self.primary.peer.greeting.hello().is_some_and(|h| h.failed) {
             return cx.refuse(id, PEER_FAILED);
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
@@ -183,7 +183,7 @@ impl Group {
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
-                self.secondary.proceed_sync_begin(&mut self.common, cx);
+                self.secondary.proceed_sync_begin(&mut self.common, cx, &self.primary.peer.greeting);
                 self.secondary.answer_tail(&mut self.common, cx);
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
@@ -254,12 +254,15 @@ impl Group {
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {
-                if self.primary.peer.reconcile.bits_joined(&mut self.common) {
+                let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+                if reconcile.bits_joined(&mut self.common, greeting) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
             }
             AfterBits::Pull { question } if self.primary.peer.reconcile.is_asking(question) => {
-                self.primary.reconcile_by(&mut self.common, cx, Reconciliation::begin_pull);
+                self.primary.reconcile_by(&mut self.common, cx, |peer, common, cx, decision| {
+                    peer.reconcile.begin_pull(common, cx, decision)
+                });
             }
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}

@@ -25,6 +25,6 @@ impl Group {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, FrameKind::GroupState);
         }
-        self.secondary.sync_begin(&mut self.common, cx, begin);
+        self.secondary.sync_begin(&mut self.common, cx, begin, &self.primary.peer.greeting);
     }
 }

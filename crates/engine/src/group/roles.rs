@@ -58,7 +58,7 @@ impl Group {
         let (dirty_bytes, position) = (self.common.volumes.dirty_bytes(), self.common.last_position());
         // Also without a stream, if nothing was written since the last one had brought everything over.
         let all_there = self.primary.peer.outbox.stream_brought_all(&self.common).unwrap_or_else(|| {
-            self.common.sb.confirmed.position == position && self.common.greeting.stands_at(position)
+            self.common.sb.confirmed.position == position && self.primary.peer.greeting.stands_at(position)
         });
         let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);
         let wall = self.common.numbers.last_wall();
@@ -66,7 +66,7 @@ impl Group {
         self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
         self.secondary.replica.stand_at(position, wall);
         self.secondary.replica.empty_journal(&mut self.common);
-        let text = demoted_words(&self.common.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
+        let text = demoted_words(&self.primary.peer.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
         self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
     }
 
@@ -101,13 +101,14 @@ impl Group {
             cx.coverage.hit(CoveragePoint::PromoteRefusedMidSync);
             return cx.refuse(id, &self.secondary.no_image());
         }
-        if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx) {
+        if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx, &self.primary.peer.greeting) {
             return cx.refuse(id, &why);
         }
         cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
-        if let Some(hello) = self.common.greeting.take_early() {
+        if let Some(hello) = self.primary.peer.greeting.take_early() {
             // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
-            self.secondary.primary_report.take_peer_hello(&mut self.common, hello);
+            self.secondary.primary_report.meets(hello.identity.role);
+            self.primary.peer.greeting.take_up(hello);
         }
         if identity.inconsistent && !injected(Fault::PromoteMidSync) {
             self.secondary.begin_rollback(&mut self.common, cx, promotion);
@@ -134,12 +135,12 @@ impl Group {
     /// The volumes hold the image that is promoted.
     pub fn store_promotion_bits(&mut self, cx: &mut Cx, promotion: Promotion) {
         self.common.lifecycle.enter(Phase::Recording);
-        if promotion.force && self.secondary.peer_may_be_ahead(&self.common) {
+        if promotion.force && self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting) {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
-        if let Some(hello) = self.common.greeting.hello().filter(follows) {
+        if let Some(hello) = self.primary.peer.greeting.hello().filter(follows) {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
             self.common.sb.has_sizes(self.common.volumes.sizes());
         }
@@ -153,10 +154,10 @@ impl Group {
         }
         let position = self.secondary.replica.progress().position();
         self.secondary.replica.empty_journal(&mut self.common);
-        self.common.sb.keep_unverified_run(self.common.greeting.hello(), self.common.volumes.len());
+        self.common.sb.keep_unverified_run(self.primary.peer.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
-        let peers = self.common.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
-        let peer_dirty = self.secondary.peer_may_be_ahead(&self.common);
+        let peers = self.primary.peer.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
+        let peer_dirty = self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting);
         let takes_back = self.common.sb.takes_demotion_back();
         self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
         let wall = self.secondary.replica.progress().applied_wall();
@@ -195,14 +196,16 @@ impl Group {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
             self.common.standing.explain("promoted");
-            self.primary.peer.reconcile.open_or_fence(&mut self.common, cx);
+            let peer = &mut self.primary.peer;
+            peer.reconcile.open_or_fence(&mut self.common, cx, peer.greeting.has_lived());
             let silent = cx.peer.silent_for(cx.now.mono);
             let unheard = cx.peer.link.is_none() || silent > cx.peer.suspect_after();
-            cx.answer(id, answer.into_result(self.common.greeting.is_primary(), Some(silent).filter(|_| unheard)));
+            let is_primary = self.primary.peer.greeting.is_primary();
+            cx.answer(id, answer.into_result(is_primary, Some(silent).filter(|_| unheard)));
         }
         self.say_hello(cx, FrameKind::GroupState);
         // As a primary it may be one that the peer does not fit.
-        let hello = self.common.greeting.hello().cloned();
+        let hello = self.primary.peer.greeting.hello().cloned();
         if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {
             self.primary.meet_peer(&mut self.common, cx);
         }

@@ -141,9 +141,9 @@ impl Group {
         let may = self.common.role() == Role::Primary
             && self.common.lifecycle.is_running()
             && !self.common.has_failed()
-            && self.common.greeting.hello().is_some_and(|h| !h.failed)
+            && self.primary.peer.greeting.hello().is_some_and(|h| !h.failed)
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
-        if may && self.primary.peer.wanted.is_full(&self.common) {
+        if may && self.primary.peer.wants_full(&self.common) {
             self.primary.request_sync(&mut self.common, cx, true);
         } else if self.common.state() == State::Logging {
             self.primary.try_autosync(&mut self.common, cx);

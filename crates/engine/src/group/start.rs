@@ -47,12 +47,13 @@ impl Group {
         );
         self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
         if identity.role == Role::Primary {
-            self.primary.peer.reconcile.open_or_fence(&mut self.common, cx);
+            let peer = &mut self.primary.peer;
+            peer.reconcile.open_or_fence(&mut self.common, cx, peer.greeting.has_lived());
         }
         if cx.peer.link.is_some() {
             self.secondary.new_session();
             self.say_hello(cx, FrameKind::GroupHello);
-            if let Some(hello) = self.common.greeting.take_early() {
+            if let Some(hello) = self.primary.peer.greeting.take_early() {
                 self.peer_hello(cx, hello);
             }
         }

@@ -64,11 +64,12 @@ impl ShownGroup<'_> {
 
     pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary } = self;
+        let greeting = &primary.peer.greeting;
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
         let (bytes, items, high_water) = primary.peer.outbox.queued();
-        let reported = secondary.shown_words(common).map(Into::into);
+        let reported = secondary.shown_words(common, greeting).map(Into::into);
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
         let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
             size_bytes: volume.size_bytes(),
@@ -86,7 +87,7 @@ impl ShownGroup<'_> {
             served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
             clock_behind: self.clock_behind(now),
             state: secondary.shown_state(common, secondary.primary_report.state().filter(|_| is_secondary)),
-            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common)),
+            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common, greeting.has_lived())),
             starting: common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),
@@ -135,11 +136,11 @@ impl ShownGroup<'_> {
             link_reason: link.reason.clone(),
             round_trip: link.round_trip(),
             rate_bytes_per_s: link.rate(),
-            role: self.common.greeting.hello().map(|h| h.identity.role),
+            role: self.primary.peer.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
             reported: None,
-            settings: self.common.greeting.settings(),
+            settings: self.primary.peer.greeting.settings(),
             dirty_bytes: self.common.volumes.dirty_bytes(),
             recovery_point: None,
         };

@@ -203,8 +203,8 @@ impl Peer {
         let Some(snapshot) = self.outbox.sending.snapshot_mut() else { return false };
         self.catch_up.rates = Some(snapshot.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = snapshot.end();
-        common.greeting.holds_snapshot(from);
-        confirmed(common, from);
+        self.greeting.holds_snapshot(from);
+        confirmed(common, &mut self.greeting, from);
         common.volumes.iter_mut().for_each(Volume::end_snapshot);
         common.undo.empty();
         common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);

@@ -16,7 +16,7 @@ impl Peer {
 
     /// On a primary: the decision, and the row of the table it comes from.
     pub fn decided(&self, common: &GroupCommon) -> Option<(DecisionRow, Decision)> {
-        let hello = common.greeting.hello().filter(|_| common.role() == Role::Primary)?;
+        let hello = self.greeting.hello().filter(|_| common.role() == Role::Primary)?;
         let (ours, theirs) = (common.identity_sent(), &hello.identity);
         let earliest = common.sb.confirmed.earliest(theirs, hello.dirty_bytes);
         if let Some(decision) = went_back(earliest, &ours, theirs) {
@@ -34,7 +34,7 @@ impl Peer {
             return true;
         }
         self.reconcile.open_exports(common, cx);
-        let is_full = self.reconcile.take_due_full_sync() && self.wanted.is_full(common);
+        let is_full = self.reconcile.take_due_full_sync() && self.wants_full(common);
         if is_full {
             self.begin_full_sync(common, cx);
         }

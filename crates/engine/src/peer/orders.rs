@@ -8,6 +8,7 @@ use crate::peer::Peer;
 use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
+use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::shared::size::ShownSize;
 use crate::state::State;
@@ -28,8 +29,16 @@ pub(crate) struct WantedSyncs {
 
 impl WantedSyncs {
     /// A full sync over the peer that is connected is ordered, or is not any more.
-    pub fn order_full(&mut self, common: &GroupCommon, full: bool) {
-        self.full = common.greeting.hello().filter(|_| full).map(|hello| hello.identity.generation);
+    pub fn order_full(&mut self, peer: &Greeting, full: bool) {
+        self.full = peer.generation().filter(|_| full);
+    }
+
+    /// A sync waits for its turn.
+    pub fn wait_for_permit(&mut self, peer: &Greeting, full: bool) {
+        self.wants_permit = true;
+        if full {
+            self.order_full(peer, true);
+        }
     }
 
     pub fn order_update(&mut self) {
@@ -49,32 +58,26 @@ impl WantedSyncs {
         self.update
     }
 
-    /// As [`WantedSyncs::is_full`], as far as that is known while the peer is away.
-    pub fn may_be_full(self, common: &GroupCommon) -> bool {
-        self.full.is_some() && (common.greeting.hello().is_none() || self.is_full(common))
-    }
-
-    /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
-    /// history meanwhile holds none.
-    pub fn is_full(self, common: &GroupCommon) -> bool {
-        let theirs = common.greeting.hello().map(|hello| hello.identity.generation);
-        self.full.is_some() && (self.full == theirs || theirs == Some(common.sb.identity.generation))
-    }
-
-    /// A sync waits for its turn.
-    pub fn wait_for_permit(&mut self, common: &GroupCommon, full: bool) {
-        self.wants_permit = true;
-        if full {
-            self.order_full(common, true);
-        }
-    }
-
     pub fn take_permit_request(&mut self) -> bool {
         core::mem::take(&mut self.wants_permit)
     }
 }
 
 impl Peer {
+    /// A full sync is ordered, over the peer as it is. One that was promoted since may hold writes of its own; one that has taken up our
+    /// history meanwhile holds none.
+    pub fn wants_full(&self, common: &GroupCommon) -> bool {
+        let (full, theirs) = (self.wanted.full, self.greeting.generation());
+        full.is_some() && (full == theirs || theirs == Some(common.sb.identity.generation))
+    }
+
+    /// A sync was ordered and has not begun; of a full one as far as that is known while the peer is away.
+    pub fn sync_is_ordered(&self, common: &GroupCommon) -> bool {
+        let full = self.wanted.full.is_some() && self.greeting.hello().is_none() || self.wants_full(common);
+        let waits = full || self.wanted.update || self.reconcile.is_full_sync_due();
+        waits && common.role() == Role::Primary && !self.outbox.syncs()
+    }
+
     /// What was given so far was not given under the promise of this mode.
     pub fn promise_anew(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if let Some(stream) = self.outbox.sending.stream_mut() {
@@ -86,7 +89,7 @@ impl Peer {
     }
 
     pub fn sync_without_peer(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId, full: bool) {
-        if let Some(what) = common.greeting.unfit() {
+        if let Some(what) = self.greeting.unfit() {
             return cx.refuse(id, what);
         }
         if full {
@@ -99,7 +102,7 @@ impl Peer {
         }
         if self.reconcile.waits_for_choice(common) {
             // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {}", closed_words(common)));
+            return cx.refuse(id, &format!("the peer is not connected; {}", closed_words(common, false)));
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);

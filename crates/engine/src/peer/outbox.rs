@@ -33,7 +33,7 @@ pub(crate) struct NumberedWrite {
     pub part_bytes: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
@@ -43,15 +43,6 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub fn new() -> Outbox {
-        Outbox {
-            sending: Sending::Apart,
-            high_water: HighWater::default(),
-            reserved: QueueReservation::default(),
-            scratch: SnapshotScratch::default(),
-        }
-    }
-
     /// What waits to be sent: bytes and items, and the most there ever were.
     pub fn queued(&self) -> (u64, u64, HighWater) {
         self.stream()

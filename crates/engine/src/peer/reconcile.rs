@@ -19,14 +19,15 @@ use alloc::{format, vec};
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::bitmap::{region_span, regions};
-use crate::formats::identity::{Decision, DecisionReason};
-use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, VolumeRange, flags};
+use crate::formats::identity::{Decision, DecisionReason, Identity};
+use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, VolumeRange, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::Greeting;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::size::ShownSize;
 use crate::shared::volumes::Volumes;
@@ -35,8 +36,9 @@ use crate::time::Mono;
 use crate::{Event, Output, SendPayload, Slice, Store, WriteBytes};
 
 /// How far this session has come.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum ReconcileStage {
+    #[default]
     NotYet,
     AskedBits,
     StoringBits,
@@ -133,7 +135,7 @@ struct PullProgress {
 }
 
 /// What a primary and its peer know of each other's bits and lost writes, in this session, and the export that waits for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Reconciliation {
     stage: ReconcileStage,
     /// What the peer was asked so far, counted.
@@ -147,17 +149,6 @@ pub(crate) struct Reconciliation {
 }
 
 impl Reconciliation {
-    pub fn new() -> Reconciliation {
-        Reconciliation {
-            stage: ReconcileStage::NotYet,
-            questions: 0,
-            pulling: PullProgress::default(),
-            full_sync_due: false,
-            export_fenced: false,
-            fenced_since: Mono(0),
-        }
-    }
-
     /// The one way the stage changes.
     fn enter(&mut self, to: ReconcileStage) {
         assert!(legal(&self.stage, &to), "{:?} -> {to:?} is not in the table of edges", self.stage);
@@ -193,8 +184,14 @@ impl Reconciliation {
     // ---- step by step ----------------------------------------------------------------------------------------------
 
     /// Goes on with this session, and asks for what is missing. `decision`: what the peer's hello led to.
-    pub fn go_on(&mut self, common: &mut GroupCommon, cx: &mut Cx, decision: Option<Decision>) -> ReconcileOutcome {
-        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return ReconcileOutcome::Waits };
+    pub fn go_on(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        greeting: &Greeting,
+        decision: Option<Decision>,
+    ) -> ReconcileOutcome {
+        let (Some(hello), Some(link)) = (greeting.hello(), cx.peer.link) else { return ReconcileOutcome::Waits };
         match self.stage {
             ReconcileStage::Done => return ReconcileOutcome::Done,
             ReconcileStage::NotYet => {}
@@ -209,7 +206,7 @@ impl Reconciliation {
             self.enter(ReconcileStage::AskedBits);
             return ReconcileOutcome::Waits;
         }
-        self.ask_tail(common, cx);
+        self.ask_tail(common, cx, hello, link);
         if matches!(self.stage, ReconcileStage::Done) { ReconcileOutcome::Done } else { ReconcileOutcome::Waits }
     }
 
@@ -217,6 +214,7 @@ impl Reconciliation {
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
+        greeting: &Greeting,
         header: &FrameHeader,
         words: &[u8],
     ) -> Option<()> {
@@ -224,7 +222,7 @@ impl Reconciliation {
             return Some(());
         }
         let at = usize::from(header.volume.0);
-        let (theirs, volume) = (*common.greeting.hello()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
+        let (theirs, volume) = (*greeting.hello()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
         let last = header.offset.checked_add(words.len() as u64 * 8)?;
         let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
         // Its volume may be larger than ours.
@@ -244,18 +242,17 @@ impl Reconciliation {
     }
 
     /// The union of both sides' bits is durable here; the peer keeps its own until a sync has made it equal. True: both meet anew.
-    pub fn bits_joined(&mut self, common: &mut GroupCommon) -> bool {
+    pub fn bits_joined(&mut self, common: &mut GroupCommon, greeting: &mut Greeting) -> bool {
         let joined = matches!(self.stage, ReconcileStage::StoringBits);
         if joined {
             self.enter(ReconcileStage::NotYet);
-            common.sb.bits_joined(&mut common.greeting);
+            common.sb.bits_joined(greeting);
         }
         joined
     }
 
     /// The peer may have confirmed what this node lost with its power.
-    fn ask_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let (Some(hello), Some(link)) = (common.greeting.hello(), cx.peer.link) else { return };
+    fn ask_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx, hello: &GroupHello, link: LinkId) {
         if !common.sb.needs_verification() {
             self.enter(ReconcileStage::Done);
             return;
@@ -566,15 +563,13 @@ impl Reconciliation {
 
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask. True: it is to be asked.
-    pub fn reconciles_fork(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        let peer_is_new = common.greeting.hello().is_some_and(|hello| hello.identity.is_new());
-        if self.export_fenced && common.sb.is_unmet() && peer_is_new {
+    pub fn reconciles_fork(&mut self, common: &mut GroupCommon, cx: &mut Cx, theirs: &Identity) -> bool {
+        if self.export_fenced && common.sb.is_unmet() && theirs.is_new() {
             cx.coverage.hit(CoveragePoint::NewPairMet);
             self.nothing_to_verify(common, cx);
             return false;
         }
-        self.export_fenced
-            && common.greeting.hello().is_some_and(|hello| common.sb.followed_unverified_run(&hello.identity))
+        self.export_fenced && common.sb.followed_unverified_run(theirs)
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
@@ -603,8 +598,7 @@ impl Reconciliation {
 const _: () = assert!(REGION_BYTES.is_multiple_of(SECTOR_BYTES));
 
 /// Why the export is closed, and how it opens.
-pub(crate) fn closed_words(common: &GroupCommon) -> &'static str {
-    let peer_has_lived = common.greeting.hello().is_some_and(|hello| !hello.identity.is_new());
+pub(crate) fn closed_words(common: &GroupCommon, peer_has_lived: bool) -> &'static str {
     match (common.sb.is_unmet(), peer_has_lived) {
         (false, _) => CLOSED_UNTIL_CHOSEN,
         (true, false) => CLOSED_UNTIL_MET,

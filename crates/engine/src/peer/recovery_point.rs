@@ -3,7 +3,7 @@
 use crate::ids::Seq;
 use crate::time::{Mono, Wall};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PeerRecoveryPoint {
     /// The last number of this run at which the peer is known to be consistent.
     seq: Option<Seq>,
@@ -13,10 +13,6 @@ pub(crate) struct PeerRecoveryPoint {
 }
 
 impl PeerRecoveryPoint {
-    pub fn nothing() -> PeerRecoveryPoint {
-        PeerRecoveryPoint { seq: None, wall: Wall(0), since: Mono(0) }
-    }
-
     /// A run begins, and the peer stands at the image of this instant.
     pub fn begin_run(&mut self, now: Mono, wall: Wall) {
         (self.seq, self.wall) = (None, Wall(0));

@@ -25,11 +25,10 @@ use alloc::string::String;
 
 impl Peer {
     pub fn begin_full_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !self.reconcile.may_sync_in_full() || !self.wanted.is_full(common) {
+        if !self.reconcile.may_sync_in_full() || !self.wants_full(common) {
             return;
         }
-        let fits =
-            common.state() == State::Logging && common.lifecycle.is_running() && common.greeting.hello().is_some();
+        let fits = common.state() == State::Logging && common.lifecycle.is_running() && self.greeting.hello().is_some();
         let sb = &common.sb;
         let changed = sb.changed_outside && !injected(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
@@ -38,7 +37,7 @@ impl Peer {
         }
         if !cx.may_sync {
             // Another group took the permit while this one's bits were being stored.
-            self.wanted.wait_for_permit(common, true);
+            self.wanted.wait_for_permit(&self.greeting, true);
             return;
         }
         self.begin_sync(common, cx, true);
@@ -46,7 +45,7 @@ impl Peer {
 
     /// From logging: whether a sync may begin by itself. If not, the state says why.
     pub fn may_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        if common.greeting.hello().is_none() {
+        if self.greeting.hello().is_none() {
             return false;
         }
         let waits = if common.settings.mode == Mode::Logging {
@@ -55,7 +54,7 @@ impl Peer {
             Some(HELD_IN_LOGGING)
         } else if common.sb.changed_outside && !injected(Fault::ChangedSentUnasked) {
             Some(crate::CHANGED_OUTSIDE)
-        } else if !(common.settings.autosync || self.wanted.is_update() || self.wanted.is_full(common)) {
+        } else if !(common.settings.autosync || self.wanted.is_update() || self.wants_full(common)) {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
@@ -63,7 +62,7 @@ impl Peer {
         if let Some(waits) = waits {
             let why = match self.decision(common) {
                 // That one would be refused.
-                Some(Decision::NeedsFullSync(why)) if !self.wanted.is_full(common) => {
+                Some(Decision::NeedsFullSync(why)) if !self.wants_full(common) => {
                     alloc::format!("{why}")
                 }
                 Some(Decision::Refuse(why)) => alloc::format!("{why}"),
@@ -72,10 +71,10 @@ impl Peer {
             self.transition(common, cx, State::Logging, &why);
             return false;
         }
-        let healthy = common.greeting.hello().is_some_and(|h| !h.failed) && !common.numbers.generation_is_due();
+        let healthy = self.greeting.hello().is_some_and(|h| !h.failed) && !common.numbers.generation_is_due();
         let may = match self.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
-            Some(Decision::NeedsFullSync(_)) => self.wanted.is_full(common),
+            Some(Decision::NeedsFullSync(_)) => self.wants_full(common),
             _ => false,
         };
         if let Some(wait) = self.stall.left_alone_for(cx.now.mono) {
@@ -101,7 +100,7 @@ impl Peer {
         let surely_dirty = || common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
         let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
         let parent = common.sb.identity.parent;
-        let to = common.greeting.run();
+        let to = self.greeting.run();
         let snapshot = if by_snapshot { attempt } else { 0 };
         let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, snapshot, attempt };
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
@@ -145,7 +144,7 @@ impl Peer {
         // Until now the order stood: what ends before the peer has heard of it is begun again.
         self.wanted.forget_orders();
         let ours = common.sb.identity;
-        common.greeting.took_up(&ours, begin, dirty);
+        self.greeting.took_up(&ours, begin, dirty);
     }
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
@@ -253,9 +252,9 @@ impl Peer {
         common.tidy_bits(cx);
         cx.event(common.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
-        common.greeting.became_whole(common.sb.identity.generation);
+        self.greeting.became_whole(common.sb.identity.generation);
         // It holds a whole image again.
-        confirmed(common, common.position(applied));
+        confirmed(common, &mut self.greeting, common.position(applied));
         self.transition(common, cx, State::CatchingUp, "the sync is done");
     }
 }

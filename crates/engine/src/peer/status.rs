@@ -1,7 +1,6 @@
 //! What is told and shown of the peer: how far it is behind, what is under way to it.
 
 use crate::common::GroupCommon;
-use crate::formats::identity::Role;
 use crate::ids::Seq;
 use crate::peer::Peer;
 use crate::state::{Mode, Protection, State};
@@ -21,11 +20,6 @@ pub(crate) struct CopyLag {
 }
 
 impl Peer {
-    pub fn sync_is_ordered(&self, common: &GroupCommon) -> bool {
-        let waits = self.wanted.is_update() || self.reconcile.is_full_sync_due() || self.wanted.may_be_full(common);
-        waits && common.role() == Role::Primary && !self.outbox.syncs()
-    }
-
     pub fn sync_status(&self) -> Option<SyncStatus> {
         let before = self.catch_up.sent_bytes();
         if let Some(snapshot) = self.outbox.sending.snapshot() {
@@ -58,7 +52,7 @@ impl Peer {
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.
         let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(self.reached.since())) };
-        let known = wall != Wall(0) && common.greeting.has_image();
+        let known = wall != Wall(0) && self.greeting.has_image();
         CopyLag {
             lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
             lag: known.then_some(lag),

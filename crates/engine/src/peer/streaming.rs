@@ -7,6 +7,7 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
 use crate::{SendPayload, limits};
 
@@ -38,7 +39,7 @@ impl Peer {
         if !self.stall.took(common, cx, stream.confirm(ack, recalls, last)) {
             return false;
         }
-        confirmed(common, common.position(ack.applied));
+        confirmed(common, &mut self.greeting, common.position(ack.applied));
         common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
@@ -149,7 +150,7 @@ impl Peer {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
                 // While it was paused others took its permit.
                 self.catch_up.resumes = true;
-                self.wanted.wait_for_permit(common, false);
+                self.wanted.wait_for_permit(&self.greeting, false);
                 let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
                 return self.transition(common, cx, common.state(), why);
             }
@@ -177,7 +178,7 @@ impl Peer {
 }
 
 /// The peer stands at least here: what it said of itself when it was met is older.
-pub(crate) fn confirmed(common: &mut GroupCommon, position: Position) {
-    let whole = common.greeting.applied(position);
+pub(crate) fn confirmed(common: &mut GroupCommon, peer: &mut Greeting, position: Position) {
+    let whole = peer.applied(position);
     common.sb.peer_confirmed(position, whole);
 }

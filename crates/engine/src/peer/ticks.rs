@@ -25,7 +25,7 @@ impl Peer {
     pub fn report_primary_state(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         // What is not on record was not reported to the peer.
         let is_known = common.role() == Role::Primary && common.sb.durable().role == Role::Primary;
-        if !is_known || common.greeting.hello().is_none() {
+        if !is_known || self.greeting.hello().is_none() {
             return;
         }
         let Some(link) = cx.peer.link else { return };

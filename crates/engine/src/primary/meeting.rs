@@ -5,8 +5,9 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::GroupHello;
+use crate::peer::Peer;
 use crate::peer::meeting::{features_missing, why_idle};
-use crate::peer::reconcile::{ReconcileOutcome, Reconciliation};
+use crate::peer::reconcile::ReconcileOutcome;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
@@ -36,12 +37,12 @@ impl Primary {
     pub fn fits(&mut self, common: &mut GroupCommon, cx: &mut Cx, hello: &GroupHello) -> bool {
         let unfit = features_missing(hello).or_else(|| common.volumes.disagree(common.role(), hello));
         let Some(what) = unfit else {
-            if common.greeting.accept() && common.role() == Role::Secondary {
+            if self.peer.greeting.accept() && common.role() == Role::Secondary {
                 common.standing.explain("");
             }
             return true;
         };
-        common.greeting.refuse(what.clone());
+        self.peer.greeting.refuse(what.clone());
         cx.event(common.id(), Event::Note(what.clone()));
         self.fail_held(common, cx);
         self.fall_if_primary(common, cx, &what);
@@ -62,8 +63,8 @@ impl Primary {
             return;
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };
-        let Some(hello) = common.greeting.hello() else { return };
-        let (granted, failed) = (hello.granted_bytes, hello.failed);
+        let Some(hello) = self.peer.greeting.hello() else { return };
+        let (granted, failed, theirs) = (hello.granted_bytes, hello.failed, hello.identity);
         cx.event(common.id(), Event::Decided { row, decision });
         if !failed && !matches!(decision, Decision::Continue(_)) {
             self.fail_held(common, cx);
@@ -80,7 +81,7 @@ impl Primary {
                 self.peer.continue_stream(common, cx, received, granted);
                 self.release_acked(common, cx);
                 common.wake(Wake::Promise);
-                if self.peer.wanted.is_full(common) {
+                if self.peer.wants_full(common) {
                     self.request_sync(common, cx, true);
                 }
             }
@@ -90,10 +91,10 @@ impl Primary {
             }
             Decision::NeedsFullSync(why) => {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
-                if self.peer.wanted.is_full(common) {
+                if self.peer.wants_full(common) {
                     // The operator has asked for it already, and it waited for its turn.
                     self.request_sync(common, cx, true);
-                } else if self.peer.reconcile.reconciles_fork(common, cx) {
+                } else if self.peer.reconcile.reconciles_fork(common, cx, &theirs) {
                     self.reconcile(common, cx);
                 }
             }
@@ -109,7 +110,9 @@ impl Primary {
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
     pub fn reconcile(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        self.reconcile_by(common, cx, Reconciliation::go_on)
+        self.reconcile_by(common, cx, |Peer { reconcile, greeting, .. }, common, cx, decision| {
+            reconcile.go_on(common, cx, greeting, decision)
+        })
     }
 
     /// As [`Primary::reconcile`], by one `step` of it, which learns what the peer's hello led to.
@@ -117,14 +120,14 @@ impl Primary {
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
-        step: impl FnOnce(&mut Reconciliation, &mut GroupCommon, &mut Cx, Option<Decision>) -> ReconcileOutcome,
+        step: impl FnOnce(&mut Peer, &mut GroupCommon, &mut Cx, Option<Decision>) -> ReconcileOutcome,
     ) -> bool {
         let decision = self.peer.decision(common);
-        let reconciled = step(&mut self.peer.reconcile, common, cx, decision);
-        if let ReconcileOutcome::Asks(why) = &reconciled {
+        let outcome = step(&mut self.peer, common, cx, decision);
+        if let ReconcileOutcome::Asks(why) = &outcome {
             self.fall_to_logging(common, cx, why);
         }
-        matches!(reconciled, ReconcileOutcome::Done)
+        matches!(outcome, ReconcileOutcome::Done)
     }
 
     /// Something that stood in the way of a sync is done.

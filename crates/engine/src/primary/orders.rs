@@ -21,7 +21,7 @@ impl Primary {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
-        if common.state() == State::Logging && common.greeting.hello().is_none() && common.greeting.unfit().is_none() {
+        if common.state() == State::Logging && self.peer.greeting.is_missing() {
             self.peer.transition(common, cx, State::Logging, why_apart(common, cx));
         }
         self.peer.promise_anew(common, cx);
@@ -82,15 +82,15 @@ impl Primary {
     /// Begins a sync if this node has a permit for one; else it waits in line, and what streams goes on streaming.
     pub fn request_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
-            self.peer.wanted.wait_for_permit(common, full);
+            self.peer.wanted.wait_for_permit(&self.peer.greeting, full);
             if common.state() == State::Logging {
                 let why = "waiting for its turn: other groups of this node are syncing";
                 self.peer.transition(common, cx, State::Logging, why);
             }
             return false;
         }
-        let full = self.peer.wanted.is_full(common) || full;
-        self.peer.wanted.order_full(common, full);
+        let full = self.peer.wants_full(common) || full;
+        self.peer.wanted.order_full(&self.peer.greeting, full);
         if !self.peer.outbox.is_apart() {
             // Under `strict` nobody is answered alone, also if it was an operator who ended the stream.
             self.fail_held(common, cx);

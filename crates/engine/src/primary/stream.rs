@@ -140,7 +140,7 @@ impl Primary {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
         if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.coverage.hit(CoveragePoint::HoldEnded);
-            let why = match common.greeting.hello() {
+            let why = match self.peer.greeting.hello() {
                 Some(hello) if hello.failed => format!("the peer window ended; {PEER_FAILED}"),
                 _ => "the peer window ended".into(),
             };

@@ -41,7 +41,7 @@ impl Primary {
         let since = common.slots.write(slot).since;
         if common.state() == State::Queuing {
             cx.coverage.hit(CoveragePoint::QueueFullLinkDown);
-            let and = match (cx.peer.link, common.greeting.hello()) {
+            let and = match (cx.peer.link, self.peer.greeting.hello()) {
                 (None, _) => "and the link is down",
                 (_, None) => "and the peer is connected, but its half of the group has not started",
                 (_, Some(_)) => "and nothing is sent to the peer",

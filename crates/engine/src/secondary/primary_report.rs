@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, GroupHello, Tick};
+use crate::formats::wire::{FlushPoints, Tick};
 use crate::ids::Seq;
 use crate::limits::REPORT_HOLDS;
 use crate::secondary::Secondary;
@@ -50,11 +50,10 @@ impl PrimaryReport {
     }
 
     /// The peer says who it is.
-    pub fn take_peer_hello(&mut self, common: &mut GroupCommon, hello: GroupHello) {
-        if hello.identity.role != Role::Primary {
+    pub fn meets(&mut self, role: Role) {
+        if role != Role::Primary {
             self.is_past();
         }
-        common.greeting.take_up(hello);
     }
 
     /// The session is over, or its other end is no primary: what it reported is of the past.

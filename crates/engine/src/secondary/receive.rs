@@ -8,6 +8,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
+use crate::shared::greeting::Greeting;
 use crate::{FramePayload, SendPayload};
 
 /// A stream that waits to begin.
@@ -37,19 +38,19 @@ impl Secondary {
     // ---- a stream begins ---------------------------------------------------------------------------------------------
 
     /// A primary begins another stream.
-    pub fn sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: SyncBegin) {
-        if !common.greeting.is_in_run(begin.from, begin.parent) {
+    pub fn sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: SyncBegin, primary: &Greeting) {
+        if !primary.is_in_run(begin.from, begin.parent) {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.replica.end_stream();
         self.begins += 1;
         self.beginning = Some(StreamBeginning { begin, number: self.begins, recording: false });
-        self.proceed_sync_begin(common, cx);
+        self.proceed_sync_begin(common, cx, primary);
     }
 
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
     /// before anything of it is accepted.
-    pub fn proceed_sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    pub fn proceed_sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, primary: &Greeting) {
         let Some(StreamBeginning { begin, number, recording: false }) = self.beginning else { return };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way. So is the end of the
         // rollback point before: the undo store holds one.
@@ -58,7 +59,7 @@ impl Secondary {
             return;
         }
         self.beginning = Some(StreamBeginning { begin, number, recording: true });
-        self.replica.begin_stream(common, cx, &begin);
+        self.replica.begin_stream(common, cx, &begin, primary);
         common.save_in_both_slots(cx, AfterSuper::SyncReady { number });
     }
 

@@ -30,6 +30,7 @@ use crate::secondary::rollback::{name, reserve_for_sync};
 use crate::secondary::sizes::PrimarySizes;
 use crate::secondary::window::ReceiveWindow;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::Greeting;
 use crate::shared::memory::reserve;
 use crate::shared::wakes::Wake;
 use crate::state::{Pause, State};
@@ -130,9 +131,9 @@ impl OrderedReplica {
     }
 
     /// What came before the stream is applied and recorded; the caller saves.
-    pub fn begin_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) {
+    pub fn begin_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin, primary: &Greeting) {
         self.take_rollback_point(common, cx, begin);
-        self.sizes.sync_begins(common, cx);
+        self.sizes.sync_begins(common, cx, primary);
         reserve_for_sync(&mut common.undo, &common.volumes, begin);
         common.sb.sync_begins(begin, self.journal.end());
         self.stand_at(begin.from, self.progress.applied_wall());

@@ -9,14 +9,15 @@ use crate::formats::identity::{Identity, Role};
 use crate::ids::Position;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
+use crate::shared::greeting::Greeting;
 use crate::shared::size::ShownSize;
 
 impl Secondary {
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx) -> Option<String> {
+    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<String> {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
-        let hello = match common.greeting.said() {
+        let hello = match peer.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ if cx.peer.link.is_some() => {
                 let silent =
@@ -24,7 +25,7 @@ impl Secondary {
                 return Some(format!(
                     "{}; it may be primary, and what it acknowledged alone cannot be known: --force promotes this node at sequence {at}, and \
                      gives up whatever the peer wrote after it",
-                    common.greeting.unfit().unwrap_or(silent)
+                    peer.unfit().unwrap_or(silent)
                 ));
             }
             _ => {
@@ -68,11 +69,10 @@ impl Secondary {
         ))
     }
 
-    pub fn peer_may_be_ahead(&self, common: &GroupCommon) -> bool {
+    pub fn peer_may_be_ahead(&self, common: &GroupCommon, peer: &Greeting) -> bool {
         let handed_over =
             |identity: &Identity| identity.handed_over && identity.position == self.replica.progress().position();
-        let never_left =
-            common.sb.takes_demotion_back() && common.greeting.stands_at(self.replica.progress().position());
-        !never_left && common.greeting.hello().is_none_or(|hello| !handed_over(&hello.identity))
+        let never_left = common.sb.takes_demotion_back() && peer.stands_at(self.replica.progress().position());
+        !never_left && peer.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
 }

@@ -6,6 +6,7 @@ use crate::Event;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
+use crate::shared::greeting::Greeting;
 
 /// What the primary of the last sync said of its volumes.
 #[derive(Debug, Default)]
@@ -15,8 +16,8 @@ pub(crate) struct PrimarySizes {
 
 impl PrimarySizes {
     /// A sync begins: whatever becomes of the session, its end makes this copy as large as its primary is now.
-    pub fn sync_begins(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if let Some(hello) = common.greeting.hello().filter(|hello| hello.identity.role == Role::Primary) {
+    pub fn sync_begins(&mut self, common: &mut GroupCommon, cx: &mut Cx, primary: &Greeting) {
+        if let Some(hello) = primary.hello().filter(|hello| hello.identity.role == Role::Primary) {
             self.bytes.clone_from(&hello.volume_bytes);
         }
         self.follow(common, cx, common.sb.rollback_point.id == 0);

@@ -4,7 +4,7 @@ use crate::common::GroupCommon;
 use crate::formats::identity::Role;
 use crate::secondary::Secondary;
 use crate::secondary::rollback::NO_SPACE;
-use crate::shared::greeting::PEER_FAILED;
+use crate::shared::greeting::{Greeting, PEER_FAILED};
 use crate::shared::lifecycle::Phase;
 use crate::state::{Pause, State};
 use crate::status::{PeerStatus, ReportedStatus, RollbackPointStatus};
@@ -29,11 +29,9 @@ impl Secondary {
     }
 
     /// The reason for that state, where it is not this node's own.
-    pub fn shown_words(&self, common: &GroupCommon) -> Option<&'static str> {
-        let reported = self
-            .primary_report
-            .state()
-            .filter(|_| common.role() == Role::Secondary && common.greeting.unfit().is_none());
+    pub fn shown_words(&self, common: &GroupCommon, peer: &Greeting) -> Option<&'static str> {
+        let counts = common.role() == Role::Secondary && peer.unfit().is_none();
+        let reported = self.primary_report.state().filter(|_| counts);
         match (common.state(), self.standstill(common), reported) {
             (State::Failed(_), _, _) => None,
             (_, Some((_, words)), _) => Some(words),

@@ -30,9 +30,23 @@ impl Greeting {
         self.hello.as_ref()
     }
 
+    /// The peer has not said who it is, nor what cannot be worked with.
+    pub fn is_missing(&self) -> bool {
+        self.hello.is_none() && self.unfit.is_none()
+    }
+
     /// Who the peer said it is, acted on or not yet.
     pub fn said(&self) -> Option<&GroupHello> {
         self.hello.as_ref().or(self.early.as_ref())
+    }
+
+    pub fn generation(&self) -> Option<Generation> {
+        self.hello.as_ref().map(|hello| hello.identity.generation)
+    }
+
+    /// The peer is there, and not a new node.
+    pub fn has_lived(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| !hello.identity.is_new())
     }
 
     pub fn settings(&self) -> Option<Settings> {

@@ -37,11 +37,11 @@ impl Reconciliation {
     }
 
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
-    pub fn shown_reason(&self, common: &GroupCommon) -> String {
+    pub fn shown_reason(&self, common: &GroupCommon, peer_has_lived: bool) -> String {
         if !self.waits_for_choice(common) || matches!(self.stage, ReconcileStage::Asking) {
             return common.standing.why().into();
         }
-        format!("{}; {}", common.standing.why(), closed_words(common))
+        format!("{}; {}", common.standing.why(), closed_words(common, peer_has_lived))
     }
 
     /// An export that was not opened stays closed until the operator chooses, whatever time passes: also through restarts. He is told
@@ -62,7 +62,7 @@ impl Reconciliation {
     }
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
-    pub fn open_or_fence(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    pub fn open_or_fence(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer_has_lived: bool) {
         let serves =
             !common.sb.needs_verification() || common.sb.served_unverified || injected(Fault::StartAloneIgnored);
         if serves && !common.sb.is_unmet() {
@@ -71,7 +71,7 @@ impl Reconciliation {
         self.export_fenced = true;
         self.fenced_since = cx.now.mono;
         if common.sb.is_unmet() && self.waits_for_choice(common) {
-            cx.event(common.id(), Event::Note(closed_words(common).into()));
+            cx.event(common.id(), Event::Note(closed_words(common, peer_has_lived).into()));
         }
         self.start_alone(common, cx);
     }
