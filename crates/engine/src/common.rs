@@ -8,11 +8,9 @@ use core::time::Duration;
 
 use crate::common::numbers::WriteNumbers;
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::durability::answers::PeerAnswers;
 use crate::formats::cell::CellHead;
 use crate::formats::identity::Role;
 use crate::formats::undo::UndoStore;
-use crate::formats::wire::{FrameHeader, VolumeRange};
 use crate::ids::*;
 use crate::records::activity::ActivityLog;
 use crate::records::bits::{BitmapWriter, StoredBits};
@@ -57,8 +55,6 @@ pub(crate) struct GroupCommon {
     /// Either half's: what is overwritten since the newest mark.
     pub undo: UndoStore,
     clock: ClockNews,
-    /// What the peer asked for and has not got.
-    pub answers: PeerAnswers,
     pub counters: GroupCounters,
     pub memory: MemoryWish,
     wakes: Wakes,
@@ -79,7 +75,6 @@ impl GroupCommon {
             slots: OperationSlots::new(config.id),
             undo: UndoStore::new(config.history_bytes),
             clock: ClockNews::default(),
-            answers: PeerAnswers::new(config.id),
             counters: GroupCounters::default(),
             memory: MemoryWish::default(),
             wakes: Wakes::default(),
@@ -201,20 +196,8 @@ impl GroupCommon {
         }
     }
 
-    /// A primary asks for content. `None`: not of a range that it may ask for.
-    pub fn pull_is_asked(&mut self, cx: &mut Cx, header: &FrameHeader) -> Option<()> {
-        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
-        if !self.volumes.has_sectors(&range) || range.length > limits::PART_BYTES_MAX {
-            return None;
-        }
-        if self.role() == Role::Secondary && !self.answers.range_asked(header.seq, range) {
-            self.protocol_error(cx, "a question for more ranges at once than may be asked for");
-        }
-        Some(())
-    }
-
     /// The peer broke the protocol: this session ends.
-    pub fn protocol_error(&mut self, cx: &mut Cx, what: &str) {
+    pub fn protocol_error(&self, cx: &mut Cx, what: &str) {
         if let Some(link) = cx.peer.link {
             cx.refused = true;
             let reason = format!("group {}: the peer sent {what}", self.id().0);

@@ -1,5 +1,4 @@
 //! What is kept, and what is saved first, so that a crash or a lost peer takes nothing away.
 
-pub mod answers;
 pub mod kept;
 pub mod saving;

@@ -62,8 +62,7 @@ impl Group {
         let done = match common.slots.take(slot) {
             Some(SlotOperation::LocalFlush(volume)) => primary.local_flush_done(common, cx, volume, result.is_ok()),
             Some(SlotOperation::PullRead { range, session, question }) => {
-                let answers = common.role() == Role::Secondary;
-                common.answers.pull_read(cx, answers, range, (session, question), result)
+                primary.peer.outbox.answers.pull_read(common, cx, range, (session, question), result)
             }
             Some(SlotOperation::PullWrite { bytes }) => {
                 primary.peer.reconcile.pull_written(common, cx, bytes, result.is_ok())
@@ -145,7 +144,6 @@ impl Group {
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
         self.secondary.primary_report.is_past();
-        self.common.answers.forget();
         self.primary.peer.session_begins(cx);
         if self.common.is_starting() || self.common.lifecycle.has_stopped() {
             return;
@@ -163,7 +161,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.secondary.primary_report.is_past();
-        self.common.answers.forget();
+        self.primary.peer.outbox.answers.forget();
         self.primary.peer.greeting.forget();
         self.primary.peer.reconcile.session_ends();
         match self.common.role() {

@@ -1,5 +1,6 @@
 //! The peer: what it said of itself, and on a primary what goes to it, syncs, what is reconciled when they meet.
 
+pub mod answers;
 pub mod catch_up;
 pub mod meeting;
 pub mod orders;
@@ -89,6 +90,7 @@ impl Peer {
 
     pub fn session_begins(&mut self, cx: &Cx) {
         self.greeting.forget();
+        self.outbox.answers.forget();
         self.reconcile.session_begins();
         self.stall.link_up(cx.now.mono);
     }

@@ -18,7 +18,7 @@ impl Group {
         match (header.kind, payload) {
             (FrameKind::BitsAsk, FramePayload::None) => {
                 if self.common.role() == Role::Secondary {
-                    self.common.answers.bits_asked(header.seq);
+                    self.primary.peer.outbox.answers.bits_asked(header.seq);
                 }
             }
             // Of a question that was given up meanwhile.
@@ -30,7 +30,8 @@ impl Group {
             }
             (FrameKind::TailAsk, FramePayload::Control(bytes)) => {
                 let points = FlushPoints::decode(bytes)?;
-                self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
+                let tail = self.secondary.tail_is_asked(&mut self.common, cx, points, header.seq);
+                tail.into_iter().for_each(|tail| self.primary.peer.outbox.answers.tail(tail));
             }
             (FrameKind::Tail, FramePayload::Control(_) | FramePayload::None) => {
                 let ranges = decode_ranges(payload.control())?;
@@ -41,7 +42,9 @@ impl Group {
                     });
                 }
             }
-            (FrameKind::Pull, FramePayload::None) => self.common.pull_is_asked(cx, header)?,
+            (FrameKind::Pull, FramePayload::None) => {
+                self.primary.peer.outbox.answers.pull_is_asked(&self.common, cx, header)?;
+            }
             (FrameKind::Pulled, FramePayload::Data(buf)) => {
                 self.primary.peer.reconcile.pulled(&mut self.common, cx, header, buf.clone())?
             }

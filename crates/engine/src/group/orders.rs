@@ -184,7 +184,8 @@ impl Group {
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
                 self.secondary.proceed_sync_begin(&mut self.common, cx, &self.primary.peer.greeting);
-                self.secondary.answer_tail(&mut self.common, cx);
+                let tail = self.secondary.answer_tail(&mut self.common, cx);
+                tail.into_iter().for_each(|tail| self.primary.peer.outbox.answers.tail(tail));
             }
             // Nothing can be recorded as clean; the next start sees an unclean stop.
             Phase::StopRecording if self.common.has_failed() => self.common.lifecycle.enter(Phase::Stopped),

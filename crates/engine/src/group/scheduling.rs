@@ -73,14 +73,14 @@ impl Group {
         self.pump_sync(cx);
         let answers = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
         if answers && !self.common.has_failed() {
-            let others_bytes = self.shown().held_bytes() - self.common.answers.held_bytes();
-            let GroupCommon { answers, slots, volumes, memory, .. } = &mut self.common;
-            memory.note(answers.read_ahead(cx, slots, others_bytes));
-            if let Some(answer) = answers.next(cx, volumes) {
+            let others_bytes = self.shown().held_bytes() - self.primary.peer.outbox.answers.held_bytes();
+            let (common, answers) = (&mut self.common, &mut self.primary.peer.outbox.answers);
+            answers.read_ahead(common, cx, others_bytes);
+            if let Some(answer) = answers.next(common, cx) {
                 return Some(answer);
             }
         } else {
-            self.common.answers.forget();
+            self.primary.peer.outbox.answers.forget();
         }
         self.primary.peer.next_frame(&mut self.common, cx)
     }

@@ -158,7 +158,7 @@ impl ShownGroup<'_> {
     pub fn held_bytes(&self) -> u64 {
         let lease =
             if self.common.role() == Role::Secondary { self.secondary.replica.window().lease_bytes() } else { 0 };
-        self.primary.peer.outbox.outgoing_bytes(self.common) + lease
+        self.primary.peer.outbox.outgoing_bytes() + lease
     }
 
     pub fn identity(&self) -> Identity {

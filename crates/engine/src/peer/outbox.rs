@@ -7,6 +7,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::UnbrokenRun;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
+use crate::peer::answers::PeerAnswers;
 use crate::peer::queue::HighWater;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
@@ -35,6 +36,8 @@ pub(crate) struct NumberedWrite {
 
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
+    /// What the peer asked for and has not got.
+    pub answers: PeerAnswers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
     high_water: HighWater,
@@ -56,10 +59,10 @@ impl Outbox {
     }
 
     /// Of that, what is to be sent. A primary holds nothing else.
-    pub fn outgoing_bytes(&self, common: &GroupCommon) -> u64 {
+    pub fn outgoing_bytes(&self) -> u64 {
         // Without a stream what waits for its range will not be queued: it is its client's memory.
         let reserved = if self.streams() { self.reserved.bytes() } else { 0 };
-        self.sending.held_bytes() + reserved + common.answers.held_bytes()
+        self.sending.held_bytes() + reserved + self.answers.held_bytes()
     }
 
     /// What can still be sent in order.

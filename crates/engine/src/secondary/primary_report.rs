@@ -4,12 +4,13 @@
 //! How far the copy is behind only the primary knows: it reports that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`REPORT_HOLDS`], and never once the session is over.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, Tick};
+use crate::formats::wire::{FlushPoints, Tick, VolumeRange};
 use crate::ids::Seq;
 use crate::limits::REPORT_HOLDS;
 use crate::secondary::Secondary;
@@ -102,23 +103,30 @@ impl PrimaryReport {
 
 impl Secondary {
     /// A primary asks for what it may have lost. One that was promoted meanwhile has nothing to tell.
-    pub fn tail_is_asked(&mut self, common: &mut GroupCommon, cx: &mut Cx, points: FlushPoints, question: Seq) {
+    pub fn tail_is_asked(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        points: FlushPoints,
+        question: Seq,
+    ) -> Option<(Seq, Vec<VolumeRange>, bool)> {
         self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
-        self.answer_tail(common, cx);
+        self.answer_tail(common, cx)
     }
 
-    /// Once everything received is on the volumes, the primary is told which ranges it may have lost.
-    pub fn answer_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    /// Once everything received is on the volumes, the primary is told which ranges it may have lost, and whether there are others that
+    /// nobody knows any more.
+    pub fn answer_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(Seq, Vec<VolumeRange>, bool)> {
         if self.tail_asked.is_none() || common.role() != Role::Secondary {
-            return;
+            return None;
         }
         self.replica.give_up_unlanded(common, cx);
         if !self.replica.replica_at_rest(common, cx) {
-            return;
+            return None;
         }
-        let Some((points, question)) = self.tail_asked.take() else { return };
+        let (points, question) = self.tail_asked.take()?;
         let same_run = points.incarnation == self.replica.progress().position().incarnation;
         let (ranges, unknown) = self.replica.journal().lost_beyond(common.sb.given_up, &points, same_run);
-        common.answers.tail(question, ranges, unknown);
+        Some((question, ranges, unknown))
     }
 }

@@ -18,7 +18,7 @@ impl Outbox {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        let memory = self.outgoing_bytes(common) + bytes <= cx.allowance;
+        let memory = self.outgoing_bytes() + bytes <= cx.allowance;
         common.memory.note(!memory);
         memory
             && stream.held_bytes() + self.reserved.bytes() + bytes <= common.settings.queue_bytes
@@ -46,7 +46,7 @@ impl Outbox {
     /// Whole regions: of a small queue no read takes more than a quarter beyond the half that a sync may fill, and of memory what there is
     /// for it.
     pub fn longest_sync_read(&self, common: &GroupCommon, cx: &Cx) -> u64 {
-        let memory = self.sync_memory_bytes(common, cx).saturating_sub(cost(0));
+        let memory = self.sync_memory_bytes(cx).saturating_sub(cost(0));
         let most = cx.peer.part_bytes.min(common.settings.queue_bytes / 4).min(memory);
         (most / REGION_BYTES * REGION_BYTES).max(REGION_BYTES)
     }
@@ -56,14 +56,14 @@ impl Outbox {
     pub fn has_room_for_sync(&self, common: &GroupCommon, cx: &Cx, bytes: u64) -> bool {
         let Some(stream) = self.stream() else { return false };
         let queued = stream.held_bytes();
-        let fits = queued == 0 || bytes <= self.sync_memory_bytes(common, cx);
+        let fits = queued == 0 || bytes <= self.sync_memory_bytes(cx);
         queued < common.settings.queue_bytes / 2 && fits && stream.queue().len() < common.settings.queue_items / 2
     }
 
     /// So much more a sync may hold, in what it reads and has sent until the peer confirms it (rule 22): half of memory, and an eighth
     /// stays free for the next live write, whatever those before it hold.
-    pub fn sync_memory_bytes(&self, common: &GroupCommon, cx: &Cx) -> u64 {
-        let free = cx.allowance.saturating_sub(self.outgoing_bytes(common) + cx.allowance / 8);
+    pub fn sync_memory_bytes(&self, cx: &Cx) -> u64 {
+        let free = cx.allowance.saturating_sub(self.outgoing_bytes() + cx.allowance / 8);
         let Some(stream) = self.stream() else { return free };
         let queue = stream.queue();
         let of_sync = queue.sync_bytes() + stream.sync_waiting_bytes();
@@ -72,7 +72,7 @@ impl Outbox {
 
     /// What a snapshot may hold in memory: the queue, which is empty meanwhile, would have had as much.
     pub fn snapshot_room(&self, common: &GroupCommon, cx: &Cx) -> u64 {
-        let others = self.outgoing_bytes(common) - self.sending.snapshot().map_or(0, CatchUpSnapshot::memory_bytes);
+        let others = self.outgoing_bytes() - self.sending.snapshot().map_or(0, CatchUpSnapshot::memory_bytes);
         common.settings.queue_bytes.min(cx.allowance.saturating_sub(others))
     }
 }

@@ -10,12 +10,14 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{APPLY_RETRY_AFTER, PULLS_IN_FLIGHT};
-use crate::shared::operation_slots::{OperationSlots, SlotOperation};
+use crate::limits::{APPLY_RETRY_AFTER, PART_BYTES_MAX, PULLS_IN_FLIGHT};
+use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::time::Mono;
@@ -49,7 +51,6 @@ struct TailAnswer {
 
 #[derive(Debug, Default)]
 pub(crate) struct PeerAnswers {
-    group: GroupId,
     bits: Option<BitsAnswer>,
     tail: Option<TailAnswer>,
     /// Of this question are the pulls.
@@ -68,14 +69,10 @@ pub(crate) struct PeerAnswers {
 }
 
 impl PeerAnswers {
-    pub fn new(group: GroupId) -> PeerAnswers {
-        PeerAnswers { group, ..PeerAnswers::default() }
-    }
-
     /// The session is over, and with it what was asked.
     pub fn forget(&mut self) {
-        let PeerAnswers { group, reads, reading_bytes, failures, reads_again_at, .. } = *self;
-        *self = PeerAnswers { group, reads, reading_bytes, failures, reads_again_at, ..PeerAnswers::default() };
+        let PeerAnswers { reads, reading_bytes, failures, reads_again_at, .. } = *self;
+        *self = PeerAnswers { reads, reading_bytes, failures, reads_again_at, ..PeerAnswers::default() };
     }
 
     /// Memory that it costs.
@@ -84,7 +81,7 @@ impl PeerAnswers {
         self.read_bytes + self.reading_bytes + (ranges * size_of::<VolumeRange>()) as u64
     }
 
-    pub fn tail(&mut self, question: Seq, ranges: Vec<VolumeRange>, unknown: bool) {
+    pub fn tail(&mut self, (question, ranges, unknown): (Seq, Vec<VolumeRange>, bool)) {
         self.tail = Some(TailAnswer { question, ranges, sent: 0, unknown });
     }
 
@@ -108,9 +105,20 @@ impl PeerAnswers {
         self.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
     }
 
-    /// A range is asked for. False: it is one more than may be.
-    #[must_use]
-    pub fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
+    /// A primary asks for content. `None`: not of a range that it may ask for.
+    pub fn pull_is_asked(&mut self, common: &GroupCommon, cx: &mut Cx, header: &FrameHeader) -> Option<()> {
+        let range = VolumeRange { volume: header.volume, offset: header.offset, length: header.length };
+        if !common.volumes.has_sectors(&range) || range.length > PART_BYTES_MAX {
+            return None;
+        }
+        if common.role() == Role::Secondary && !self.range_asked(header.seq, range) {
+            common.protocol_error(cx, "a question for more ranges at once than may be asked for");
+        }
+        Some(())
+    }
+
+    /// False: it is one more than may be.
+    fn range_asked(&mut self, question: Seq, range: VolumeRange) -> bool {
         if question != self.pull_question {
             self.pull_question = question;
             (self.pulls_owed, self.read_bytes) = (0, 0);
@@ -126,8 +134,8 @@ impl PeerAnswers {
     }
 
     /// The next frame of an answer, now that the link has credit for one.
-    pub fn next(&mut self, cx: &Cx, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
-        let (session, group) = (cx.peer.session, self.group);
+    pub fn next(&mut self, common: &GroupCommon, cx: &Cx) -> Option<(FrameHeader, SendPayload)> {
+        let (session, group) = (cx.peer.session, common.id());
         let blank = |kind, question| FrameHeader { seq: question, ..FrameHeader::new(kind, session, group) };
         if let Some((range, buf)) = self.read.pop_front() {
             self.read_bytes -= range.length;
@@ -140,7 +148,7 @@ impl PeerAnswers {
             return Some((FrameHeader { flags, ..blank(kind, question) }, payload));
         }
         let question = self.bits.as_ref()?.question;
-        self.next_bits(blank(FrameKind::Bits, question), volumes)
+        self.next_bits(blank(FrameKind::Bits, question), &common.volumes)
     }
 
     fn next_bits(&mut self, header: FrameHeader, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
@@ -163,35 +171,32 @@ impl PeerAnswers {
         Some((FrameHeader { flags: flags::LAST, ..header }, SendPayload::None))
     }
 
-    /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always. True: there
-    /// was too little.
-    #[must_use]
-    pub fn read_ahead(&mut self, cx: &mut Cx, slots: &mut OperationSlots, others_bytes: u64) -> bool {
+    /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
+    pub fn read_ahead(&mut self, common: &mut GroupCommon, cx: &mut Cx, others_bytes: u64) {
         while cx.now.mono >= self.reads_again_at
             && self.reads + self.read.len() < READS_MAX
             && let Some(range) = self.to_read.front().copied()
         {
             let none = self.read_bytes + self.reading_bytes == 0;
             if !none && others_bytes + self.held_bytes() + range.length > cx.allowance {
-                return true;
+                return common.memory.note(true);
             }
             self.to_read.pop_front();
             self.reads += 1;
             self.reading_bytes += range.length;
             let (session, question) = (cx.peer.session, self.pull_question);
-            let token = slots.start(SlotOperation::PullRead { range, session, question });
-            let (store, length) = (Store::Volume(self.group, range.volume), range.length as u32);
+            let token = common.slots.start(SlotOperation::PullRead { range, session, question });
+            let (store, length) = (Store::Volume(common.id(), range.volume), range.length as u32);
             cx.out.push_back(Output::Read { token, store, offset: range.offset, length, crc: None });
         }
-        false
+        common.memory.note(false);
     }
 
-    /// A range was read, or could not be. In another session, or by another question, a primary asks anew; `answers`: this node
-    /// answers at all.
+    /// A range was read, or could not be. In another session, or by another question, a primary asks anew.
     pub fn pull_read(
         &mut self,
+        common: &GroupCommon,
         cx: &mut Cx,
-        answers: bool,
         range: VolumeRange,
         asked_by: (SessionId, Seq),
         result: IoResult,
@@ -199,17 +204,17 @@ impl PeerAnswers {
         self.reads -= 1;
         self.reading_bytes -= range.length;
         let asked = asked_by == (cx.peer.session, self.pull_question) && self.pulls_owed > 0;
-        if !asked || !answers {
+        if !asked || common.role() != Role::Secondary {
             return Ok(());
         }
-        let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(cx, range) };
+        let Ok(IoDone::Payload { buf, .. }) = result else { return self.pull_read_failed(common.id(), cx, range) };
         self.failures = 0;
         self.read_bytes += range.length;
         self.read.push_back((range, buf));
         Ok(())
     }
 
-    fn pull_read_failed(&mut self, cx: &mut Cx, range: VolumeRange) -> Result<(), Broken> {
+    fn pull_read_failed(&mut self, group: GroupId, cx: &mut Cx, range: VolumeRange) -> Result<(), Broken> {
         self.to_read.push_front(range);
         if cx.now.mono >= self.reads_again_at {
             // Others that were under way beside it say nothing new.
@@ -220,7 +225,7 @@ impl PeerAnswers {
             return Err(Broken::VolumeRead);
         }
         // Whatever it finds to do, the link then asks this group for its next frame.
-        cx.timers.set_sooner(TimerKey::Group(self.group, GroupTimer::ApplyRetry), self.reads_again_at);
+        cx.timers.set_sooner(TimerKey::Group(group, GroupTimer::ApplyRetry), self.reads_again_at);
         Ok(())
     }
 }
@@ -236,7 +241,7 @@ mod tests {
     fn what_is_read_what_is_being_read_and_the_names_of_ranges_are_counted() {
         let mut answers = PeerAnswers { read_bytes: 1000, reading_bytes: 30, ..PeerAnswers::default() };
         assert_eq!(answers.held_bytes(), 1030);
-        answers.tail(Seq(1), Vec::with_capacity(3), false);
+        answers.tail((Seq(1), Vec::with_capacity(3), false));
         assert_eq!(answers.held_bytes(), 1030 + 3 * size_of::<VolumeRange>() as u64);
     }
 }
