@@ -47,11 +47,6 @@ impl WriteNumbers {
         self.last_wall
     }
 
-    /// Gives the next number.
-    pub fn give(&mut self) -> Seq {
-        self.give_many(1).0
-    }
-
     /// Gives so many numbers: the first and the last of them.
     pub fn give_many(&mut self, count: u64) -> (Seq, Seq) {
         let first = self.last_seq.next();

@@ -61,7 +61,7 @@ pub(crate) fn flush_recorded(
 ) {
     let volume = common.volumes.of(id);
     volume.flushes.recorded(through);
-    volume.forget_kept(through);
+    volume.copy.forget_kept(through);
     for waiter in waiters {
         flush_answer(common, cx, waiter, true);
     }

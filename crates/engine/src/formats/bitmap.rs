@@ -27,7 +27,7 @@ pub(crate) fn region_span(offset: u64, length: u64) -> (u64, u64) {
 
 /// One volume's dirty regions. Its cost follows what is set, not what the volume could hold: a volume of 16 TiB has eight
 /// million words, and a walk over a few bits looks at hardly more of them than hold one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
     words: Vec<u64>,
     /// A bit for each word that is not zero.
@@ -56,6 +56,10 @@ impl Bitmap {
     pub fn new(size_bytes: u64) -> Bitmap {
         let words = regions(size_bytes).div_ceil(64) as usize;
         Bitmap { words: vec![0; words], used: vec![0; words.div_ceil(64)], size_bytes, set: 0 }
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 
     pub fn get(&self, region: u64) -> bool {

@@ -137,7 +137,7 @@ impl Group {
         self.common.lifecycle.enter(Phase::Recording);
         if promotion.force && self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting) {
             // What the peer wrote alone is not known here: every region may differ (P3).
-            self.common.volumes.iter_mut().for_each(|volume| volume.dirty.set_all());
+            self.common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
         if let Some(hello) = self.primary.peer.greeting.hello().filter(follows) {

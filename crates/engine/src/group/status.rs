@@ -74,7 +74,7 @@ impl ShownGroup<'_> {
         let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
             size_bytes: volume.size_bytes(),
             device_bytes,
-            dirty_bytes: volume.dirty.dirty_bytes(),
+            dirty_bytes: volume.copy.dirty.dirty_bytes(),
         });
         let promotable = secondary.promotable(common);
         let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);

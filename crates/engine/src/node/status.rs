@@ -28,7 +28,9 @@ impl Node {
 
     /// The regions of each volume that this node holds for perhaps different from its peer's; for checkers.
     pub fn dirty_regions(&self, id: GroupId) -> Vec<&crate::Bitmap> {
-        self.groups.get(&id).map_or_else(Vec::new, |group| group.common().volumes.iter().map(|v| &v.dirty).collect())
+        self.groups
+            .get(&id)
+            .map_or_else(Vec::new, |group| group.common().volumes.iter().map(|v| &v.copy.dirty).collect())
     }
 
     pub fn shared(&self) -> SharedStatus {

@@ -154,12 +154,12 @@ impl PeerAnswers {
     fn next_bits(&mut self, header: FrameHeader, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
         let bits = self.bits.as_mut()?;
         while let Some(volume) = volumes.get(bits.volume) {
-            let Some(region) = volume.dirty.next_set(bits.region) else {
+            let Some(region) = volume.copy.dirty.next_set(bits.region) else {
                 (bits.volume, bits.region) = (bits.volume + 1, 0);
                 continue;
             };
             let chunk = region as usize / 64 / BITS_WORDS;
-            let words = volume.dirty.words().chunks(BITS_WORDS).nth(chunk).unwrap_or_default();
+            let words = volume.copy.dirty.words().chunks(BITS_WORDS).nth(chunk).unwrap_or_default();
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let offset = (chunk * BITS_WORDS * 64) as u64;
             bits.region = offset + (BITS_WORDS * 64) as u64;

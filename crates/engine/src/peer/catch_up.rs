@@ -28,7 +28,7 @@ use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
 use crate::peer::streaming::confirmed;
 use crate::shared::coverage::CoveragePoint;
-use crate::shared::volume::Volume;
+use crate::shared::peer_copy::PeerCopy;
 use crate::state::State;
 use crate::time::Mono;
 
@@ -153,7 +153,7 @@ impl Peer {
         let wall = common.numbers.stamp(cx);
         self.passes += 1;
         let (from, total_bytes) = (common.last_position(), common.volumes.dirty_bytes());
-        common.volumes.iter_mut().for_each(Volume::freeze);
+        common.volumes.copies_mut().for_each(PeerCopy::freeze);
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
         self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(
             self.passes,
@@ -205,7 +205,7 @@ impl Peer {
         let (from, wall, payload_bytes) = snapshot.end();
         self.greeting.holds_snapshot(from);
         confirmed(common, &mut self.greeting, from);
-        common.volumes.iter_mut().for_each(Volume::end_snapshot);
+        common.volumes.copies_mut().for_each(PeerCopy::end_snapshot);
         common.undo.empty();
         common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
         self.catch_up.sent_bytes += payload_bytes;

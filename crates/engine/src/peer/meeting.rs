@@ -22,7 +22,9 @@ impl Peer {
         if let Some(decision) = went_back(earliest, &ours, theirs) {
             return Some((row_back(earliest, theirs), decision));
         }
-        let row = row(&ours, theirs, self.outbox.unbroken(common));
+        // What can still be sent in order.
+        let unbroken = self.outbox.stream().map(|stream| stream.unbroken(common.numbers.last()));
+        let row = row(&ours, theirs, unbroken);
         Some((row, row.decision(&ours, theirs)))
     }
 

@@ -4,7 +4,6 @@ mod queue_space;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::UnbrokenRun;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
@@ -18,8 +17,8 @@ use crate::peer::stream::pass::SyncPass;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
+use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
-use crate::shared::volume::Volume;
 use crate::shared::write::{AckLevel, WriteOp, WriteStage};
 use crate::state::Mode;
 use crate::{Event, IoResult, limits};
@@ -65,15 +64,10 @@ impl Outbox {
         self.sending.held_bytes() + reserved + self.answers.held_bytes()
     }
 
-    /// What can still be sent in order.
-    pub fn unbroken(&self, common: &GroupCommon) -> Option<UnbrokenRun> {
-        self.stream().map(|stream| stream.unbroken(common.numbers.last()))
-    }
-
     /// The peer has all there is.
     pub fn is_in_step(&self, common: &GroupCommon) -> bool {
         self.stream().is_some_and(|stream| stream.has_applied(common.numbers.last()) && !stream.has_pass())
-            && common.volumes.iter().all(|v| v.dirty.is_clean() && !v.has_writes_in_flight())
+            && common.volumes.iter().all(|v| v.copy.dirty.is_clean() && !v.has_writes_in_flight())
     }
 
     /// The ordered stream, if there is one.
@@ -182,7 +176,7 @@ impl Outbox {
         let Some(applied) = self.stream().map(PeerStream::clears_through) else { return };
         let mut cleared = false;
         for volume in common.volumes.iter_mut() {
-            cleared |= volume.clear_confirmed(applied);
+            cleared |= volume.copy.clear_confirmed(applied, volume.flushes.through());
         }
         if cleared {
             common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
@@ -204,7 +198,7 @@ impl Outbox {
         if !snapshot.is_done() {
             cx.coverage.hit(CoveragePoint::SnapshotInterrupted);
         }
-        common.volumes.iter_mut().for_each(Volume::drop_snapshot);
+        common.volumes.copies_mut().for_each(PeerCopy::drop_snapshot);
         common.undo.empty();
         snapshot.take_waiting()
     }
@@ -277,7 +271,7 @@ impl Outbox {
         if stream.has_pass() {
             cx.coverage.hit(CoveragePoint::SyncInterrupted);
         }
-        common.volumes.iter_mut().for_each(|v| v.forget_stream());
+        common.volumes.copies_mut().for_each(PeerCopy::forget_stream);
         let (items, bytes) = (stream.queue().len(), stream.queue().bytes());
         if items > 0 {
             cx.event(common.id(), Event::QueueDropped { items, bytes, why: why.into() });

@@ -18,7 +18,7 @@ use alloc::{format, vec};
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::bitmap::{region_span, regions};
+use crate::formats::bitmap::regions;
 use crate::formats::identity::{Decision, DecisionReason, Identity};
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, VolumeRange, flags};
 use crate::ids::*;
@@ -231,7 +231,7 @@ impl Reconciliation {
         }
         for (at, word) in words.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().ok()?);
-            volume.dirty.join_word(header.offset / 64 + at as u64, word);
+            volume.copy.dirty.join_word(header.offset / 64 + at as u64, word);
         }
         if header.flags & flags::LAST != 0 {
             cx.coverage.hit(CoveragePoint::BitsJoined);
@@ -305,9 +305,7 @@ impl Reconciliation {
             return self.ask_operator(common, cx, &ranges, decision);
         } else {
             for range in &ranges {
-                let (first, last) = region_span(range.offset, range.length);
-                let dirty = &mut common.volumes.of(range.volume).dirty;
-                (first..=last).for_each(|region| _ = dirty.set(region));
+                common.volumes.copy_of(range.volume).set_differs(range.offset, range.length);
             }
             self.enter(ReconcileStage::StoringRanges { ranges });
             common.bits().save(cx, AfterBits::Pull { question: self.questions });

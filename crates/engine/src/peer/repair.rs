@@ -76,7 +76,7 @@ impl Peer {
             return;
         }
         let mut skipped = 0;
-        if !common.volumes.iter().any(|v| v.next_to_ship(0, &mut skipped).is_some()) {
+        if !common.volumes.copies().any(|copy| copy.next_to_ship(0, &mut skipped).is_some()) {
             return self.repair_ended(common);
         }
         self.passes += 1;
@@ -97,7 +97,7 @@ impl Peer {
     ) {
         cx.coverage.hit(CoveragePoint::LocalWriteFailed);
         if !injected(Fault::FailedWriteClears) {
-            common.volumes.of(op.volume).set_uncovered(op.offset, op.length);
+            common.volumes.copy_of(op.volume).set_uncovered(op.offset, op.length);
         }
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.void_unsent(op.first, op.last);

@@ -18,7 +18,7 @@ use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
-use crate::shared::volume::Volume;
+use crate::shared::peer_copy::PeerCopy;
 use crate::state::{Mode, State};
 use crate::{Event, IoResult};
 use alloc::string::String;
@@ -97,7 +97,7 @@ impl Peer {
         if !flushed || common.numbers.generation_is_due() {
             return;
         }
-        let surely_dirty = || common.volumes.iter().map(|v| v.surely_dirty_bytes()).sum();
+        let surely_dirty = || common.volumes.copies().map(PeerCopy::surely_dirty_bytes).sum();
         let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
         let parent = common.sb.identity.parent;
         let to = self.greeting.run();
@@ -117,7 +117,7 @@ impl Peer {
         if cx.peer.link.is_none() {
             return;
         }
-        let compare = common.volumes.iter().any(Volume::has_unverified);
+        let compare = common.volumes.copies().any(PeerCopy::has_unverified);
         let dirty_bytes = common.volumes.dirty_bytes();
         cx.coverage.hit(match (full, compare) {
             (true, _) => CoveragePoint::FullSyncBegan,
@@ -245,7 +245,7 @@ impl Peer {
             return;
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();
-        common.volumes.iter_mut().for_each(Volume::clear_unverified);
+        common.volumes.copies_mut().for_each(PeerCopy::clear_unverified);
         if common.sb.compared() {
             common.save(cx, None);
         }
@@ -261,7 +261,7 @@ impl Peer {
 
 /// Everything is to be sent; that it is stands on disk before it begins (rule 6).
 pub(crate) fn set_all_dirty(common: &mut GroupCommon, cx: &mut Cx) {
-    common.volumes.iter_mut().for_each(Volume::send_all);
+    common.volumes.copies_mut().for_each(PeerCopy::send_all);
     _ = common.sb.compared();
     common.bits().save(cx, AfterBits::FullSync);
 }

@@ -13,8 +13,8 @@ use crate::peer::pause::{PauseCause, unreadable};
 use crate::peer::snapshot::holes::HoleQuestion;
 use crate::shared::cost::frame_cost;
 use crate::shared::operation_slots::SlotOperation;
+use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
-use crate::shared::volume::Volume;
 use crate::time::{Mono, Wall};
 use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
 use alloc::collections::VecDeque;
@@ -225,7 +225,7 @@ impl CatchUpSnapshot {
         self.open_since = Some(now);
         let from = self.from;
         // It keeps nothing of what came before: that is flushed here.
-        common.volumes.iter_mut().for_each(|volume| volume.forget_kept(from.seq));
+        common.volumes.copies_mut().for_each(|copy| copy.forget_kept(from.seq));
         Some(from)
     }
 
@@ -252,7 +252,7 @@ impl CatchUpSnapshot {
         let read = SnapshotRead { snapshot: self.name, volume, offset, length, save };
         let slot = common.slots.insert(SlotOperation::Snapshot(read));
         let held = common.volumes.of(volume);
-        held.take_for_snapshot(first, next);
+        held.copy.take_for_snapshot(first, next);
         held.occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         let length = length as u32;
@@ -268,7 +268,7 @@ impl CatchUpSnapshot {
         if !self.ships() {
             return None;
         }
-        let read = common.volumes.iter().all(Volume::all_shipped);
+        let read = common.volumes.copies().all(PeerCopy::all_shipped);
         let identity = common.sb.identity;
         let (origin, group) = (common.node, common.id());
         let (kind, volume, offset, length, payload) = match self.next_part(cx.peer.part_bytes) {
@@ -444,7 +444,7 @@ impl CatchUpSnapshot {
             Some(_) if shares_link => per_second(self.payload_bytes, travel),
             Some(rate) => rate.max(per_second(self.payload_bytes, travel)),
         };
-        let dirtied = common.volumes.iter().map(Volume::written_bytes).sum();
+        let dirtied = common.volumes.copies().map(PeerCopy::written_bytes).sum();
         let written = common.counters.written_bytes - self.written_before;
         SnapshotRates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried }
     }

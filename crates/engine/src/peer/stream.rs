@@ -186,7 +186,7 @@ impl PeerStream {
         for (seq, volume, offset, length) in self.queue.pending() {
             self.queue.void(seq);
             self.queue.lighten(seq, cost(0));
-            common.volumes.of(volume).set_uncovered(offset, length);
+            common.volumes.copy_of(volume).set_uncovered(offset, length);
         }
     }
 

@@ -40,7 +40,7 @@ impl Peer {
             return false;
         }
         confirmed(common, &mut self.greeting, common.position(ack.applied));
-        common.volumes.iter_mut().for_each(|volume| volume.forget_kept(ack.noted));
+        common.volumes.copies_mut().for_each(|copy| copy.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
         if ack.wants_flush {
             // Its journal fills with writes that are not flushed here: flush, and tell it.

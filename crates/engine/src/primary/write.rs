@@ -207,10 +207,7 @@ impl Primary {
         let op = common.slots.write(slot).clone();
         let NumberedWrite { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
         let streamed = part_bytes.is_some();
-        let volume = common.volumes.of(op.volume);
-        volume.set_written(op.offset, op.length, last, streamed);
-        volume.keep(op.offset, op.length, last, streamed);
-        volume.number(slot, first);
+        common.volumes.of(op.volume).number(slot, (op.offset, op.length), (first, last), streamed);
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);
         stored.enter(WriteStage::Writing);

@@ -213,7 +213,7 @@ impl StoredBits<'_> {
         let unstored = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            let pairs = volume.copy.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
         };
         let cells = (0..self.writer.count()).filter(|index| unstored(self, *index)).collect();
@@ -225,7 +225,7 @@ impl StoredBits<'_> {
         let differs = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            volume.dirty.cell(cell) != volume.stored.cell(cell)
+            volume.copy.dirty.cell(cell) != volume.stored.cell(cell)
         };
         let cells = (0..self.writer.count()).filter(|index| differs(self, *index)).collect();
         self.save_cells(cx, cells, then);
@@ -296,7 +296,7 @@ impl StoredBits<'_> {
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
         let (id, cell) = self.writer.position(index);
         let volume = &mut self.volumes[usize::from(id.0)];
-        let mut words = volume.dirty.cell(cell).to_vec();
+        let mut words = volume.copy.dirty.cell(cell).to_vec();
         announce(&mut words, volume.announced(), cell);
         // Until the write is done either content may be found: only what both hold counts as stored.
         volume.stored.mask_cell(cell, &words);
@@ -321,7 +321,7 @@ impl StoredBits<'_> {
         let stale = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            let pairs = volume.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
+            let pairs = volume.copy.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
             pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
         };
         let mut found = (0..self.writer.count()).filter(|index| stale(self, *index));
@@ -346,7 +346,7 @@ impl StoredBits<'_> {
         let volume = &self.volumes[usize::from(extent.volume.0)];
         let Some((start, bytes)) = self.activity.range(extent, volume.size_bytes()) else { return true };
         let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
-        (first..=last).all(|region| volume.stored.get(region) && volume.dirty.get(region))
+        (first..=last).all(|region| volume.stored.get(region) && volume.copy.dirty.get(region))
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
@@ -420,7 +420,7 @@ pub(crate) fn stored_through(volumes: &[crate::shared::volume::Volume], extent_b
         return true;
     }
     let (first, last) = region_span(start, extent_bytes.min(size - start));
-    volume.dirty.is_within(&volume.stored, first, last)
+    volume.copy.dirty.is_within(&volume.stored, first, last)
 }
 
 /// First and last of the regions that an extent of the log stands for, if it lies in the volume.

@@ -21,8 +21,8 @@ use crate::records::record::{AfterSuper, SuperWriter};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
 use crate::shared::operation_slots::{OperationSlots, SlotOperation};
+use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ExactSize;
-use crate::shared::volume::Volume;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
 use crate::{Event, GroupConfig, IoDone, IoResult, Output, Store};
@@ -354,11 +354,9 @@ impl GroupStart<'_> {
             cx.coverage.hit(CoveragePoint::CleanPrimaryStart);
         }
         if self.sb.current.compare {
-            for volume in self.volumes.iter_mut() {
-                volume.set_all_unverified();
-            }
+            self.volumes.copies_mut().for_each(PeerCopy::set_all_unverified);
         }
-        self.sb.current.compare = self.volumes.iter().any(Volume::has_unverified);
+        self.sb.current.compare = self.volumes.copies().any(PeerCopy::has_unverified);
         self.lifecycle.enter_stage(StartStage::StoringBits);
         if self.bitmap.is_outgrown() && self.sb.current.identity.role == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.
@@ -399,7 +397,7 @@ impl GroupStart<'_> {
             ..Superblock::default()
         };
         if role == Role::Primary {
-            self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            self.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
         self.lifecycle.enter_stage(StartStage::Wipe { left: 3 });
         let bitmap_bytes = bitmap::file_bytes(self.volumes.device_sizes().into_iter());
@@ -431,7 +429,7 @@ impl GroupStart<'_> {
             }
         }
         sb.compare = true;
-        self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+        self.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
     }
 
     /// A primary that stopped uncleanly in another boot of the machine lost what was not flushed; the peer may have it.
@@ -473,7 +471,7 @@ impl GroupStart<'_> {
         self.volume_grew(found);
         let volume = self.volumes.of(found.volume);
         for (at, word) in found.words.iter().enumerate() {
-            volume.dirty.join_word(found.first_region / 64 + at as u64, *word);
+            volume.copy.dirty.join_word(found.first_region / 64 + at as u64, *word);
         }
     }
 
@@ -516,7 +514,7 @@ impl GroupStart<'_> {
         }
         let volume = self.volumes.of(was.volume);
         if before_bytes < volume.size_bytes() {
-            volume.set_unverified(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
+            volume.copy.set_unverified(before_bytes / REGION_BYTES, bitmap::regions(volume.size_bytes()) - 1);
         }
     }
 
@@ -544,7 +542,7 @@ impl GroupStart<'_> {
         );
         cx.event(self.config.id, Event::Note(note));
         if size > 0 {
-            self.volumes.of(id).set_unverified(first, last);
+            self.volumes.copy_of(id).set_unverified(first, last);
         }
     }
 
@@ -562,15 +560,15 @@ impl GroupStart<'_> {
             let note = "the activity log is damaged: every region will be compared";
             cx.event(self.config.id, Event::Note(note.into()));
             self.sb.current.compare = true;
-            return self.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            return self.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
         let extent_bytes = self.config.activity.extent_bytes;
         for extent in extents {
             let Some(volume) = self.volumes.get_mut(usize::from(extent.volume.0)) else { continue };
             let size = volume.size_bytes();
-            volume.begin_verification();
+            volume.copy.begin_verification();
             if let Some((first, last)) = regions_of(*extent, extent_bytes, size) {
-                volume.set_unverified(first, last);
+                volume.copy.set_unverified(first, last);
             }
         }
         cx.event(self.config.id, Event::HotExtents { extents: extents.len() as u64, extent_bytes });

@@ -82,7 +82,7 @@ impl Rollback {
         let mid_start = !common.lifecycle.is_running();
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
-            common.volumes.iter_mut().for_each(|v| v.dirty.set_all());
+            common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
         common.lifecycle.enter(Phase::RollingBack(AfterRollback::Promote(promotion)));
         Rollback { stage: RollbackStage::Quiesce, mid_start }
@@ -125,7 +125,7 @@ impl Rollback {
         }
         for (volume, offset, length) in undone {
             if !injected(Fault::RollbackWithoutBits) {
-                common.volumes.of(volume).set_undone(offset, length);
+                common.volumes.copy_of(volume).set_differs(offset, length);
             }
         }
         self.enter(RollbackStage::Bits);

@@ -15,6 +15,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, VolumeRange};
 use crate::ids::VolumeId;
 use crate::limits::{REGION_BYTES, SECTOR_BYTES};
+use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ExactSize;
 use crate::shared::volume::Volume;
 
@@ -31,6 +32,19 @@ impl Volumes {
 
     pub fn of(&mut self, id: VolumeId) -> &mut Volume {
         &mut self.all[usize::from(id.0)]
+    }
+
+    /// What the peer has of a volume.
+    pub fn copy_of(&mut self, id: VolumeId) -> &mut PeerCopy {
+        &mut self.of(id).copy
+    }
+
+    pub fn copies(&self) -> impl Iterator<Item = &PeerCopy> {
+        self.iter().map(|volume| &volume.copy)
+    }
+
+    pub fn copies_mut(&mut self) -> impl Iterator<Item = &mut PeerCopy> {
+        self.iter_mut().map(|volume| &mut volume.copy)
     }
 
     /// What the device of a volume holds.
@@ -57,7 +71,7 @@ impl Volumes {
     }
 
     pub fn dirty_bytes(&self) -> u64 {
-        self.iter().map(|volume| volume.dirty.dirty_bytes()).sum()
+        self.copies().map(|copy| copy.dirty.dirty_bytes()).sum()
     }
 
     /// The range is there: it begins and ends in a volume of this group.
@@ -155,7 +169,7 @@ impl Volumes {
             let before_bytes = volume.size_bytes();
             if before_bytes < both {
                 volume.resize(both);
-                volume.set_unverified(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
+                volume.copy.set_unverified(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
             }
         }
     }

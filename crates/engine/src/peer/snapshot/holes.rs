@@ -72,7 +72,7 @@ impl CatchUpSnapshot {
             cx.coverage.hit(CoveragePoint::HoleFound);
             self.hold(volume, offset, bytes, None, false);
             self.walk_from(volume, first + regions);
-            common.volumes.of(volume).take_for_snapshot(first, first + regions);
+            common.volumes.copy_of(volume).take_for_snapshot(first, first + regions);
             common.counters.resynced_bytes += bytes;
         } else {
             let until = first + regions.max(HOLE_BYTES_MIN / REGION_BYTES);

@@ -243,7 +243,7 @@ impl PeerStream {
         }
         while let Some(volume) = common.volumes.get(pass.volume) {
             let mut skipped = 0;
-            let found = volume.next_to_ship(pass.region, &mut skipped);
+            let found = volume.copy.next_to_ship(pass.region, &mut skipped);
             if skipped > 0 {
                 cx.coverage.hit(CoveragePoint::ResyncSkippedCovered);
             }
@@ -254,9 +254,9 @@ impl PeerStream {
             };
             let mut next = first + 1;
             let size = volume.size_bytes();
-            let compare = volume.needs_verification(first);
+            let compare = volume.copy.needs_verification(first);
             let longest = if compare { limits::PROBE_BYTES } else { longest_read };
-            let goes_on = |next: u64| volume.must_ship(next) && volume.needs_verification(next) == compare;
+            let goes_on = |next: u64| volume.copy.must_ship(next) && volume.copy.needs_verification(next) == compare;
             while (next + 1 - first) * REGION_BYTES <= longest && next * REGION_BYTES < size && goes_on(next) {
                 next += 1;
             }
@@ -337,7 +337,7 @@ impl PeerStream {
         if let Some(op) = common.slots.get_resync(slot) {
             *op = read;
         }
-        common.volumes.of(volume).set_covered(offset, length, read.last);
+        common.volumes.copy_of(volume).set_covered(offset, length, read.last);
         common.volumes.of(volume).occupy(slot, offset, length, read.first, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));
         cx.out.push_back(if read.compare {
@@ -393,7 +393,7 @@ impl PeerStream {
         let failures = pass.failures;
         self.fill_parts(read, &body);
         if voided {
-            common.volumes.of(range.volume).set_uncovered(range.offset, range.length);
+            common.volumes.copy_of(range.volume).set_uncovered(range.offset, range.length);
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
         common.counters.resynced_bytes += range.length;
@@ -441,7 +441,7 @@ impl PeerStream {
         }
         cx.coverage.hit(CoveragePoint::ProbeDiffered);
         pass.resend.push_back(range);
-        common.volumes.of(range.volume).set_uncovered(range.offset, range.length);
+        common.volumes.copy_of(range.volume).set_uncovered(range.offset, range.length);
         Ok(true)
     }
 
@@ -452,7 +452,7 @@ impl PeerStream {
             return PassEnding::Waits;
         }
         let mut skipped = 0;
-        let left = common.volumes.iter().position(|v| v.next_to_ship(0, &mut skipped).is_some());
+        let left = common.volumes.copies().position(|copy| copy.next_to_ship(0, &mut skipped).is_some());
         if let Some(volume) = left {
             // A local write failed behind the walk.
             (pass.volume, pass.region) = (volume, 0);
@@ -462,7 +462,7 @@ impl PeerStream {
             return PassEnding::Repaired;
         }
         let wall = common.numbers.stamp(cx);
-        let seq = common.numbers.give();
+        let (seq, _) = common.numbers.give_many(1);
         pass.end = Some(seq);
         self.queue.push(QueueItem {
             seq,

@@ -13,7 +13,7 @@ use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
-use crate::shared::volume::Volume;
+use crate::shared::peer_copy::PeerCopy;
 use crate::state::Broken;
 use crate::time::Wall;
 use crate::{Event, Output, Store, limits};
@@ -131,7 +131,7 @@ impl OrderedReplica {
             // One update: the whole sync counts, or nothing of it.
             common.sb.sync_ended(common.volumes.len());
             // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
-            common.volumes.iter_mut().for_each(Volume::is_equal);
+            common.volumes.copies_mut().for_each(PeerCopy::is_equal);
             self.cycle.bits_forgotten = true;
             self.sizes.follow(common, cx, true);
         }

@@ -1,0 +1,365 @@
+//! What is known here of the peer's copy of one volume: which regions of it may differ, what the stream makes equal, which writes the
+//! peer keeps, what belongs to a snapshot.
+
+use crate::formats::bitmap::{Bitmap, region_span};
+use crate::ids::Seq;
+use crate::injected_fault::{Fault, injected};
+use crate::limits::REGION_BYTES;
+use crate::shared::newest_writes::NewestWrites;
+
+/// Its part in a snapshot.
+#[derive(Debug)]
+struct FrozenBits {
+    /// Of the snapshot, and not read yet.
+    unshipped: Bitmap,
+    /// Touched since the freeze: what stays dirty when the snapshot is done.
+    written: Bitmap,
+}
+
+/// What is kept is known by blocks of this size, rounded outwards.
+const KEPT_BLOCK_BYTES: u64 = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct PeerCopy {
+    /// Regions that may differ.
+    pub dirty: Bitmap,
+    /// Those of them that are dirty only because it is not known whether they differ: compared before they are sent.
+    unverified: Option<Bitmap>,
+    /// While a snapshot is under way.
+    snapshot: Option<FrozenBits>,
+    /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
+    touched: NewestWrites,
+    /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
+    /// the confirmations of single writes must not clear the bits.
+    covered: Bitmap,
+    /// Blocks that the peer keeps the ranges of, since it was not told that this volume's flush covers them.
+    kept: NewestWrites,
+}
+
+impl PeerCopy {
+    pub fn new(size_bytes: u64) -> PeerCopy {
+        PeerCopy { dirty: Bitmap::new(size_bytes), covered: Bitmap::new(size_bytes), ..PeerCopy::default() }
+    }
+
+    /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
+    pub fn begin_run(&mut self) {
+        self.forget_stream();
+        self.drop_snapshot();
+        self.kept.clear();
+    }
+
+    /// Nothing is under way.
+    pub fn resize(&mut self, size_bytes: u64) {
+        self.dirty = self.dirty.resized(size_bytes);
+        self.covered = self.covered.resized(size_bytes);
+        self.unverified = self.unverified.take().map(|unverified| unverified.resized(size_bytes));
+    }
+
+    fn blank(&self) -> Bitmap {
+        Bitmap::new(self.dirty.size_bytes())
+    }
+
+    // ---- what may differ -----------------------------------------------------------------------------------------------
+
+    /// Nothing is known of the range: it is compared before it is sent.
+    pub fn set_unverified(&mut self, first: u64, last: u64) {
+        let unverified = self.unverified.get_or_insert_with(|| Bitmap::new(self.dirty.size_bytes()));
+        for region in first..=last {
+            self.dirty.set(region);
+            unverified.set(region);
+        }
+    }
+
+    /// All that is dirty needs verification.
+    pub fn set_all_unverified(&mut self) {
+        self.unverified = Some(self.dirty.clone());
+    }
+
+    /// Something may need verification, or nothing: all that is dirty is compared in the sync that comes.
+    pub fn begin_verification(&mut self) {
+        _ = self.unverified.get_or_insert_with(|| Bitmap::new(self.dirty.size_bytes()));
+    }
+
+    pub fn has_unverified(&self) -> bool {
+        self.unverified.is_some()
+    }
+
+    pub fn clear_unverified(&mut self) {
+        self.unverified = None;
+    }
+
+    pub fn needs_verification(&self, region: u64) -> bool {
+        self.unverified.as_ref().is_some_and(|unverified| unverified.get(region))
+    }
+
+    /// All of it is to be sent, and nothing of it compared.
+    pub fn send_all(&mut self) {
+        self.dirty.set_all();
+        self.unverified = None;
+    }
+
+    /// This copy is equal to its primary's.
+    pub fn is_equal(&mut self) {
+        if !self.dirty.is_clean() {
+            (self.dirty, self.unverified) = (self.blank(), None);
+        }
+    }
+
+    /// Dirty regions that are not merely unverified.
+    pub fn surely_dirty_bytes(&self) -> u64 {
+        self.dirty.dirty_bytes() - self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty))
+    }
+
+    /// What stands in the range may differ.
+    pub fn set_differs(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        (first..=last).for_each(|region| _ = self.dirty.set(region));
+    }
+
+    // ---- the stream ----------------------------------------------------------------------------------------------------
+
+    /// Sets the bits of a live write. `streamed`: it travels under number `seq`.
+    pub fn set_written(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            let partial = (region + 1) * REGION_BYTES > self.dirty.size_bytes();
+            let forgotten = injected(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
+                || partial && injected(Fault::TailRegionNotDirty);
+            let was_clean = forgotten || self.dirty.set(region);
+            if let Some(snapshot) = &mut self.snapshot {
+                snapshot.written.set(region);
+            }
+            if streamed && (was_clean || injected(Fault::ClearUncovered)) {
+                self.covered.set(region);
+            }
+        }
+        if streamed {
+            self.touched.note(first, last, seq);
+        }
+    }
+
+    /// Regions of the range travel whole under number `seq`: the stream makes them equal.
+    pub fn set_covered(&mut self, offset: u64, length: u64, seq: Seq) {
+        let (first, last) = region_span(offset, length);
+        (first..=last).for_each(|region| _ = self.covered.set(region));
+        self.touched.note(first, last, seq);
+    }
+
+    /// The stream cannot be trusted for these regions: a local write failed, or a read for resync did.
+    pub fn set_uncovered(&mut self, offset: u64, length: u64) {
+        let (first, last) = region_span(offset, length);
+        for region in first..=last {
+            self.dirty.set(region);
+            if let Some(snapshot) = &mut self.snapshot {
+                snapshot.written.set(region);
+            }
+            self.covered.clear(region);
+        }
+    }
+
+    /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
+    /// True: some bits cleared.
+    pub fn clear_confirmed(&mut self, applied: Seq, flushed: Seq) -> bool {
+        let through = if injected(Fault::ClearUnflushed) { applied } else { applied.min(flushed) };
+        let (dirty, covered) = (&mut self.dirty, &mut self.covered);
+        let mut cleared = false;
+        let mut clear = |first: u64, last: u64| {
+            for region in first..=last {
+                if covered.get(region) {
+                    covered.clear(region);
+                    dirty.clear(region);
+                    cleared = true;
+                }
+            }
+        };
+        if injected(Fault::ClearForOlder) {
+            self.touched.noted_through(through).for_each(|(first, last)| clear(first, last));
+        }
+        self.touched.clear_through(through, clear);
+        cleared
+    }
+
+    /// A number waits for the local flush before its bits can clear.
+    pub fn wants_flush(&self, flushed: Seq) -> bool {
+        self.touched.last_noted().is_some_and(|seq| seq > flushed)
+    }
+
+    /// The stream ended: bits stay, what was outstanding is forgotten (rule 10).
+    pub fn forget_stream(&mut self) {
+        self.touched.clear();
+        self.covered = self.blank();
+    }
+
+    /// Whether the region must still be shipped.
+    pub fn must_ship(&self, region: u64) -> bool {
+        self.dirty.get(region) && !self.covered.get(region)
+    }
+
+    /// The first region at or after `from` that must be shipped; counts those it passed over as covered.
+    pub fn next_to_ship(&self, from: u64, skipped: &mut u64) -> Option<u64> {
+        let mut region = self.dirty.next_set(from)?;
+        while !self.must_ship(region) {
+            *skipped += 1;
+            region = self.dirty.next_set(region + 1)?;
+        }
+        Some(region)
+    }
+
+    /// The write will be kept by the peer until it knows that it is flushed here. True: it overwrites what is kept.
+    pub fn keep(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) -> bool {
+        let (first, last) = (offset / KEPT_BLOCK_BYTES, (offset + length - 1) / KEPT_BLOCK_BYTES);
+        let overwrites = self.kept.touches(first, last);
+        if streamed {
+            self.kept.note(first, last, seq);
+        }
+        overwrites
+    }
+
+    /// The peer, or this node's own record, knows that everything up to here is flushed.
+    pub fn forget_kept(&mut self, through: Seq) {
+        self.kept.clear_through(through, |_, _| {});
+    }
+
+    // ---- a snapshot -----------------------------------------------------------------------------------------------------
+
+    /// A snapshot begins: what is dirty now belongs to it.
+    pub fn freeze(&mut self) {
+        self.snapshot = Some(FrozenBits { unshipped: self.dirty.clone(), written: self.blank() });
+    }
+
+    /// The snapshot is applied at the peer: only what was touched since the freeze may differ.
+    pub fn end_snapshot(&mut self) {
+        let Some(bits) = self.snapshot.take() else { return };
+        self.unverified = None;
+        let mut from = 0;
+        while let Some(region) = self.dirty.next_set(from) {
+            if !bits.written.get(region) || injected(Fault::SnapshotClearsAll) {
+                self.dirty.clear(region);
+            }
+            from = region + 1;
+        }
+    }
+
+    /// The snapshot comes to nothing.
+    pub fn drop_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+
+    pub fn written_bytes(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |bits| bits.written.dirty_bytes())
+    }
+
+    pub fn all_shipped(&self) -> bool {
+        self.unshipped().is_none_or(Bitmap::is_clean)
+    }
+
+    /// Of the snapshot, and not read yet.
+    pub fn unshipped(&self) -> Option<&Bitmap> {
+        self.snapshot.as_ref().map(|bits| &bits.unshipped)
+    }
+
+    pub fn take_for_snapshot(&mut self, first: u64, next: u64) {
+        let Some(bits) = self.snapshot.as_mut() else { return };
+        (first..next).for_each(|region| bits.unshipped.clear(region));
+    }
+
+    pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
+        self.unshipped().map_or(0, |unshipped| unshipped.count_in(first, last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REGION_BYTES as R;
+
+    #[test]
+    fn a_bit_clears_for_the_highest_number_only_and_after_both_sides() {
+        let mut v = PeerCopy::new(64 * R);
+        v.set_written(0, 4096, Seq(1), true);
+        v.set_written(0, 4096, Seq(2), true);
+        v.clear_confirmed(Seq(1), Seq(2));
+        assert!(v.dirty.get(0), "number 2 is not applied");
+        v.clear_confirmed(Seq(2), Seq(1));
+        assert!(v.dirty.get(0), "number 2 is not flushed");
+        v.clear_confirmed(Seq(2), Seq(2));
+        assert!(!v.dirty.get(0));
+        assert_eq!(v.touched.held(), 0);
+    }
+
+    #[test]
+    fn a_live_write_on_an_old_dirty_region_never_clears_it() {
+        let mut v = PeerCopy::new(64 * R);
+        v.set_written(0, 4096, Seq(1), false);
+        v.set_written(0, 4096, Seq(2), true);
+        v.clear_confirmed(Seq(9), Seq(9));
+        assert!(v.dirty.get(0), "its older difference was never shipped");
+        assert!(v.must_ship(0));
+        v.set_covered(0, R, Seq(3));
+        assert!(!v.must_ship(0));
+        v.clear_confirmed(Seq(9), Seq(9));
+        assert!(!v.dirty.get(0));
+    }
+
+    #[test]
+    fn the_walk_skips_what_the_stream_covers() {
+        let mut v = PeerCopy::new(64 * R);
+        v.set_written(R, 1, Seq(1), false);
+        v.set_written(2 * R, 1, Seq(2), true);
+        v.set_written(3 * R, 1, Seq(3), false);
+        let mut skipped = 0;
+        assert_eq!(v.next_to_ship(0, &mut skipped), Some(1));
+        assert_eq!(v.next_to_ship(2, &mut skipped), Some(3));
+        assert_eq!(skipped, 1);
+    }
+
+    #[test]
+    fn what_a_trim_holds_grows_with_the_writes_and_not_with_their_length() {
+        const TRIM: u64 = 1 << 30;
+        let size_bytes = 1 << 40;
+        let mut v = PeerCopy::new(size_bytes);
+        let trims = size_bytes / TRIM;
+        for n in 0..trims {
+            v.set_written(n * TRIM, TRIM, Seq(n + 1), true);
+            v.keep(n * TRIM, TRIM, Seq(n + 1), true);
+        }
+        assert_eq!((v.touched.held() as u64, v.kept.held() as u64), (2 * trims, 2 * trims));
+        assert_eq!(v.dirty.dirty_bytes(), size_bytes);
+        v.clear_confirmed(Seq(trims), Seq(trims));
+        v.forget_kept(Seq(trims));
+        assert_eq!((v.touched.held(), v.kept.held(), v.dirty.is_clean()), (0, 0, true));
+    }
+
+    #[test]
+    fn bits_of_a_snapshot_clear_at_its_end_but_for_what_was_written_since() {
+        let mut v = PeerCopy::new(8 * R);
+        v.set_written(0, 2 * R, Seq(1), false);
+        v.freeze();
+        v.set_written(R, 512, Seq(2), false);
+        v.set_written(5 * R, 512, Seq(3), false);
+        v.set_uncovered(7 * R, 512);
+        assert_eq!(v.written_bytes(), 3 * R);
+        v.end_snapshot();
+        let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
+        assert_eq!(dirty, [1, 5, 7]);
+    }
+    #[test]
+    fn only_the_blocks_of_a_write_are_kept() {
+        let touched = |offset, length| {
+            let mut v = PeerCopy::new(64 * R);
+            v.keep(3 * 4096, 2 * 4096, Seq(1), true);
+            v.keep(offset, length, Seq(2), false)
+        };
+        assert!(!touched(0, 3 * 4096) && touched(0, 3 * 4096 + 512), "up to its first block");
+        assert!(touched(5 * 4096 - 512, 512) && !touched(5 * 4096, 4096), "from behind its last one");
+    }
+
+    #[test]
+    fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
+        let mut v = PeerCopy::new(64 * R);
+        assert!(!v.keep(0, 4096, Seq(1), true) && !v.keep(4096, 4096, Seq(2), true));
+        assert!(v.keep(0, 512, Seq(3), false));
+        v.forget_kept(Seq(2));
+        assert!(!v.keep(4096, 512, Seq(4), true));
+    }
+}
