@@ -1,5 +1,6 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records.
 
+pub mod export;
 pub mod numbers;
 pub mod writers;
 
@@ -24,7 +25,7 @@ use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
 use crate::state::State;
-use crate::time::Wall;
+use crate::time::{Mono, Wall};
 use crate::{Event, GroupConfig, Output, Settings, limits};
 
 /// Counters for people.
@@ -54,7 +55,11 @@ pub(crate) struct GroupCommon {
     pub slots: OperationSlots,
     /// Either half's: what is overwritten since the newest mark.
     pub undo: UndoStore,
+    /// Writes of snapshots that are on their way there, also of one that is over.
+    pub scratch_writes: u64,
     clock: ClockNews,
+    /// Not served yet, since then: what the peer confirmed of the run before may be missing here.
+    fenced: Option<Mono>,
     pub counters: GroupCounters,
     pub memory: MemoryWish,
     wakes: Wakes,
@@ -74,7 +79,9 @@ impl GroupCommon {
             activity: ActivityLog::new(config.activity),
             slots: OperationSlots::new(config.id),
             undo: UndoStore::new(config.history_bytes),
+            scratch_writes: 0,
             clock: ClockNews::default(),
+            fenced: None,
             counters: GroupCounters::default(),
             memory: MemoryWish::default(),
             wakes: Wakes::default(),

@@ -60,11 +60,6 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Requests are accepted.
-    pub fn serves(&self, common: &GroupCommon) -> bool {
-        common.role() == Role::Primary && common.lifecycle.is_running() && !self.reconcile.is_export_fenced()
-    }
-
     // ---- state -----------------------------------------------------------------------------------------------------
 
     /// The one way a state changes.

@@ -226,7 +226,8 @@ impl GroupCommon {
 
     /// All writes are done and flushed here.
     pub fn is_at_rest(&mut self, cx: &mut Cx) -> bool {
-        if self.slots.writes() > 0 || self.volumes.iter().any(Volume::has_writes_in_flight) {
+        let moves = self.slots.writes() > 0 || self.scratch_writes > 0;
+        if moves || self.volumes.iter().any(Volume::has_writes_in_flight) {
             return false;
         }
         let mut rest = true;

@@ -139,7 +139,7 @@ impl Group {
             }
             Phase::Running => {
                 cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
-                self.primary.peer.reconcile.never_served(&mut self.common);
+                self.common.never_served();
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
                 self.common.lifecycle.enter(Phase::Stopping { deadline });
                 cx.timers.set(TimerKey::Group(self.common.id(), GroupTimer::Drain), deadline);
@@ -222,7 +222,7 @@ impl Group {
                     self.primary.fail_waiting(&mut self.common, cx);
                     self.primary.abort_sync(&mut self.common, cx);
                 }
-                self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
+                self.common.is_at_rest(cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
                     && (overdue || !self.primary.peer.outbox.peer_is_behind(&self.common))
             }

@@ -34,9 +34,7 @@ impl Group {
         if overdue {
             self.primary.abort_sync(&mut self.common, cx);
         }
-        if !self.primary.peer.outbox.primary_at_rest(&mut self.common, cx)
-            || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
-        {
+        if !self.common.is_at_rest(cx) || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx) {
             return;
         }
         if self.primary.peer.outbox.drains(&self.common) && !overdue && !injected(Fault::HandoverWithoutDrain) {

@@ -35,7 +35,7 @@ impl Peer {
             // Another store failed while that was being recorded: nothing is opened over it, and nothing begins.
             return true;
         }
-        self.reconcile.open_exports(common, cx);
+        common.open_exports(cx);
         let is_full = self.reconcile.take_due_full_sync() && self.wants_full(common);
         if is_full {
             self.begin_full_sync(common, cx);

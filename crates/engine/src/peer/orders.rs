@@ -100,7 +100,7 @@ impl Peer {
                        outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
             return cx.refuse(id, why);
         }
-        if self.reconcile.waits_for_choice(common) {
+        if common.waits_for_choice() {
             // It would be forgotten before it counts.
             return cx.refuse(id, &format!("the peer is not connected; {}", closed_words(common, false)));
         }

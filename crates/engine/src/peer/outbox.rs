@@ -10,7 +10,6 @@ use crate::peer::answers::PeerAnswers;
 use crate::peer::queue::HighWater;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
-use crate::peer::snapshot::saves::SnapshotScratch;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::PeerStream;
 use crate::peer::stream::pass::SyncPass;
@@ -41,7 +40,6 @@ pub(crate) struct Outbox {
     /// Of the queues of all streams so far.
     high_water: HighWater,
     pub(super) reserved: QueueReservation,
-    pub(super) scratch: SnapshotScratch,
 }
 
 impl Outbox {
@@ -183,11 +181,6 @@ impl Outbox {
         }
     }
 
-    /// All local work is done and flushed.
-    pub fn primary_at_rest(&self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        self.scratch.is_idle() && common.is_at_rest(cx)
-    }
-
     pub fn snapshot_mut(&mut self) -> Option<&mut CatchUpSnapshot> {
         self.sending.snapshot_mut()
     }
@@ -219,14 +212,13 @@ impl Outbox {
         match snapshot.accept_read(common, read, result, room)? {
             ReadDestination::Held => Ok(false),
             ReadDestination::ToSpill { buf, crc } => {
-                snapshot.spill(common, cx, &mut self.scratch, slot, read, (buf, crc))?;
+                snapshot.spill(common, cx, slot, read, (buf, crc))?;
                 Ok(true)
             }
         }
     }
 
     pub fn spill_done(&mut self, spilled: SpilledRange, is_saved: bool) -> Result<(), GivenUp> {
-        self.scratch.written();
         self.sending.snapshot_mut().map_or(Ok(()), |snapshot| snapshot.spilled(spilled, is_saved))
     }
 

@@ -134,7 +134,7 @@ struct PullProgress {
     moved_at: Mono,
 }
 
-/// What a primary and its peer know of each other's bits and lost writes, in this session, and the export that waits for it.
+/// What a primary and its peer know of each other's bits and lost writes, in this session.
 #[derive(Debug, Default)]
 pub(crate) struct Reconciliation {
     stage: ReconcileStage,
@@ -143,9 +143,6 @@ pub(crate) struct Reconciliation {
     pulling: PullProgress,
     /// A full sync begins when all that is on record.
     full_sync_due: bool,
-    /// Not served yet: what the peer confirmed of the run before may be missing here.
-    export_fenced: bool,
-    fenced_since: Mono,
 }
 
 impl Reconciliation {
@@ -301,7 +298,7 @@ impl Reconciliation {
         if ranges.is_empty() || injected(Fault::TailNotPulled) {
             cx.coverage.hit(CoveragePoint::NothingToPull);
             self.nothing_to_verify(common, cx);
-        } else if self.is_written_since(common) {
+        } else if common.is_written_since() {
             return self.ask_operator(common, cx, &ranges, decision);
         } else {
             for range in &ranges {
@@ -322,7 +319,7 @@ impl Reconciliation {
     ) -> ReconcileOutcome {
         let ReconcileStage::StoringRanges { ranges } = &mut self.stage else { return ReconcileOutcome::Waits };
         let ranges = core::mem::take(ranges);
-        if self.is_written_since(common) {
+        if common.is_written_since() {
             return self.ask_operator(common, cx, &ranges, decision);
         }
         self.enter(ReconcileStage::Pulling(TailPull { left: ranges.into(), asked: Vec::new(), bytes: 0 }));
@@ -456,10 +453,10 @@ impl Reconciliation {
     ) -> ReconcileOutcome {
         cx.coverage.hit(CoveragePoint::TailAskedAbout);
         self.enter(ReconcileStage::Asking);
-        let outside = self.export_fenced && common.sb.changed_outside;
+        let outside = common.fenced_since().is_some() && common.sb.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
-            self.stays_closed(common, cx, None);
+            common.stays_closed(cx, None);
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
@@ -481,7 +478,7 @@ impl Reconciliation {
         cx: &mut Cx,
         went_back: DecisionReason,
     ) -> ReconcileOutcome {
-        if !common.sb.needs_verification() || !self.export_fenced {
+        if !common.sb.needs_verification() || common.fenced_since().is_none() {
             return ReconcileOutcome::Waits;
         }
         cx.coverage.hit(CoveragePoint::WentBackUnverified);
@@ -492,7 +489,7 @@ impl Reconciliation {
              one, demote this node and promote the peer with --force",
             Self::keeps_this_nodes_content(Some(Decision::NeedsFullSync(went_back)))
         );
-        self.stays_closed(common, cx, Some(why.clone()));
+        common.stays_closed(cx, Some(why.clone()));
         ReconcileOutcome::Asks(why)
     }
 
@@ -506,7 +503,7 @@ impl Reconciliation {
         cx.coverage.hit(CoveragePoint::TailUnknown);
         self.enter(ReconcileStage::Asking);
         let keeps = Self::keeps_this_nodes_content(decision);
-        if !self.export_fenced {
+        if common.fenced_since().is_none() {
             return ReconcileOutcome::Asks(format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
@@ -518,7 +515,7 @@ impl Reconciliation {
              more. The export stays closed until you choose: '{keeps}' here keeps this node's content; if the \
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
-        self.stays_closed(common, cx, Some(why.clone()));
+        common.stays_closed(cx, Some(why.clone()));
         ReconcileOutcome::Asks(why)
     }
 
@@ -562,19 +559,19 @@ impl Reconciliation {
     /// An export that waits for the peer has it asked, also where only the operator may have anything sent to it: this node was
     /// promoted again before it could ask. True: it is to be asked.
     pub fn reconciles_fork(&mut self, common: &mut GroupCommon, cx: &mut Cx, theirs: &Identity) -> bool {
-        if self.export_fenced && common.sb.is_unmet() && theirs.is_new() {
+        if common.fenced_since().is_some() && common.sb.is_unmet() && theirs.is_new() {
             cx.coverage.hit(CoveragePoint::NewPairMet);
             self.nothing_to_verify(common, cx);
             return false;
         }
-        self.export_fenced && common.sb.followed_unverified_run(theirs)
+        common.fenced_since().is_some() && common.sb.followed_unverified_run(theirs)
     }
 
     /// The export closes for a demotion: should this node be promoted again, it asks again.
     pub fn stop(&mut self, common: &mut GroupCommon) {
-        self.never_served(common);
+        common.close_export();
         self.enter(ReconcileStage::NotYet);
-        (self.export_fenced, self.full_sync_due) = (false, false);
+        self.full_sync_due = false;
     }
 
     /// The peer has failed, or was promoted: it answers nothing any more.

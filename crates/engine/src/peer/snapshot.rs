@@ -1,7 +1,7 @@
 //! One catch-up snapshot: what it has read and saved, what of it was sent and confirmed.
 
 pub mod holes;
-pub mod saves;
+mod saves;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;

@@ -61,7 +61,7 @@ impl Peer {
     }
 
     pub fn protection(&self, common: &GroupCommon) -> Protection {
-        if !self.serves(common) {
+        if !common.serves() {
             return Protection::None;
         }
         match (common.state(), common.settings.mode) {

@@ -81,7 +81,7 @@ impl Primary {
         request: Request,
     ) {
         let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
-        if !self.peer.serves(common) || broken {
+        if !common.serves() || broken {
             return cx.reply(id, Err(IoError::Io));
         }
         let now = cx.now.mono;

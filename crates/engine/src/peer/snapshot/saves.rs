@@ -23,50 +23,19 @@ use alloc::vec;
 /// Marks of snapshots have numbers that no rollback point has.
 const SCRATCH: u64 = 1 << 63;
 
-/// The undo store of a primary: what a snapshot saves there.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotScratch {
-    /// Writes of snapshots that are on their way there, also of one that is over.
-    writes: u64,
-}
-
-impl SnapshotScratch {
-    pub fn is_idle(&self) -> bool {
-        self.writes == 0
-    }
-
-    /// The store holds what this snapshot saved, or nothing: no write of an earlier one is on its way there.
-    fn is_of(&self, common: &mut GroupCommon, snapshot: u64) -> bool {
-        match common.undo.mark() {
-            Some(mark) => mark == snapshot | SCRATCH,
-            None if self.writes == 0 => {
-                common.undo.begin_mark(snapshot | SCRATCH);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// A write there is done.
-    pub fn written(&mut self) {
-        self.writes -= 1;
-    }
-}
-
 impl CatchUpSnapshot {
     /// Puts what was read into the undo store; its range stays locked meanwhile. `Err`: there is no room.
     pub fn spill(
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
-        scratch: &mut SnapshotScratch,
         slot: u32,
         read: &SnapshotRead,
         (buf, crc): (Buf, u32),
     ) -> Result<(), GivenUp> {
         let (length, boot) = (read.length as u32, common.sb.identity.incarnation);
         let to_save = ToSave { volume: read.volume, offset: read.offset, length, crc: Some(crc), reserved: false };
-        let allocated = if scratch.is_of(common, self.name) {
+        let allocated = if holds_only(common, self.name | SCRATCH) {
             common.undo.allocate(common.config.tag, boot, &[to_save])
         } else {
             None
@@ -86,7 +55,7 @@ impl CatchUpSnapshot {
             crc,
         };
         self.begin_read(read.length);
-        scratch.writes += 1;
+        common.scratch_writes += 1;
         let now = common.slots.insert(SlotOperation::SnapshotSpill(spilled));
         common.volumes.of(read.volume).hand_over(slot, now);
         let mut parts = vec![WriteBytes::Meta(allocated.image), WriteBytes::Payload(Slice { buf, start: 0, length })];
@@ -143,4 +112,12 @@ impl CatchUpSnapshot {
             }
         }
     }
+}
+
+/// The store holds what this snapshot saved, or nothing: no write of an earlier one is on its way there.
+fn holds_only(common: &mut GroupCommon, mark: u64) -> bool {
+    if common.undo.mark().is_none() && common.scratch_writes == 0 {
+        common.undo.begin_mark(mark);
+    }
+    common.undo.mark() == Some(mark)
 }
