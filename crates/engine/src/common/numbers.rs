@@ -1,7 +1,6 @@
 //! The write order as this primary gives it: numbers, their stamps, and what of it is flushed here.
 
 use crate::common::GroupCommon;
-use crate::common::writers::{flush_answer, flush_record_due};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Identity;
 use crate::ids::{Position, RequestId, Seq, VolumeId, mix};
@@ -134,11 +133,11 @@ impl GroupCommon {
     }
 
     pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: FlushRequester) {
-        let record = if matches!(who, FlushRequester::Engine) { Seq::NONE } else { flush_record_due(self, id) };
+        let record = if matches!(who, FlushRequester::Engine) { Seq::NONE } else { self.flush_record_due(id) };
         let volume = self.volumes.of(id);
         let waiter = FlushWaiter { who, record };
         if volume.flushes.has_failed() {
-            return flush_answer(self, cx, waiter, false);
+            return self.flush_answer(cx, waiter, false);
         }
         if volume.flushes.wait(waiter) {
             self.begin_flush(cx, id);
@@ -167,7 +166,7 @@ impl GroupCommon {
     pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32) {
         let op = self.slots.write(slot);
         let (id, stage, held) = (op.volume, op.stage(), op.fua && !op.answered && op.failed.is_none());
-        let record = flush_record_due(self, id);
+        let record = self.flush_record_due(id);
         if !held || record == Seq::NONE {
             return;
         }

@@ -3,7 +3,6 @@
 use alloc::format;
 
 use crate::common::GroupCommon;
-use crate::common::writers::{flush_failed, flush_recorded};
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
 use crate::group::Group;
@@ -36,7 +35,7 @@ impl Group {
         for then in self.common.sb.take_followers() {
             match then {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
-                    flush_failed(&mut self.common, cx, waiters);
+                    self.common.answer_flushes(cx, waiters, false);
                 }
                 AfterSuper::Answer { id, .. } => cx.refuse(id, Broken::Superblock.words()),
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
@@ -96,9 +95,9 @@ impl Group {
                 }
             }
             AfterSuper::FlushRecorded { volume, through, waiters } => {
-                flush_recorded(&mut self.common, cx, volume, through, waiters)
+                self.common.flush_recorded(cx, volume, through, waiters)
             }
-            AfterSuper::FlushFailed { waiters } => flush_failed(&mut self.common, cx, waiters),
+            AfterSuper::FlushFailed { waiters } => self.common.answer_flushes(cx, waiters, false),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Reconciled => {

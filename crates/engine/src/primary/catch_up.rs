@@ -1,7 +1,6 @@
 //! A sync by snapshots on its primary: reads, writers that wait for what they would overwrite, confirmations.
 
 use crate::common::GroupCommon;
-use crate::common::writers::give_back_range;
 use crate::context::Cx;
 use crate::formats::bitmap::region_span;
 use crate::formats::wire::Ack;
@@ -117,7 +116,7 @@ impl Primary {
             return false;
         }
         cx.coverage.hit(CoveragePoint::SnapshotSavedRegion);
-        give_back_range(common, slot);
+        common.give_back_range(slot);
         if self.peer.outbox.save_for_snapshot(common, cx, id, first, last) {
             // Whole regions: one that is being written now is read when that is done, and the write comes after.
             self.peer.outbox.wait_for_range(common, slot, first * REGION_BYTES, (last + 1 - first) * REGION_BYTES);

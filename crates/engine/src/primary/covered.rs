@@ -2,7 +2,6 @@
 
 use crate::ActivityConfig;
 use crate::common::GroupCommon;
-use crate::common::writers::{fail_unnumbered, give_back_range};
 use crate::context::Cx;
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
@@ -21,7 +20,7 @@ impl Primary {
         if common.has_failed() {
             // It waited for another write when the group failed.
             common.volumes.of(id).let_go(slot);
-            return fail_unnumbered(common, cx, slot);
+            return common.fail_unnumbered(cx, slot);
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         let generation_due = common.want_generation(cx, self.peer.outbox.is_apart());
@@ -39,7 +38,7 @@ impl Primary {
     pub fn go_hot_in_its_room(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
         if !self.finds_room(common, cx, slot) {
             let volume = common.slots.write(slot).volume;
-            give_back_range(common, slot);
+            common.give_back_range(slot);
             self.wait_for_room(common, slot);
             return common.wake(Wake::Range(volume));
         }

@@ -1,7 +1,6 @@
 //! What the stream means for writers: whom a confirmation answers, who is held when the link is lost, who goes on.
 
 use crate::common::GroupCommon;
-use crate::common::writers::finish;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::wire::Ack;
 use crate::injected_fault::{Fault, injected};
@@ -38,7 +37,7 @@ impl Primary {
             }
             self.waiters.leave_peer();
             common.slots.write(slot).remote_done = true;
-            finish(common, cx, slot);
+            common.finish(cx, slot);
         }
         self.end_window(common);
     }
@@ -101,7 +100,7 @@ impl Primary {
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
             common.stand_alone(cx, slot);
-            finish(common, cx, slot);
+            common.finish(cx, slot);
         }
     }
 

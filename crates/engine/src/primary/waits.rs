@@ -6,7 +6,6 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
-use crate::common::writers::{fail_unnumbered, fail_write};
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
 use crate::limits;
@@ -96,7 +95,7 @@ impl Primary {
             }
             self.waiters.leave_peer();
             cx.coverage.hit(CoveragePoint::StrictFailedWrite);
-            fail_write(common, cx, slot);
+            common.fail_write(cx, slot);
         }
         // Those behind them may have what they wait for.
         self.release_acked(common, cx);
@@ -106,7 +105,7 @@ impl Primary {
             }
             self.waiters.leave_room();
             self.waiters.was_blocked(common, cx, slot);
-            fail_unnumbered(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
         }
     }
 
@@ -125,11 +124,11 @@ impl Primary {
     pub fn fail_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.fail_cold(common, cx);
         while let Some(slot) = self.waiters.leave_peer() {
-            fail_write(common, cx, slot);
+            common.fail_write(cx, slot);
         }
         while let Some(slot) = self.waiters.leave_room() {
             self.waiters.was_blocked(common, cx, slot);
-            fail_unnumbered(common, cx, slot);
+            common.fail_unnumbered(cx, slot);
         }
     }
 }

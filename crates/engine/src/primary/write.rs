@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
-use crate::common::writers::{finish, flush_answer, flush_record_due};
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
@@ -51,9 +50,7 @@ impl Primary {
         }
         let unrecorded = |waiter: &FlushWaiter| common.volumes[usize::from(id.0)].flushes.needs_record(waiter);
         let (recorded, plain): (Vec<_>, Vec<_>) = waiters.into_iter().partition(unrecorded);
-        for waiter in plain {
-            flush_answer(common, cx, waiter, true);
-        }
+        common.answer_flushes(cx, plain, true);
         if !recorded.is_empty() {
             record_flush(common, cx, id, through, recorded);
         }
@@ -232,7 +229,7 @@ impl Primary {
         let volume = common.volumes.of(op.volume);
         volume.release(slot);
         common.activity.unpin(&op.pins);
-        let record = flush_record_due(common, op.volume);
+        let record = common.flush_record_due(op.volume);
         let volume = common.volumes.of(op.volume);
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed =
@@ -251,7 +248,7 @@ impl Primary {
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),
         }
-        finish(common, cx, slot);
+        common.finish(cx, slot);
         common.wake(Wake::Range(op.volume));
         common.wake(Wake::Promise);
         common.begin_late_flush(cx, op.volume);
