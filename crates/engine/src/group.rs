@@ -161,9 +161,7 @@ impl Group {
 
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.secondary.primary_report.is_past();
-        self.primary.peer.outbox.answers.forget();
-        self.primary.peer.greeting.forget();
-        self.primary.peer.reconcile.session_ends();
+        self.primary.peer.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(),

@@ -90,6 +90,12 @@ impl Peer {
         self.stall.link_up(cx.now.mono);
     }
 
+    pub fn session_ends(&mut self) {
+        self.greeting.forget();
+        self.outbox.answers.forget();
+        self.reconcile.session_ends();
+    }
+
     pub fn check_invariants(&self, common: &GroupCommon) {
         let sends = !self.outbox.is_apart();
         assert_eq!(sends, common.state().sends(), "a stream or a snapshot exists exactly in the states that send");

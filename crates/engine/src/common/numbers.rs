@@ -46,11 +46,11 @@ impl WriteNumbers {
         self.last_wall
     }
 
-    /// Gives so many numbers: the first and the last of them.
-    pub fn give_many(&mut self, count: u64) -> (Seq, Seq) {
+    /// Gives so many numbers: their stamp, the first and the last of them.
+    pub fn give(&mut self, cx: &Cx, count: u64) -> (Wall, Seq, Seq) {
         let first = self.last_seq.next();
         self.last_seq = Seq(self.last_seq.0 + count);
-        (first, self.last_seq)
+        (self.stamp(cx), first, self.last_seq)
     }
 
     /// The next number's stamp: never goes back, whatever the wall clock does (rule 19).

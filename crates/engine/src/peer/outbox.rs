@@ -20,17 +20,9 @@ use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
 use crate::shared::write::{AckLevel, WriteOp, WriteStage};
 use crate::state::Mode;
+use crate::time::Wall;
 use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
-
-/// A write's position in the order.
-pub(crate) struct NumberedWrite {
-    pub first: Seq,
-    pub last: Seq,
-    pub level: AckLevel,
-    /// How its parts were split for the stream; `None`: it is in none.
-    pub part_bytes: Option<u64>,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -156,18 +148,13 @@ impl Outbox {
         }
     }
 
-    /// The write takes its position in the order, and in the stream if there is one.
-    pub fn number_write(&mut self, common: &mut GroupCommon, cx: &mut Cx, op: &WriteOp) -> NumberedWrite {
-        let (wall, level) = (common.numbers.stamp(cx), self.write_level(common));
-        let part_bytes = self.streams().then(|| op.part_bytes(cx.peer.part_bytes));
-        let (first, last) = common.numbers.give_many(part_bytes.map_or(1, |part| op.length.div_ceil(part)));
-        if last > first {
-            cx.coverage.hit(CoveragePoint::WriteSplitInParts);
-        }
-        if let (Some(part), Some(stream)) = (part_bytes, self.sending.stream_mut()) {
+    /// The write travels in the stream, if there is one, in parts of this size from this number on. What its writer waits for.
+    pub fn enqueue(&mut self, common: &GroupCommon, op: &WriteOp, part: u64, (wall, first): (Wall, Seq)) -> AckLevel {
+        let level = self.write_level(common);
+        if let Some(stream) = self.sending.stream_mut() {
             stream.enqueue(op, first, part, wall, level);
         }
-        NumberedWrite { first, last, level, part_bytes }
+        level
     }
 
     pub fn clear_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {

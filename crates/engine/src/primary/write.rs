@@ -19,7 +19,6 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::outbox::NumberedWrite;
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -202,8 +201,13 @@ impl Primary {
             return;
         }
         let op = common.slots.write(slot).clone();
-        let NumberedWrite { first, last, level, part_bytes } = self.peer.outbox.number_write(common, cx, &op);
-        let streamed = part_bytes.is_some();
+        let streamed = self.peer.outbox.streams();
+        let part_bytes = if streamed { op.part_bytes(cx.peer.part_bytes) } else { op.length };
+        let (wall, first, last) = common.numbers.give(cx, op.length.div_ceil(part_bytes));
+        if last > first {
+            cx.coverage.hit(CoveragePoint::WriteSplitInParts);
+        }
+        let level = self.peer.outbox.enqueue(common, &op, part_bytes, (wall, first));
         common.volumes.of(op.volume).number(slot, (op.offset, op.length), (first, last), streamed);
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);
@@ -216,7 +220,6 @@ impl Primary {
         common.counters.writes += 1;
         common.counters.written_bytes += op.length;
         if cx.trace {
-            let part_bytes = part_bytes.unwrap_or(op.length);
             cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
         }
         write_locally(common, cx, slot, &op, level);

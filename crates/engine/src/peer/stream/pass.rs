@@ -314,10 +314,9 @@ impl PeerStream {
             unreachable!("the slot is a resync read's")
         };
         let SyncRange { volume, offset, length } = read.range;
-        let wall = common.numbers.stamp(cx);
         read.part_bytes = if read.compare { length } else { cx.peer.part_bytes };
-        let parts = length.div_ceil(read.part_bytes);
-        (read.first, read.last) = common.numbers.give_many(parts);
+        let wall;
+        (wall, read.first, read.last) = common.numbers.give(cx, length.div_ceil(read.part_bytes));
         let (mut done, mut seq) = (0, read.first);
         while done < length {
             let part = read.part_bytes.min(length - done);
@@ -461,8 +460,7 @@ impl PeerStream {
         if pass.repair {
             return PassEnding::Repaired;
         }
-        let wall = common.numbers.stamp(cx);
-        let (seq, _) = common.numbers.give_many(1);
+        let (wall, seq, _) = common.numbers.give(cx, 1);
         pass.end = Some(seq);
         self.queue.push(QueueItem {
             seq,
