@@ -29,7 +29,7 @@ impl Group {
                 // The export closes, and writes are still under way: each is answered as if the mode had changed before.
                 self.primary.peer.promise_anew(&mut self.common, cx);
                 if self.common.state() == State::Holding {
-                    self.primary.peer.outbox.promise_from_here(&self.common);
+                    self.primary.peer.outbox.promise_from_here();
                 }
             }
             return cx.answer(id, CommandResult::Done(String::new()));
@@ -224,7 +224,7 @@ impl Group {
                 }
                 self.common.is_at_rest(cx)
                     && self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx)
-                    && (overdue || !self.primary.peer.outbox.peer_is_behind(&self.common))
+                    && (overdue || !self.primary.peer.outbox.peer_is_behind())
             }
             Role::Secondary => {
                 if !self.secondary.replica.is_streaming() || cx.now.mono >= deadline {

@@ -37,7 +37,7 @@ impl Group {
         if !self.common.is_at_rest(cx) || !self.primary.peer.reconcile.pulled_is_durable(&mut self.common, cx) {
             return;
         }
-        if self.primary.peer.outbox.drains(&self.common) && !overdue && !injected(Fault::HandoverWithoutDrain) {
+        if self.primary.peer.outbox.drains() && !overdue && !injected(Fault::HandoverWithoutDrain) {
             return;
         }
         // Not running until the new role is durable: no request, no frame is accepted meanwhile.
@@ -55,7 +55,7 @@ impl Group {
         }
         let (dirty_bytes, position) = (self.common.volumes.dirty_bytes(), self.common.last_position());
         // Also without a stream, if nothing was written since the last one had brought everything over.
-        let all_there = self.primary.peer.outbox.stream_brought_all(&self.common).unwrap_or_else(|| {
+        let all_there = self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
             self.common.sb.confirmed.position == position && self.primary.peer.greeting.stands_at(position)
         });
         let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);

@@ -5,6 +5,7 @@ use crate::context::Cx;
 use crate::formats::identity::{Decision, DecisionRow, Role, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
 use crate::peer::resync::HELD_IN_LOGGING;
+use crate::peer::stream::PeerStream;
 use crate::peer::{NOT_GREETED, Peer};
 use alloc::format;
 use alloc::string::String;
@@ -23,7 +24,7 @@ impl Peer {
             return Some((row_back(earliest, theirs), decision));
         }
         // What can still be sent in order.
-        let unbroken = self.outbox.stream().map(|stream| stream.unbroken(common.numbers.last()));
+        let unbroken = self.outbox.stream().map(PeerStream::unbroken);
         let row = row(&ours, theirs, unbroken);
         Some((row, row.decision(&ours, theirs)))
     }

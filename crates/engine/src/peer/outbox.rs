@@ -56,7 +56,7 @@ impl Outbox {
 
     /// The peer has all there is.
     pub fn is_in_step(&self, common: &GroupCommon) -> bool {
-        self.stream().is_some_and(|stream| stream.has_applied(common.numbers.last()) && !stream.has_pass())
+        self.stream().is_some_and(|stream| stream.is_applied() && !stream.has_pass())
             && common.volumes.iter().all(|v| v.copy.dirty.is_clean() && !v.has_writes_in_flight())
     }
 
@@ -97,19 +97,19 @@ impl Outbox {
     }
 
     /// The peer is taking writes in order and has not applied the last.
-    pub fn peer_is_behind(&self, common: &GroupCommon) -> bool {
-        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind(common.numbers.last()))
+    pub fn peer_is_behind(&self) -> bool {
+        self.stream().is_some_and(|stream| !stream.has_pass() && stream.is_behind())
     }
 
     /// A demotion waits for a stream that is open. A peer that has applied every number so far holds no whole image before the sync's end
     /// has one too.
-    pub fn drains(&self, common: &GroupCommon) -> bool {
-        self.stream().is_some_and(|s| s.is_behind(common.numbers.last()) || s.is_open() && s.syncs())
+    pub fn drains(&self) -> bool {
+        self.stream().is_some_and(|s| s.is_behind() || s.is_open() && s.syncs())
     }
 
     /// Whether the peer has all that the stream was given; `None`: there is no stream.
-    pub fn stream_brought_all(&self, common: &GroupCommon) -> Option<bool> {
-        self.stream().map(|stream| stream.is_idle(common.numbers.last()) && !stream.syncs())
+    pub fn stream_brought_all(&self) -> Option<bool> {
+        self.stream().map(|stream| stream.is_idle() && !stream.syncs())
     }
 
     /// A new stream: numbers from here on travel in order.
@@ -120,9 +120,9 @@ impl Outbox {
     }
 
     /// From the next number on writers wait as the mode says: in `holding` nobody is answered alone.
-    pub fn promise_from_here(&mut self, common: &GroupCommon) {
+    pub fn promise_from_here(&mut self) {
         if let Some(stream) = self.sending.stream_mut() {
-            stream.promise_from(common.numbers.last());
+            stream.promise_from_here();
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct StreamQueue {
     unsent_bytes: u64,
     /// Of that, what a sync put there.
     unsent_sync_bytes: u64,
+    /// The last number that came in, or the one before the first.
+    last: Seq,
     high_water: HighWater,
 }
 
@@ -70,9 +72,13 @@ impl fmt::Debug for StreamQueue {
 }
 
 impl StreamQueue {
-    /// One of a group whose earlier ones held so much at most.
-    pub fn new(high_water: HighWater) -> StreamQueue {
-        StreamQueue { high_water, ..StreamQueue::default() }
+    /// For numbers after `last`; the group's earlier ones held so much at most.
+    pub fn new(last: Seq, high_water: HighWater) -> StreamQueue {
+        StreamQueue { last, high_water, ..StreamQueue::default() }
+    }
+
+    pub fn last(&self) -> Seq {
+        self.last
     }
 
     pub fn high_water(&self) -> HighWater {
@@ -80,9 +86,8 @@ impl StreamQueue {
     }
 
     pub fn push(&mut self, item: QueueItem) {
-        if let Some(last) = self.items.back() {
-            assert_eq!(last.seq.next(), item.seq, "the queue is one run of consecutive numbers");
-        }
+        assert_eq!(self.last.next(), item.seq, "the queue is one run of consecutive numbers");
+        self.last = item.seq;
         self.bytes += item.cost_bytes;
         self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;
@@ -161,9 +166,14 @@ impl StreamQueue {
             (unsent().map(|i| i.cost_bytes).sum(), unsent().map(QueueItem::sync_bytes).sum());
     }
 
+    /// The last number that was handed to the link: the peer can have no later one.
+    pub fn sent_through(&self) -> Seq {
+        self.first_unsent().map_or(self.last, |seq| Seq(seq.0 - 1))
+    }
+
     /// The number before the oldest kept.
-    pub fn kept_after(&self) -> Option<Seq> {
-        self.items.front().map(|item| Seq(item.seq.0 - 1))
+    pub fn kept_after(&self) -> Seq {
+        self.items.front().map_or(self.last, |item| Seq(item.seq.0 - 1))
     }
 
     /// The bytes turned out to be fewer than was reserved for them: a region of zeroes needs none.
@@ -222,13 +232,13 @@ mod tests {
 
     #[test]
     fn sending_confirming_and_rewinding_keep_one_run() {
-        let mut q = StreamQueue::default();
+        let mut q = StreamQueue::new(Seq(4), HighWater::default());
         (5..=9).for_each(|n| q.push(item(n)));
         (0..3).for_each(|n| q.advance(Mono(n)));
         assert_eq!(q.oldest_sent(), Some(Mono(0)));
         q.confirm(Seq(6));
         assert_eq!(q.oldest_sent(), Some(Mono(2)));
-        assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Some(Seq(6))));
+        assert_eq!((q.len(), q.bytes(), q.unsent_bytes(), q.kept_after()), (3, 30, 20, Seq(6)));
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(8)));
         q.rewind(Seq(6));
         assert_eq!(q.oldest_sent(), None);

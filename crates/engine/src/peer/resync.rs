@@ -232,9 +232,8 @@ impl Peer {
 
     /// The peer's answer to a hash.
     pub fn probe_result(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader) {
-        let last = common.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return };
-        let moved = stream.probe_result(common, cx, header, last);
+        let moved = stream.probe_result(common, cx, header);
         self.stall.took(common, cx, moved);
     }
 

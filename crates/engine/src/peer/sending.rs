@@ -1,7 +1,7 @@
 //! What goes to the peer: nothing, or one ordered stream, or a snapshot; never two of them.
 
 use crate::common::GroupCommon;
-use crate::ids::{Position, Seq};
+use crate::ids::Position;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::PeerStream;
 
@@ -118,11 +118,11 @@ impl Sending {
         }
     }
 
-    /// Something was sent that the peer has not dealt with. `last`: the last number given.
-    pub fn owes(&self, last: Seq) -> bool {
+    /// Something was sent that the peer has not dealt with.
+    pub fn owes(&self) -> bool {
         match self {
             Sending::Apart => false,
-            Sending::Stream(stream) => stream.is_reported() && stream.owes(last),
+            Sending::Stream(stream) => stream.is_reported() && stream.owes(),
             Sending::Snapshot(snapshot) => snapshot.peer_owes(),
         }
     }

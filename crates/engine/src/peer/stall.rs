@@ -159,7 +159,7 @@ impl Peer {
         if common.state() != State::Syncing || cx.peer.link.is_none() {
             return false;
         }
-        if !self.outbox.sending.owes(common.numbers.last()) {
+        if !self.outbox.sending.owes() {
             // It is we who are slow.
             self.stall.moved(cx.now.mono);
         }

@@ -3,6 +3,7 @@
 use crate::common::GroupCommon;
 use crate::ids::Seq;
 use crate::peer::Peer;
+use crate::peer::stream::PeerStream;
 use crate::state::{Mode, Protection, State};
 use crate::status::SyncStatus;
 use crate::time::{Now, Wall};
@@ -47,7 +48,7 @@ impl Peer {
 
     pub fn behind(&self, common: &GroupCommon, now: Now) -> CopyLag {
         let in_order = self.outbox.stream().filter(|stream| !stream.has_pass());
-        let in_step = in_order.is_some_and(|stream| stream.has_applied(common.numbers.last()));
+        let in_step = in_order.is_some_and(PeerStream::is_applied);
         let wall = if in_step { now.wall } else { self.reached.wall() };
         let by_wall = Duration::from_nanos(now.wall.0.saturating_sub(wall.0));
         // A wall clock that was set back would have it younger than it is.

@@ -46,7 +46,7 @@ impl PeerStream {
     pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<SyncPass>) -> PeerStream {
         PeerStream {
             began: last,
-            queue: StreamQueue::new(high_water),
+            queue: StreamQueue::new(last, high_water),
             pass,
             open: false,
             granted_bytes: 0,
@@ -77,19 +77,19 @@ impl PeerStream {
         self.recalls
     }
 
-    /// Whether the peer applied all numbers through here.
-    pub fn has_applied(&self, seq: Seq) -> bool {
-        self.applied_at_peer == seq
+    /// The peer has applied all there is.
+    pub fn is_applied(&self) -> bool {
+        self.applied_at_peer == self.queue.last()
     }
 
     /// The peer may be sent to, and has applied all there is.
-    pub fn is_idle(&self, last: Seq) -> bool {
-        self.open && self.applied_at_peer == last
+    pub fn is_idle(&self) -> bool {
+        self.open && self.is_applied()
     }
 
     /// The peer is taking writes in order and has not applied the last.
-    pub fn is_behind(&self, last: Seq) -> bool {
-        self.open && self.applied_at_peer < last
+    pub fn is_behind(&self) -> bool {
+        self.open && !self.is_applied()
     }
 
     /// Bits of writes through here may clear, once they are flushed here.
@@ -97,21 +97,14 @@ impl PeerStream {
         if injected(Fault::ClearBeforeApply) { self.received_at_peer } else { self.applied_at_peer }
     }
 
-    /// The last number that was handed to the link: the peer can have no later one. `last`: the last number given.
-    fn sent_through(&self, last: Seq) -> Seq {
-        self.queue.first_unsent().map_or(last, |seq| Seq(seq.0 - 1))
-    }
-
     /// Something was sent that the peer has not dealt with.
-    pub fn owes(&self, last: Seq) -> bool {
-        !self.open || self.applied_at_peer < self.sent_through(last)
+    pub fn owes(&self) -> bool {
+        !self.open || self.applied_at_peer < self.queue.sent_through()
     }
 
     /// What can still be sent in order.
-    pub fn unbroken(&self, last: Seq) -> UnbrokenRun {
-        let kept_after = self.queue.kept_after().unwrap_or(last);
-        debug_assert!(kept_after <= last && self.durable_at_peer <= last);
-        UnbrokenRun { kept_after, last: self.sent_through(last) }
+    pub fn unbroken(&self) -> UnbrokenRun {
+        UnbrokenRun { kept_after: self.queue.kept_after(), last: self.queue.sent_through() }
     }
 
     /// Whether it was the peer that kept writers waiting: it had what they wait for during half of that time, or would not have it.
@@ -124,9 +117,9 @@ impl PeerStream {
 
     // ---- the mode's promise ----------------------------------------------------------------------------------------
 
-    /// Writers wait as the mode says for numbers after this, unless they do already.
-    pub fn promise_from(&mut self, last: Seq) {
-        self.promise_from.get_or_insert(last);
+    /// Writers wait as the mode says from the next number on, unless they do already.
+    pub fn promise_from_here(&mut self) {
+        self.promise_from.get_or_insert(self.queue.last());
     }
 
     /// What was given so far was not given under the promise of this mode.
@@ -258,11 +251,10 @@ impl PeerStream {
         self.promise_from.is_some()
     }
 
-    /// Takes the peer's three numbers and its window. `Ok(true)`: it got on. `Err`: what the peer cannot have said. `last`: the last
-    /// number given.
-    pub fn confirm(&mut self, ack: &Ack, recalls: u64, last: Seq) -> Result<bool, &'static str> {
+    /// Takes the peer's three numbers and its window. `Ok(true)`: it got on. `Err`: what the peer cannot have said.
+    pub fn confirm(&mut self, ack: &Ack, recalls: u64) -> Result<bool, &'static str> {
         let before = [self.received_at_peer, self.durable_at_peer, self.applied_at_peer];
-        if let Some(what) = ack.contradicts(before, self.sent_through(last)) {
+        if let Some(what) = ack.contradicts(before, self.queue.sent_through()) {
             return Err(what);
         }
         if ack.noted > ack.applied {
@@ -298,5 +290,6 @@ impl PeerStream {
     pub fn check_invariants(&self, last: Seq) {
         assert!(self.applied_at_peer <= self.durable_at_peer && self.durable_at_peer <= self.received_at_peer);
         assert!(self.received_at_peer <= last, "the peer is not ahead of us");
+        assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
     }
 }

@@ -26,7 +26,6 @@ pub(crate) enum LostLink {
 impl Peer {
     /// The peer's three confirmations and its window, while there is no snapshot. True: they were taken.
     pub fn confirm(&mut self, common: &mut GroupCommon, cx: &mut Cx, ack: &Ack, recalls: u64) -> bool {
-        let last = common.numbers.last();
         let Some(stream) = self.outbox.sending.stream_mut() else { return false };
         if !stream.is_open() && stream.has_pass() {
             // The sync waits to begin for what the peer cannot apply.
@@ -36,7 +35,7 @@ impl Peer {
         if !stream.is_open() {
             return false;
         }
-        if !self.stall.took(common, cx, stream.confirm(ack, recalls, last)) {
+        if !self.stall.took(common, cx, stream.confirm(ack, recalls)) {
             return false;
         }
         confirmed(common, &mut self.greeting, common.position(ack.applied));
@@ -68,7 +67,7 @@ impl Peer {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             return false;
         }
-        stream.promise_from(common.numbers.last());
+        stream.promise_from_here();
         let Some(from) = stream.holds_promise() else { return false };
         // What was given before the promise may be answered under it: then it is durable here too.
         if common.settings.mode == Mode::Sync && !common.flushed_through(cx, from) {
@@ -122,12 +121,11 @@ impl Peer {
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
-        let last = common.numbers.last();
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
-                (stream.owes(last), stream.next_frame(common, cx, flushed)?)
+                (stream.owes(), stream.next_frame(common, cx, flushed)?)
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),
         };

@@ -6,6 +6,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind, Tick};
 use crate::peer::Peer;
 use crate::peer::status::CopyLag;
+use crate::peer::stream::PeerStream;
 use crate::{SendPayload, limits};
 
 impl Peer {
@@ -30,7 +31,7 @@ impl Peer {
         }
         let Some(link) = cx.peer.link else { return };
         common.watch_clock(cx);
-        let idle = self.outbox.stream().is_some_and(|stream| stream.is_idle(common.numbers.last()));
+        let idle = self.outbox.stream().is_some_and(PeerStream::is_idle);
         let wall = if idle { common.numbers.stamp(cx) } else { common.numbers.last_wall() };
         let flushed = common.flush_point();
         let incarnation = common.sb.identity.incarnation;

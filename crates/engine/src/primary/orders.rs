@@ -33,7 +33,7 @@ impl Primary {
         }
         self.wait_as_the_mode_says(common, cx);
         if common.state() == State::Holding {
-            self.peer.outbox.promise_from_here(common);
+            self.peer.outbox.promise_from_here();
         }
         common.wake(Wake::Promise);
         self.try_autosync(common, cx);

@@ -120,7 +120,7 @@ impl Primary {
         }
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
         if holds && matches!(common.settings.mode, Mode::Sync | Mode::Nearsync) {
-            self.peer.outbox.promise_from_here(common);
+            self.peer.outbox.promise_from_here();
         }
         match (common.settings.mode, common.settings.policy) {
             (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),

@@ -425,9 +425,8 @@ impl PeerStream {
         common: &mut GroupCommon,
         cx: &mut Cx,
         header: &FrameHeader,
-        last: Seq,
     ) -> Result<bool, &'static str> {
-        let sent = self.sent_through(last);
+        let sent = self.queue.sent_through();
         let Some(pass) = self.pass.as_mut() else { return Ok(false) };
         if pass.probes.contains_key(&header.seq) && header.seq > sent {
             return Err("an answer to a comparison that was not sent to it");
