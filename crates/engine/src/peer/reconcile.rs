@@ -243,7 +243,7 @@ impl Reconciliation {
         let joined = matches!(self.stage, ReconcileStage::StoringBits);
         if joined {
             self.enter(ReconcileStage::NotYet);
-            common.sb.bits_joined(greeting);
+            common.sb.peer_confirmed(greeting.bits_joined(common.sb.confirmed));
         }
         joined
     }

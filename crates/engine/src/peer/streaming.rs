@@ -177,6 +177,5 @@ impl Peer {
 
 /// The peer stands at least here: what it said of itself when it was met is older.
 pub(crate) fn confirmed(common: &mut GroupCommon, peer: &mut Greeting, position: Position) {
-    let whole = peer.applied(position);
-    common.sb.peer_confirmed(position, whole);
+    common.sb.peer_confirmed(peer.applied(common.sb.confirmed, position));
 }

@@ -147,15 +147,15 @@ impl Greeting {
 
     // ---- what became of it since -----------------------------------------------------------------------------------
 
-    /// The peer applied through here. Returns whether it holds an image.
-    pub fn applied(&mut self, position: Position) -> bool {
-        let Some(hello) = &mut self.hello else { return false };
+    /// The peer applied through here: it confirmed that, and if it holds an image, that of this position.
+    pub fn applied(&mut self, known: Confirmed, position: Position) -> Confirmed {
+        let Some(hello) = &mut self.hello else { return Confirmed { position, ..known } };
         let theirs = &mut hello.identity.position;
         let same_run = (theirs.generation, theirs.incarnation) == (position.generation, position.incarnation);
         if same_run && theirs.seq < position.seq {
             *theirs = position;
         }
-        !hello.identity.inconsistent
+        Confirmed { position, image: if hello.identity.inconsistent { known.image } else { position } }
     }
 
     /// The peer has taken up this node's history: a sync begins at this position.
@@ -187,11 +187,10 @@ impl Greeting {
 
     /// The peer's bits stand here too. If it went back to its image, what it undid is dirty here now: less has to stand there from here
     /// on.
-    pub fn bits_joined(&mut self, known: &mut Confirmed) {
-        if let Some(hello) = &mut self.hello {
-            let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
-            known.position = known.position.min(hello.identity.position).max(earliest);
-            hello.dirty_bytes = 0;
-        }
+    pub fn bits_joined(&mut self, known: Confirmed) -> Confirmed {
+        let Some(hello) = &mut self.hello else { return known };
+        let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
+        hello.dirty_bytes = 0;
+        Confirmed { position: known.position.min(hello.identity.position).max(earliest), ..known }
     }
 }

@@ -12,7 +12,6 @@ use crate::formats::wire::{GroupHello, SyncBegin};
 use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::records::record::{AfterSuper, SuperWriter};
-use crate::shared::greeting::Greeting;
 use crate::state::Mode;
 use crate::time::Wall;
 
@@ -102,17 +101,9 @@ impl SuperWriter {
         self.current.primary_mode = None;
     }
 
-    /// The peer stands here; `whole`: it holds the image.
-    pub fn peer_confirmed(&mut self, position: Position, whole: bool) {
-        self.current.confirmed.position = position;
-        if whole {
-            self.current.confirmed.image = position;
-        }
-    }
-
-    /// The peer's bits stand here too.
-    pub fn bits_joined(&mut self, greeting: &mut Greeting) {
-        greeting.bits_joined(&mut self.current.confirmed);
+    /// The peer confirmed so much.
+    pub fn peer_confirmed(&mut self, confirmed: Confirmed) {
+        self.current.confirmed = confirmed;
     }
 
     /// A flush is to be answered of which nothing else on the disk would tell.
