@@ -196,8 +196,6 @@ faults! {
         "What was written to a primary's volume from outside is sent to its peer without an order.";
     WakeForgotten, "wake-forgotten", "P5, P8",
         "Of all that may go on after an input only the first does.";
-    PointInOneSlot, "point-in-one-slot", "P2",
-        "A rollback point that was given up still stands in one slot of the superblock.";
 }
 
 #[cfg(feature = "injected-faults")]

@@ -127,7 +127,8 @@ impl SuperWriter {
     /// Writes the superblock as it is now; `then` follows once it is durable.
     pub fn save(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx, then: Option<AfterSuper>) {
         // An update in flight carries the older content: this one lands with the next.
-        then.into_iter().for_each(|then| self.after_next_save(then));
+        let next = self.next_relied_on();
+        self.after.extend(then.map(|then| (next, then)));
         if self.in_flight {
             self.dirty = true;
         } else {
@@ -145,11 +146,6 @@ impl SuperWriter {
     /// `then` follows once both slots say it; the caller saves.
     pub fn after_both_slots(&mut self, then: AfterSuper) {
         self.after.push((self.next_relied_on() + 1, then));
-    }
-
-    /// `then` follows once the next update is durable; the caller saves.
-    pub fn after_next_save(&mut self, then: AfterSuper) {
-        self.after.push((self.next_relied_on(), then));
     }
 
     fn write(&mut self, undo: &UndoStore, slots: &mut OperationSlots, cx: &mut Cx) {

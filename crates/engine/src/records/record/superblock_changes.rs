@@ -276,11 +276,7 @@ impl SuperWriter {
     /// overwritten since, would go back to a mixture (P2).
     fn drop_point(&mut self, answer: Option<(CommandId, String)>) {
         self.current.rollback_point = RollbackPoint::default();
-        let then = AfterSuper::PointGone { answer };
-        if injected(Fault::PointInOneSlot) {
-            return self.after_next_save(then);
-        }
-        self.after_both_slots(then);
+        self.after_both_slots(AfterSuper::PointGone { answer });
     }
 
     /// The way back begins; `new_run`: as a run of its own.
