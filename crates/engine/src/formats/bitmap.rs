@@ -27,7 +27,7 @@ pub(crate) fn region_span(offset: u64, length: u64) -> (u64, u64) {
 
 /// One volume's dirty regions. Its cost follows what is set, not what the volume could hold: a volume of 16 TiB has eight
 /// million words, and a walk over a few bits looks at hardly more of them than hold one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitmap {
     words: Vec<u64>,
     /// A bit for each word that is not zero.

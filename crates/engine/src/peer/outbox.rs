@@ -1,4 +1,5 @@
-//! What leaves this primary for its peer: writes in their order, numbered, and what carries them; no state changes here.
+//! What leaves this node for its peer: a primary's writes in their order and what carries them, a secondary's answers; no state changes
+//! here.
 
 mod queue_space;
 

@@ -103,6 +103,7 @@ impl PrimaryReport {
 
 impl Secondary {
     /// A primary asks for what it may have lost. One that was promoted meanwhile has nothing to tell.
+    #[must_use = "the primary waits for it"]
     pub fn tail_is_asked(
         &mut self,
         common: &mut GroupCommon,
@@ -116,6 +117,7 @@ impl Secondary {
 
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost, and whether there are others that
     /// nobody knows any more.
+    #[must_use = "the primary waits for it"]
     pub fn answer_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(Seq, Vec<VolumeRange>, bool)> {
         if self.tail_asked.is_none() || common.role() != Role::Secondary {
             return None;

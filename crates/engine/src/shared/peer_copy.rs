@@ -19,7 +19,7 @@ struct FrozenBits {
 /// What is kept is known by blocks of this size, rounded outwards.
 const KEPT_BLOCK_BYTES: u64 = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PeerCopy {
     /// Regions that may differ.
     pub dirty: Bitmap,
@@ -38,14 +38,21 @@ pub(crate) struct PeerCopy {
 
 impl PeerCopy {
     pub fn new(size_bytes: u64) -> PeerCopy {
-        PeerCopy { dirty: Bitmap::new(size_bytes), covered: Bitmap::new(size_bytes), ..PeerCopy::default() }
+        PeerCopy {
+            dirty: Bitmap::new(size_bytes),
+            unverified: None,
+            snapshot: None,
+            touched: NewestWrites::default(),
+            covered: Bitmap::new(size_bytes),
+            kept: NewestWrites::default(),
+        }
     }
 
     /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
     pub fn begin_run(&mut self) {
-        self.forget_stream();
-        self.drop_snapshot();
-        self.kept.clear();
+        let blank = PeerCopy::new(self.dirty.size_bytes());
+        let PeerCopy { dirty, unverified, .. } = core::mem::replace(self, blank);
+        (self.dirty, self.unverified) = (dirty, unverified);
     }
 
     /// Nothing is under way.
@@ -343,6 +350,7 @@ mod tests {
         let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
         assert_eq!(dirty, [1, 5, 7]);
     }
+
     #[test]
     fn only_the_blocks_of_a_write_are_kept() {
         let touched = |offset, length| {

@@ -59,11 +59,12 @@ impl Volume {
 
     /// A run of numbers from 1 on begins: what was counted in the last one is forgotten, the bits stay.
     pub fn begin_run(&mut self) {
-        self.copy.begin_run();
-        self.announced.clear();
+        let blank = Volume::new(self.config);
+        let Volume { mut copy, stored, mut ranges, flushes, .. } = core::mem::replace(self, blank);
+        copy.begin_run();
         // Reads of the run before that are still under way hold their ranges.
-        self.ranges.forget_line();
-        (self.overwrote, self.flushes) = (Seq::NONE, self.flushes.of_new_run());
+        ranges.forget_line();
+        (self.copy, self.stored, self.ranges, self.flushes) = (copy, stored, ranges, flushes.of_new_run());
     }
 
     /// The group's size changed; nothing is under way.
@@ -249,6 +250,23 @@ mod tests {
         assert_eq!(v.next_free_waiter(), None);
         v.release(2);
         assert_eq!(v.next_free_waiter(), Some(3));
+    }
+
+    #[test]
+    fn a_number_over_what_the_peer_keeps_is_to_be_recorded() {
+        let mut v = volume();
+        let mut number = |seq, offset| {
+            v.occupy(1, offset, 4096, Seq(u64::MAX), true);
+            v.number(1, (offset, 4096), (Seq(seq), Seq(seq)), true);
+            v.release(1);
+            v.overwrote
+        };
+        assert_eq!(number(1, 0), Seq::NONE);
+        assert_eq!(number(2, 4096), Seq::NONE);
+        assert_eq!(number(3, 0), Seq(3));
+        v.begin_run();
+        assert_eq!(v.overwrote, Seq::NONE, "numbers begin anew");
+        assert!(v.copy.dirty.get(0), "what may differ does not");
     }
 
     #[test]
