@@ -3,12 +3,12 @@
 //! of its ends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use engine::wire::HEADER_BYTES;
 use engine::{NodeId, SessionId};
 
 use crate::oracle::{Oracle, OracleFailure};
+use crate::payload::SharedBytes;
 use crate::rng::Rng;
 
 /// What happens on a connection, some time from now; end `end` is where.
@@ -42,7 +42,7 @@ pub type Later = (u64, LinkEvent);
 #[derive(Clone, Debug)]
 pub struct Parcel {
     pub header: [u8; HEADER_BYTES],
-    pub payload: Arc<Vec<u8>>,
+    pub payload: SharedBytes,
 }
 
 impl Parcel {

@@ -82,8 +82,18 @@ pub enum DiskCaches {
 struct SectorVersions {
     /// Contents since the last certainty, oldest first; the flag: acknowledged.
     versions: Vec<(SectorFill, u64, bool)>,
-    /// Content before `versions`.
-    before: Option<[u8; SECTOR]>,
+    before: ContentBefore,
+}
+
+/// What a sector held before the writes that are known of it.
+#[derive(Clone, Debug, Default)]
+enum ContentBefore {
+    #[default]
+    Unknown,
+    /// What the volume held when the present run began.
+    RunsBase,
+    /// Somebody else wrote it.
+    Outside(Box<[u8; SECTOR]>),
 }
 
 #[derive(Debug)]
@@ -317,9 +327,9 @@ impl WriteOracle {
     pub fn primary_up(&mut self, group: GroupId, at: Position, images: &[&[u8]]) {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        match g.runs.get_mut(&key).filter(|run| run.fenced) {
-            Some(run) => run.begins_anew(images),
-            None => _ = g.runs.entry(key).or_insert_with(|| PrimaryRun::new(images, true)),
+        let run = g.runs.entry(key).or_insert_with(PrimaryRun::unopened);
+        if run.fenced {
+            *run = std::mem::take(run).begins_anew(images, true);
         }
     }
 
@@ -344,15 +354,15 @@ impl WriteOracle {
         if caches != DiskCaches::Anothers {
             g.check_durable(images, caches)?;
         }
-        for (volume, image) in images.iter().enumerate() {
-            for (index, sector) in g.sectors[volume].iter_mut().enumerate() {
-                sector.versions.clear();
-                sector.before = image[index * SECTOR..(index + 1) * SECTOR].try_into().ok();
-            }
+        for sector in g.sectors.iter_mut().flatten() {
+            sector.versions.clear();
+            sector.before = ContentBefore::RunsBase;
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let run = PrimaryRun::new(images, false);
-        if g.runs.insert(key, run).is_some_and(|before| !before.fenced) {
+        let before = g.runs.remove(&key);
+        let is_taken = before.as_ref().is_some_and(|before| !before.fenced);
+        g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
+        if is_taken {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(OracleFailure::new(Oracle::Order, what));
         }
@@ -397,7 +407,7 @@ impl WriteOracle {
     /// The primary that counts is overwritten by another one: nothing is known of its volumes before it serves again.
     pub fn overwritten(&mut self, group: GroupId) {
         let sectors = self.group(group).sectors.iter_mut().flatten();
-        sectors.for_each(|sector| (sector.versions, sector.before) = (Vec::new(), None));
+        sectors.for_each(|sector| *sector = SectorVersions::default());
     }
 
     /// Some sectors of the group's present run may be on either side of a failed write.
@@ -419,7 +429,8 @@ impl WriteOracle {
     pub fn changed_outside(&mut self, group: GroupId, volume: VolumeId, first: u64, bytes: &[u8]) {
         let sectors = &mut self.group(group).sectors[usize::from(volume.0)][first as usize..];
         for (sector, bytes) in sectors.iter_mut().zip(bytes.chunks(SECTOR)) {
-            (sector.versions, sector.before) = (Vec::new(), bytes.try_into().ok());
+            let bytes: [u8; SECTOR] = bytes.try_into().expect("a whole sector");
+            *sector = SectorVersions { versions: Vec::new(), before: ContentBefore::Outside(Box::new(bytes)) };
         }
     }
 
@@ -456,7 +467,7 @@ impl SectorVersions {
     fn make_certain(&mut self, write: u64) {
         if let Some(at) = self.versions.iter().position(|v| v.1 == write) {
             self.versions.drain(..at);
-            self.before = None;
+            self.before = ContentBefore::Unknown;
         }
     }
 }
@@ -513,6 +524,18 @@ impl GroupWrites {
         Ok(())
     }
 
+    /// What a sector held before its versions, where that is known.
+    fn content_before<'a>(&'a self, sector: &'a SectorVersions, volume: usize, index: usize) -> Option<&'a [u8]> {
+        match &sector.before {
+            ContentBefore::Unknown => None,
+            ContentBefore::RunsBase => {
+                let run = self.current.and_then(|(_, key)| self.runs.get(&key));
+                Some(run.expect("the present run").base_sector(volume, index))
+            }
+            ContentBefore::Outside(bytes) => Some(&bytes[..]),
+        }
+    }
+
     /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
     fn check_durable(&self, images: &[&[u8]], caches: DiskCaches) -> Result<(), OracleFailure> {
         for (volume, image) in images.iter().enumerate() {
@@ -521,8 +544,9 @@ impl GroupWrites {
                 let acked =
                     sector.versions.iter().rposition(|version| version.2).filter(|_| caches == DiskCaches::Kept);
                 let newest = &sector.versions[acked.unwrap_or(0)..];
-                let known = sector.before.is_some() || !sector.versions.is_empty();
-                let before_ok = acked.is_none() && sector.before.as_ref().is_some_and(|b| b == found);
+                let before = self.content_before(sector, volume, index);
+                let known = before.is_some() || !sector.versions.is_empty();
+                let before_ok = acked.is_none() && before == Some(found);
                 let is_found = |fill: SectorFill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
                 if known && !before_ok && !newest.iter().any(|version| is_found(version.0)) {
                     let covered = if acked.is_some() { "was acknowledged" } else { "an acknowledged flush covered" };

@@ -8,7 +8,7 @@ use engine::state::{Mode, Policy};
 use engine::wire::{FrameHeader, HEADER_BYTES};
 use engine::*;
 
-use crate::payload::{Payload, PayloadMeter, bytes_of, crc32c, hash, slice_of};
+use crate::payload::{Payload, PayloadMeter, bytes_of, crc32c, hash, is_zero, slice_of};
 use crate::rng::Rng;
 
 pub const GROUP: GroupId = GroupId(0);
@@ -312,15 +312,15 @@ impl BareMachine {
             }
             MachineJob::Write(store, mut offset, parts) => {
                 for part in parts {
-                    let bytes = bytes_of(&part);
-                    self.write_bytes(store, offset, bytes);
+                    let bytes = bytes_of(part);
+                    self.write_bytes(store, offset, &bytes);
                     offset += bytes.len() as u64;
                 }
                 IoDone::Done
             }
             MachineJob::Read { store, offset, length, how } => {
                 let bytes = self.read_bytes(store, offset, length as usize);
-                let zero = bytes.iter().all(|byte| *byte == 0);
+                let zero = is_zero(&bytes);
                 match how {
                     ReadForm::Meta => IoDone::Meta(bytes),
                     ReadForm::Hash => IoDone::Hash(hash(&bytes)),

@@ -6,17 +6,67 @@ use std::ops::Range;
 
 use engine::limits::REGION_BYTES;
 
+use crate::payload::{SharedBytes, is_zero};
 use crate::rng::Rng;
 use crate::stamps::SECTOR;
 
 const REGION: usize = REGION_BYTES as usize;
+
+/// Whole sectors, one part after the other.
+pub struct WrittenBytes {
+    parts: Vec<SharedBytes>,
+    bytes: usize,
+}
+
+impl WrittenBytes {
+    pub fn new(parts: Vec<SharedBytes>) -> WrittenBytes {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let is_split = parts.iter().any(|part| !part.len().is_multiple_of(SECTOR));
+        let parts = if is_split { vec![joined(&parts).into()] } else { parts };
+        WrittenBytes { parts, bytes }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    fn sector(&self, index: usize) -> &[u8] {
+        let mut at = index * SECTOR;
+        for part in &self.parts {
+            match part.get(at..at + SECTOR) {
+                Some(sector) => return sector,
+                None => at -= part.len(),
+            }
+        }
+        panic!("it has {} bytes, and no sector {index}", self.bytes);
+    }
+
+    fn copy_to(&self, mut image: &mut [u8]) {
+        for part in &self.parts {
+            let (here, behind) = image.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            image = behind;
+        }
+    }
+}
+
+impl From<Vec<u8>> for WrittenBytes {
+    fn from(bytes: Vec<u8>) -> WrittenBytes {
+        WrittenBytes::new(vec![bytes.into()])
+    }
+}
+
+/// In one piece.
+pub fn joined(parts: &[SharedBytes]) -> Vec<u8> {
+    parts.iter().map(|part| &part[..]).collect::<Vec<_>>().concat()
+}
 
 /// A write of which a power loss may or may not keep any sector.
 struct DiskWrite {
     id: u64,
     /// Its first sector.
     first: u64,
-    data: Vec<u8>,
+    data: WrittenBytes,
     /// Number in the order of completions; `None` while in flight.
     completed: Option<u64>,
     /// Sectors of it of which nothing is open any more, from `first` on; empty while that is so of none.
@@ -25,7 +75,7 @@ struct DiskWrite {
 
 impl DiskWrite {
     fn end(&self) -> u64 {
-        self.first + (self.data.len() / SECTOR) as u64
+        self.first + (self.data.bytes / SECTOR) as u64
     }
 
     fn is_open(&self, sector: u64) -> bool {
@@ -35,7 +85,7 @@ impl DiskWrite {
 
     fn close(&mut self, sector: u64) {
         if self.closed.is_empty() {
-            self.closed = vec![false; self.data.len() / SECTOR];
+            self.closed = vec![false; self.data.bytes / SECTOR];
         }
         self.closed[(sector - self.first) as usize] = true;
     }
@@ -51,14 +101,14 @@ impl DiskWrite {
     }
 
     fn sector(&self, sector: u64) -> &[u8] {
-        &self.data[(sector - self.first) as usize * SECTOR..][..SECTOR]
+        self.data.sector((sector - self.first) as usize)
     }
 
     /// Copies its open sectors to where they belong.
     fn copy_to(&self, image: &mut [u8]) {
         if self.closed.is_empty() {
             let at = self.first as usize * SECTOR;
-            return image[at..at + self.data.len()].copy_from_slice(&self.data);
+            return self.data.copy_to(&mut image[at..at + self.data.bytes]);
         }
         for sector in (self.first..self.end()).filter(|sector| self.is_open(*sector)) {
             image[sector as usize * SECTOR..][..SECTOR].copy_from_slice(self.sector(sector));
@@ -136,14 +186,15 @@ impl SimDisk {
     }
 
     /// A write is under way: a power loss from now on may leave any of its sectors.
-    pub fn begin_write(&mut self, offset: u64, data: Vec<u8>) -> u64 {
+    pub fn begin_write(&mut self, offset: u64, data: impl Into<WrittenBytes>) -> u64 {
+        let data = data.into();
         assert!(
-            (offset as usize).is_multiple_of(SECTOR) && data.len().is_multiple_of(SECTOR),
+            (offset as usize).is_multiple_of(SECTOR) && data.bytes.is_multiple_of(SECTOR),
             "writes are whole sectors"
         );
-        assert!(offset as usize + data.len() <= self.durable.len(), "a write past the end of the disk");
+        assert!(offset as usize + data.bytes <= self.durable.len(), "a write past the end of the disk");
         self.writes += 1;
-        if !data.is_empty() {
+        if data.bytes > 0 {
             let first = offset / SECTOR as u64;
             self.volatile.push(DiskWrite { id: self.writes, first, data, completed: None, closed: Vec::new() });
         }
@@ -325,7 +376,7 @@ impl SimDisk {
 
     /// Nothing that it holds is whole any more, and nothing that has rotted before is again.
     pub fn rot_all(&mut self) {
-        for sector in self.durable.chunks_mut(SECTOR).filter(|sector| sector.iter().any(|byte| *byte != 0)) {
+        for sector in self.durable.chunks_mut(SECTOR).filter(|sector| !is_zero(sector)) {
             sector[7] = sector[7].wrapping_add(1);
         }
         self.view.clone_from(&self.durable);
@@ -396,6 +447,22 @@ impl SimDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_of_parts_is_their_bytes_in_order_whole_and_by_sectors() {
+        for lengths in [vec![SECTOR, 0, 2 * SECTOR], vec![100, 3 * SECTOR - 100], vec![3 * SECTOR]] {
+            let mut bytes = 0u8..;
+            let parts = lengths.iter().map(|length| vec![bytes.next().expect("few parts"); *length]);
+            let parts: Vec<SharedBytes> = parts.map(SharedBytes::from).collect();
+            let expected = joined(&parts);
+            let written = WrittenBytes::new(parts);
+            let mut image = vec![0xff; 3 * SECTOR];
+            written.copy_to(&mut image);
+            assert_eq!((written.bytes(), &image), (3 * SECTOR as u64, &expected));
+            let sectors: Vec<&[u8]> = (0..3).map(|index| written.sector(index)).collect();
+            assert_eq!(sectors.concat(), expected);
+        }
+    }
 
     #[test]
     fn flushed_and_durable_writes_survive_power_loss_whatever_else_does() {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use engine::superblock::{self, Superblock};
 use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
 
-use super::disk::SimDisk;
+use super::disk::{SimDisk, WrittenBytes, joined};
 use crate::options::SimOptions;
 use crate::options::spread::WriteSpread;
-use crate::payload::{Meters, Payload, PayloadMeter, bytes_of, crc32c, hash};
+use crate::payload::{Meters, Payload, PayloadMeter, SharedBytes, bytes_of, crc32c, hash, is_zero};
 use crate::rng::Rng;
 
 /// Until then a trouble strikes each time, and not by chance.
@@ -35,12 +35,13 @@ enum JobKind {
     Flush {
         completions: u64,
     },
-    /// `image`: where it begins on the disk.
+    /// `image`: where it begins on the disk; `before`: what stood there when it began, at that revision.
     Read {
         offset: u64,
         length: u32,
         image: u64,
         before: Vec<u8>,
+        revision: u64,
         kind: ReadKind,
     },
     ReadMeta {
@@ -162,10 +163,9 @@ fn group_of(store: Store) -> GroupId {
 
 /// Zeroes are holes here, in blocks of 4 KiB.
 fn first_run(image: &[u8]) -> (u64, bool) {
-    let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     let mut blocks = image.chunks(4096);
-    let first = blocks.next().is_some_and(is_hole);
-    let more: usize = blocks.take_while(|block| is_hole(block) == first).map(<[u8]>::len).sum();
+    let first = blocks.next().is_some_and(is_zero);
+    let more: usize = blocks.take_while(|block| is_zero(block) == first).map(<[u8]>::len).sum();
     ((image.len().min(4096) + more) as u64, first)
 }
 
@@ -319,17 +319,19 @@ impl NodeStorage {
     pub fn begin(&mut self, output: Output) -> BegunOutput {
         let (token, store, kind) = match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
-                let data: Vec<u8> = parts.iter().map(bytes_of).collect::<Vec<_>>().concat();
-                let spread = self.spread_of(store);
-                let image = spread.map_or(offset, |spread| spread.image(offset, data.len() as u64).start);
-                let folded = spread.map(|spread| spread.folded(offset, &data));
-                let data = folded.unwrap_or(Some(data));
-                let Some(data) = data else { return BegunOutput::Astray(store, offset) };
-                return BegunOutput::Job(token, self.begin_write(store, image, data, durable));
+                let parts: Vec<SharedBytes> = parts.into_iter().map(bytes_of).collect();
+                let Some(spread) = self.spread_of(store) else {
+                    let data = WrittenBytes::new(parts);
+                    return BegunOutput::Job(token, self.begin_write(store, offset, data, durable));
+                };
+                let data = joined(&parts);
+                let image = spread.image(offset, data.len() as u64).start;
+                let Some(data) = spread.folded(offset, &data) else { return BegunOutput::Astray(store, offset) };
+                return BegunOutput::Job(token, self.begin_write(store, image, data.into(), durable));
             }
             Output::Zero { token, store, offset, length, durable, .. } => {
                 let range = self.image_of(store, offset, length);
-                let zeroes = vec![0; (range.end - range.start) as usize];
+                let zeroes = WrittenBytes::new(vec![SharedBytes::zeroes((range.end - range.start) as usize)]);
                 return BegunOutput::Job(token, self.begin_write(store, range.start, zeroes, durable));
             }
             Output::Flush { token, store } => {
@@ -353,8 +355,8 @@ impl NodeStorage {
     }
 
     /// Of the image of a volume, where it is wide.
-    fn begin_write(&mut self, store: Store, offset: u64, data: Vec<u8>, durable: bool) -> DiskJob {
-        let length = data.len() as u64;
+    fn begin_write(&mut self, store: Store, offset: u64, data: WrittenBytes, durable: bool) -> DiskJob {
+        let length = data.bytes();
         let write = self.disk_mut(store).begin_write(offset, data);
         DiskJob { store, kind: JobKind::Write { write, offset, length, durable } }
     }
@@ -362,8 +364,10 @@ impl NodeStorage {
     /// A write that ends while the read is under way may be in what it returns, or not.
     fn begin_read(&self, store: Store, offset: u64, length: u32, kind: ReadKind) -> JobKind {
         let image = self.image_of(store, offset, u64::from(length));
-        let before = self.disk(store).view()[image.start as usize..image.end as usize].to_vec();
-        JobKind::Read { offset, length, image: image.start, before, kind }
+        let bytes = image.start as usize..image.end as usize;
+        let disk = self.disk(store);
+        let (revision, before) = (disk.revision(&bytes), disk.view()[bytes].to_vec());
+        JobKind::Read { offset, length, image: image.start, before, revision, kind }
     }
 
     /// A volume's, if it is wide.
@@ -435,7 +439,7 @@ impl NodeStorage {
                 let (run, is_hole) = known.map_or((length, false), |image| first_run(&image[..length as usize]));
                 Ok(IoDone::Run { length: run, is_hole })
             }
-            JobKind::Read { offset, length, image, before, kind } => {
+            JobKind::Read { offset, length, image, before, revision, kind } => {
                 let is_volume = matches!(store, Store::Volume(..));
                 if is_volume {
                     self.volume_read_bytes += u64::from(length);
@@ -444,18 +448,22 @@ impl NodeStorage {
                 if is_volume && (unreadable || strikes(self.trouble.read_errors_until, now, 10, rng)) {
                     return Err(IoError::Io);
                 }
-                let view = &self.disk(store).view()[image as usize..][..before.len()];
-                let data = if view != before && rng.percent(50) { before } else { view.to_vec() };
+                let bytes = image as usize..image as usize + before.len();
+                let disk = self.disk(store);
+                let view = &disk.view()[bytes.clone()];
+                let is_same = disk.revision(&bytes) == revision || view == before;
+                let data = if is_same || rng.percent(50) { before } else { view.to_vec() };
                 let spread = self.spread_of(store).cloned();
                 // Of a wide volume most is no part of the image: not looked at byte by byte.
-                let zero = !matches!(kind, ReadKind::Hash) && data.iter().all(|b| *b == 0);
+                let zero = !matches!(kind, ReadKind::Hash) && is_zero(&data);
                 let meter = self.read_meter(store, serves);
                 match spread {
                     Some(spread) if matches!(kind, ReadKind::Hash) => {
                         Ok(IoDone::Hash(spread.hash(offset, u64::from(length), &data)))
                     }
-                    Some(spread) => kind.answer(spread.unfolded(offset, u64::from(length), &data), zero, meter),
-                    None => kind.answer(data, zero, meter),
+                    Some(_) if zero => kind.answer(SharedBytes::zeroes(length as usize), zero, meter),
+                    Some(spread) => kind.answer(spread.unfolded(offset, u64::from(length), &data).into(), zero, meter),
+                    None => kind.answer(data.into(), zero, meter),
                 }
             }
         }
@@ -492,7 +500,7 @@ fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
 }
 
 impl ReadKind {
-    fn answer(self, data: Vec<u8>, zero: bool, meter: &PayloadMeter) -> Result<IoDone, IoError> {
+    fn answer(self, data: SharedBytes, zero: bool, meter: &PayloadMeter) -> Result<IoDone, IoError> {
         match self {
             ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
             ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),

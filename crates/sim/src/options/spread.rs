@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use engine::limits::REGION_BYTES;
 
-use crate::payload::hash;
+use crate::payload::{hash, is_zero};
 use crate::stamps::SECTOR;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -98,13 +98,13 @@ impl WriteSpread {
     pub fn folded(&self, offset: u64, data: &[u8]) -> Option<Vec<u8>> {
         let (mut image, mut end) = (Vec::new(), 0);
         for piece in self.pieces(offset, data.len() as u64) {
-            if data[end..piece.start].iter().any(|byte| *byte != 0) {
+            if !is_zero(&data[end..piece.start]) {
                 return None;
             }
             image.extend_from_slice(&data[piece.clone()]);
             end = piece.end;
         }
-        data[end..].iter().all(|byte| *byte == 0).then_some(image)
+        is_zero(&data[end..]).then_some(image)
     }
 
     /// A hash of the range of which that is the image's part: where in the range something stands, and what.
@@ -114,7 +114,7 @@ impl WriteSpread {
             for from in piece.step_by(SECTOR) {
                 let sector = &image[at..at + SECTOR];
                 at += SECTOR;
-                if sector.iter().any(|byte| *byte != 0) {
+                if !is_zero(sector) {
                     content.extend_from_slice(&(from as u64).to_le_bytes());
                     content.extend_from_slice(sector);
                 }

@@ -1,14 +1,12 @@
 //! Nodes dial each other, and frames go between them.
 
-use std::sync::Arc;
-
 use engine::wire::{FrameHeader, FrameKind};
 use engine::{FramePayload, Input, LinkId, SendPayload};
 
 use super::{World, WorldEvent};
 use crate::network::{Arrival, Later, LinkEvent, Parcel};
 use crate::oracle::{Oracle, OracleFailure};
-use crate::payload::{Payload, slice_of};
+use crate::payload::{Payload, SharedBytes, slice_of};
 use crate::trips::Instant;
 
 impl World {
@@ -85,10 +83,10 @@ impl World {
     }
 
     pub(super) fn send(&mut self, node: usize, link: LinkId, header: FrameHeader, payload: SendPayload) {
-        let payload = match payload {
-            SendPayload::None => Vec::new(),
-            SendPayload::Control(bytes) => bytes,
-            SendPayload::Data(slice) => slice_of(&slice).to_vec(),
+        let payload: SharedBytes = match payload {
+            SendPayload::None => Vec::new().into(),
+            SendPayload::Control(bytes) => bytes.into(),
+            SendPayload::Data(slice) => slice_of(&slice),
         };
         if header.kind.carries_data() {
             self.data_sent_bytes[node] += payload.len() as u64;
@@ -96,7 +94,7 @@ impl World {
         if let Err(failure) = self.checkers.check_frame(&self.cluster, node, &header, &payload) {
             return self.fail(failure);
         }
-        let parcel = Parcel { header: header.sealed(&payload).encode(), payload: Arc::new(payload) };
+        let parcel = Parcel { header: header.sealed(&payload).encode(), payload };
         let newest = self.network.check_session(link.0, node);
         self.check(newest);
         let sent = self.network.send(link.0, node, parcel);
@@ -120,11 +118,11 @@ impl World {
         let payload = if header.kind.carries_data() {
             let meters = self.cluster[node].storage.meters(header.group);
             let meter = if header.kind == FrameKind::Pulled { &meters.aside } else { &meters.queued };
-            FramePayload::Data(Payload::handed_over(Arc::unwrap_or_clone(parcel.payload), meter))
+            FramePayload::Data(Payload::handed_over(parcel.payload, meter))
         } else if parcel.payload.is_empty() {
             FramePayload::None
         } else {
-            FramePayload::Control(Arc::unwrap_or_clone(parcel.payload))
+            FramePayload::Control(parcel.payload.into_vec())
         };
         if self.trips_before(node, Instant::Message) {
             return;

@@ -79,19 +79,26 @@ struct ReplayedPrefix {
 pub type RunKey = (u64, u64);
 
 impl PrimaryRun {
-    pub fn new(images: &[&[u8]], fenced: bool) -> PrimaryRun {
-        let base = images.iter().map(|image| image.to_vec()).collect();
+    /// One whose exports have not opened, of volumes that are told next.
+    pub fn unopened() -> PrimaryRun {
+        PrimaryRun { fenced: true, ..PrimaryRun::default() }
+    }
+
+    /// Nothing counts in it yet, and these are its volumes; what they had before keeps its place in memory.
+    pub fn begins_anew(self, images: &[&[u8]], fenced: bool) -> PrimaryRun {
+        let mut base = self.base;
+        base.resize_with(images.len(), Vec::new);
+        for (volume, image) in base.iter_mut().zip(images).filter(|(volume, image)| volume != image) {
+            volume.clear();
+            volume.reserve_exact(image.len());
+            volume.extend_from_slice(image);
+        }
         PrimaryRun { base, fenced, ..PrimaryRun::default() }
     }
 
-    /// Nothing has counted in it yet, and its volumes changed; they keep their place in memory.
-    pub fn begins_anew(&mut self, images: &[&[u8]]) {
-        let mut base = std::mem::take(&mut self.base);
-        for (volume, image) in base.iter_mut().zip(images) {
-            volume.clear();
-            volume.extend_from_slice(image);
-        }
-        *self = PrimaryRun { base, fenced: true, ..PrimaryRun::default() };
+    /// What a sector held when it began.
+    pub fn base_sector(&self, volume: usize, index: usize) -> &[u8] {
+        &self.base[volume][index * SECTOR..][..SECTOR]
     }
 
     /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
