@@ -19,6 +19,7 @@ pub const STEPS: &[SuiteStep] = &[
     SuiteStep { name: "clippy", what: "lints; every warning is an error", is_slow: false, run: clippy },
     SuiteStep { name: "deny", what: "licences and origins of dependencies", is_slow: true, run: deny },
     SuiteStep { name: "tidy", what: "rules of the house", is_slow: false, run: tidy_up },
+    SuiteStep { name: "book", what: "the manual as a book, into target/book", is_slow: true, run: book },
     SuiteStep {
         name: "test",
         what: "unit, scenario and whole-process tests, replay of fuzz corpora",
@@ -54,8 +55,45 @@ const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 const HOSTILE_ARGUMENTS: &[&str] = &["--hostile", "0..2000"];
 const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--hostile", "0..200"];
 
-/// Pinned: a new version may know new complaints, and CI should not turn red by itself.
-const DENY_VERSION: &str = "0.20.2";
+/// A tool of others, built from source at a pinned version: a new one may know new complaints, and CI should not turn red by itself.
+struct PinnedTool {
+    name: &'static str,
+    version: &'static str,
+    /// What `cargo install` is told besides.
+    features: &'static [&'static str],
+}
+
+const CARGO_DENY: PinnedTool = PinnedTool { name: "cargo-deny", version: "0.20.2", features: &[] };
+const MDBOOK: PinnedTool =
+    PinnedTool { name: "mdbook", version: "0.5.4", features: &["--no-default-features", "--features", "search"] };
+
+impl PinnedTool {
+    /// The program to start: the machine's own where that has the wanted version.
+    fn install(&self, bench: &StepContext) -> Result<String> {
+        let (name, version) = (self.name, self.version);
+        let home = bench.project.target.join(format!("tools/{name}-{version}"));
+        let ours = home.join("bin").join(name).to_string_lossy().into_owned();
+        if self.is_wanted(name) {
+            return Ok(name.to_owned());
+        }
+        if !self.is_wanted(&ours) {
+            // Once per target folder, and not optimised: a minute on two cores instead of four, for work of two seconds.
+            let home = home.to_string_lossy();
+            let install = ["install", "--debug", "--locked", name, "--version", version, "--root", &home];
+            bench.run("cargo", &[&install, self.features].concat())?;
+            ensure!(self.is_wanted(&ours), "installing {name} {version} failed; see above");
+        }
+        Ok(ours)
+    }
+
+    fn is_wanted(&self, program: &str) -> bool {
+        let Ok(output) = Command::new(program).arg("--version").output() else {
+            return false;
+        };
+        let line = String::from_utf8_lossy(&output.stdout);
+        line.split_whitespace().nth(1).is_some_and(|word| word.trim_start_matches('v') == self.version)
+    }
+}
 
 fn format(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["fmt", "--all", "--check"])
@@ -66,24 +104,15 @@ fn clippy(bench: &StepContext) -> Result<StepOutcome> {
 }
 
 fn deny(bench: &StepContext) -> Result<StepOutcome> {
-    let home = bench.project.target.join(format!("tools/cargo-deny-{DENY_VERSION}"));
-    let ours = home.join("bin/cargo-deny").to_string_lossy().into_owned();
-    let program = if is_wanted_deny("cargo-deny") { "cargo-deny" } else { ours.as_str() };
-    if !is_wanted_deny(program) {
-        // Built from source, once per target folder, and not optimised: a minute on two cores instead of four, for a check of two seconds.
-        let home = home.to_string_lossy();
-        let install = ["install", "--debug", "--locked", "cargo-deny", "--version", DENY_VERSION, "--root", &home];
-        bench.run("cargo", &install)?;
-        ensure!(is_wanted_deny(program), "installing cargo-deny {DENY_VERSION} failed; see above");
-    }
-    bench.run(program, &["check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
+    let program = CARGO_DENY.install(bench)?;
+    bench.run(&program, &["check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
 }
 
-fn is_wanted_deny(program: &str) -> bool {
-    let Ok(output) = Command::new(program).arg("--version").output() else {
-        return false;
-    };
-    String::from_utf8_lossy(&output.stdout).trim() == format!("cargo-deny {DENY_VERSION}")
+/// That each page is in it and each link leads somewhere is what `tidy` checks.
+fn book(bench: &StepContext) -> Result<StepOutcome> {
+    let program = MDBOOK.install(bench)?;
+    let folder = bench.project.target.join("book");
+    bench.run(&program, &["build", "docs", "--dest-dir", &folder.to_string_lossy()])
 }
 
 fn tidy_up(bench: &StepContext) -> Result<StepOutcome> {

@@ -2,6 +2,7 @@
 //! text to problems; only this file looks at the disk.
 
 mod house;
+mod links;
 mod size;
 mod source;
 mod walls;
@@ -39,7 +40,7 @@ pub fn check(project: &Project) -> Result<Vec<TidyProblem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
     problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
-    let (mut modules, mut texts) = (Vec::new(), BTreeMap::new());
+    let (mut modules, mut texts, mut pages) = (Vec::new(), BTreeMap::new(), Vec::new());
     for path in tracked_files(project)? {
         // A file removed but not yet from the index is no file.
         let Ok(bytes) = fs::read(project.root.join(&path)) else {
@@ -55,8 +56,11 @@ pub fn check(project: &Project) -> Result<Vec<TidyProblem>> {
             problems.extend(house::check_purity(&source));
             modules.extend(walls::Module::read(&path, &text));
             texts.insert(path, text.into_owned());
+        } else if path.ends_with(".md") {
+            pages.push(links::Page::read(&path, &text));
         }
     }
+    problems.extend(links::check(&pages, |path| project.root.join(path).exists()));
     problems.extend(house::check_tests(&texts));
     problems.extend(walls::check(&modules));
     Ok(problems)
