@@ -304,7 +304,9 @@ impl Checkers {
         self.writes.leaves_tail(group, parent);
         // Its export waited for the peer, and opens because a full sync was typed.
         let chosen = self.facts.remove(KnownFact::Chosen(group));
-        if chosen && cluster.ledger.typed_sync(group, node) == Some(true) {
+        let overwrites = self.facts.remove(KnownFact::Overwrites(group, node));
+        self.facts.remove(KnownFact::Overwrites(group, cluster.other(group, node)));
+        if overwrites || chosen && cluster.ledger.typed_sync(group, node) == Some(true) {
             self.writes.tail_given_up(group);
         }
         Ok(())

@@ -12,6 +12,9 @@ pub enum KnownFact {
     Forked(GroupId),
     /// The operator chose the primary's content over what only its peer has.
     Chosen(GroupId),
+    /// A full sync from this node began by order, before its export opened: what the other node holds is to be overwritten, also by
+    /// what goes on after a restart.
+    Overwrites(GroupId, usize),
     /// A store was damaged.
     Rotten(usize, Store),
     /// A secondary's journal in which a batch that it counts as durable was hit.

@@ -112,6 +112,7 @@ impl World {
                 self.checkers.writes.overwritten(group);
             }
             self.cluster.ledger.gives_up(group, other);
+            self.checkers.facts.add(KnownFact::Overwrites(group, node));
         }
         Ok(())
     }
