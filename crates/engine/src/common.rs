@@ -205,9 +205,14 @@ impl GroupCommon {
 
     /// The peer broke the protocol: this session ends.
     pub fn protocol_error(&self, cx: &mut Cx, what: &str) {
+        self.end_session(cx, &format!("the peer sent {what}"));
+    }
+
+    /// This node ends the session: what is still under way in it is not listened to.
+    pub fn end_session(&self, cx: &mut Cx, why: &str) {
         if let Some(link) = cx.peer.link {
             cx.refused = true;
-            let reason = format!("group {}: the peer sent {what}", self.id().0);
+            let reason = format!("group {}: {why}", self.id().0);
             cx.out.push_back(Output::CloseLink { link, reason });
         }
     }

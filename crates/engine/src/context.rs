@@ -67,7 +67,7 @@ pub(crate) struct Cx<'a> {
     pub may_sync: bool,
     /// Bytes of control frames handed to the link meanwhile.
     pub handed_bytes: u64,
-    /// The peer contradicted itself: nothing more of this session is listened to.
+    /// This node ends the session: nothing more of it is listened to.
     pub refused: bool,
 }
 

@@ -225,7 +225,7 @@ impl Node {
             return self.coverage.hit(CoveragePoint::StaleFrameFenced);
         };
         if l.refused {
-            // Nothing behind a frame that was refused counts; the host closes in a moment.
+            // The session is over here; the host closes in a moment.
             return self.coverage.hit(CoveragePoint::StaleFrameFenced);
         }
         l.heard(now);

@@ -152,6 +152,51 @@ fn a_point_once_damaged_is_never_gone_back_to() {
     world.drain();
 }
 
+/// Seed 449926: a promotion in the midst of a sync finds its way back damaged and ends the session. What the primary had sent before
+/// it heard of that is still on the way, and no breach of the protocol.
+#[test]
+fn frames_under_way_are_not_held_against_a_peer_whose_sync_was_given_up() {
+    let fenced: u64 = (0..8).map(|n| fenced_behind_a_refused_promotion(n * 300_000)).sum();
+    assert!(fenced > 0, "nothing was under way");
+}
+
+/// How many frames came behind the end of the session.
+fn fenced_behind_a_refused_promotion(after: u64) -> u64 {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
+        history_bytes: 8 * MIB,
+        queue_bytes: 8 * MIB,
+        window_bytes: MIB,
+        journal_bytes: 8 * MIB,
+        bytes_per_s: 20_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    for n in 0..64 {
+        world.write((n / 32) as u16, n % 32 * 32 * KIB, 32 * KIB);
+    }
+    world.drain();
+    let before = world.images_of(1);
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+    for n in 0..32 {
+        world.write_done(0, n * 32 * KIB, 32 * KIB);
+    }
+    world.command(0, GROUP, Command::Sync { full: false });
+    while world.images_of(1) == before {
+        world.pass(100_000);
+    }
+    for n in 0..400 {
+        world.write(1, n * 2 * KIB, 512);
+    }
+    world.pass(after);
+    world.cluster[1].disk_mut(Store::Undo(GROUP)).rot_all();
+    let fenced = world.coverage(1, CoveragePoint::StaleFrameFenced);
+    let refused = world.refused(1, Command::Promote { force: true, entropy: 7 });
+    assert!(refused.contains("a mixture"), "{refused}");
+    world.pass(100 * MILLISECOND);
+    let fenced = world.coverage(1, CoveragePoint::StaleFrameFenced) - fenced;
+    world.drain();
+    fenced
+}
+
 /// A start that stands still for want of history is promoted, and its way back is found damaged: the volumes are a mixture.
 /// The journal of the run before holds the end of the sync; the next start does not take it for one of its own.
 #[test]

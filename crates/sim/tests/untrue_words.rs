@@ -77,6 +77,35 @@ fn an_operator_who_ordered_a_sync_is_not_said_to_hold_the_group_in_logging() {
     assert!(!why.contains("the operator asked for logging"), "he asked for a sync since: {why}");
 }
 
+/// Seeds 430399, 435951, 441398: the operator ordered a sync, and the peer, whose disks stand still, has not answered what it holds.
+#[test]
+fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { start_alone_ms: 2_000, ..options(Mode::Async, Policy::Degrade) });
+    world.write_done(0, 0, 64 * KIB);
+    world.drain();
+    world.cluster[FAR].storage.trouble.stalled_until = world.now() + 60 * SECOND;
+    world.write_done(0, 0, 64 * KIB);
+    world.pass(200 * MILLISECOND);
+    assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
+    world.crash(NEAR, true, SECOND);
+    world.until("they meet", |world| world.cluster[NEAR].up() && link(world, NEAR) == LinkStatus::Connected);
+    world.pass(10 * SECOND);
+    world.set_mode(GROUP, Mode::Logging);
+    world.set_mode(GROUP, Mode::Async);
+    assert!(reason(&world, NEAR).contains("the operator holds the group"), "{}", reason(&world, NEAR));
+    let CommandResult::Done(reply) = world.order(NEAR, Command::Sync { full: false }) else { panic!("not taken") };
+    assert!(reply.contains("as soon as it is known what the peer holds"), "{reply}");
+    world.pass(SECOND);
+    assert_eq!(state(&world), Some(State::Logging));
+    let why = reason(&world, NEAR);
+    assert!(why.contains("asking the peer what it confirmed"), "he ordered a sync since: {why}");
+    // It served alone meanwhile: what the peer holds is not fetched without his word.
+    world.until("the peer has answered", |world| reason(world, NEAR).contains("may be missing here"));
+    assert!(matches!(world.order(NEAR, Command::Sync { full: false }), CommandResult::Done(_)));
+    world.drain();
+}
+
 /// A primary that is being demoted, or stopped, waits for a disk that hangs. The other one was demoted meanwhile.
 #[test]
 fn two_nodes_are_not_both_called_primary_once_one_of_them_is_not() {

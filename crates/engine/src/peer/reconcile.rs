@@ -110,6 +110,9 @@ impl TailPull {
     }
 }
 
+/// Why nothing is sent yet to a peer that is asked for it.
+const ASKS_TAIL: &str = "asking the peer what it confirmed before this node lost power";
+
 /// How an export opens that stays closed until the operator chooses, while the peer is away.
 const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lost with its power, and the export stays closed \
      until you choose: 'farshore sync GROUP' here, once the peer is connected, keeps this node's content, and \
@@ -169,6 +172,20 @@ impl Reconciliation {
     /// A full sync waits until what was found is on record.
     pub fn is_full_sync_due(&self) -> bool {
         self.full_sync_due
+    }
+
+    /// What this session waits for before anything is sent; `None`: for nothing, or for the operator.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        match self.stage {
+            ReconcileStage::AskedBits | ReconcileStage::StoringBits => {
+                Some("asking the peer which blocks differ there")
+            }
+            ReconcileStage::AskedTail { .. } | ReconcileStage::StoringRanges { .. } => Some(ASKS_TAIL),
+            ReconcileStage::Pulling(_) | ReconcileStage::Draining | ReconcileStage::Recording => {
+                Some("fetching from the peer what this node lost with its power")
+            }
+            ReconcileStage::NotYet | ReconcileStage::Asking | ReconcileStage::Done => None,
+        }
     }
 
     /// Whether a full sync may begin. It waits until it is on record that nothing will be pulled.
@@ -263,7 +280,7 @@ impl Reconciliation {
         self.questions += 1;
         cx.send(link, self.question(common, cx, FrameKind::TailAsk), SendPayload::Control(points.encode()));
         self.enter(ReconcileStage::AskedTail { ranges: Vec::new() });
-        common.standing.explain("asking the peer what it confirmed before this node lost power");
+        common.standing.explain(ASKS_TAIL);
     }
 
     /// Of the peer's answer; true: it is whole. `None`: not what an honest peer sends.

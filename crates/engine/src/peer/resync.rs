@@ -43,12 +43,9 @@ impl Peer {
         self.begin_sync(common, cx, true);
     }
 
-    /// From logging: whether a sync may begin by itself. If not, the state says why.
-    pub fn may_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        if self.greeting.hello().is_none() {
-            return false;
-        }
-        let waits = if common.settings.mode == Mode::Logging {
+    /// Why no sync begins before the operator orders one.
+    fn waits_for_order(&self, common: &GroupCommon) -> Option<&'static str> {
+        if common.settings.mode == Mode::Logging {
             Some("mode is logging")
         } else if common.sb.held_in_logging {
             Some(HELD_IN_LOGGING)
@@ -58,8 +55,26 @@ impl Peer {
             Some("waiting for 'sync': autosync is off")
         } else {
             None
-        };
-        if let Some(waits) = waits {
+        }
+    }
+
+    /// A sync that nothing else stands in the way of waits for what is reconciled with the peer first: the state says so.
+    pub fn explain_reconciling(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let agreed = matches!(self.decision(common), Some(Decision::UpdateSync | Decision::Continue(_)));
+        if common.state() != State::Logging || !agreed || self.waits_for_order(common).is_some() {
+            return;
+        }
+        if let Some(why) = self.reconcile.waits_for() {
+            self.transition(common, cx, State::Logging, why);
+        }
+    }
+
+    /// From logging: whether a sync may begin by itself. If not, the state says why.
+    pub fn may_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        if self.greeting.hello().is_none() {
+            return false;
+        }
+        if let Some(waits) = self.waits_for_order(common) {
             let why = match self.decision(common) {
                 // That one would be refused.
                 Some(Decision::NeedsFullSync(why)) if !self.wants_full(common) => {

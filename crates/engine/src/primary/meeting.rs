@@ -123,11 +123,12 @@ impl Primary {
         step: impl FnOnce(&mut Peer, &mut GroupCommon, &mut Cx, Option<Decision>) -> ReconcileOutcome,
     ) -> bool {
         let decision = self.peer.decision(common);
-        let outcome = step(&mut self.peer, common, cx, decision);
-        if let ReconcileOutcome::Asks(why) = &outcome {
-            self.fall_to_logging(common, cx, why);
+        match step(&mut self.peer, common, cx, decision) {
+            ReconcileOutcome::Asks(why) => self.fall_to_logging(common, cx, &why),
+            ReconcileOutcome::Waits => self.peer.explain_reconciling(common, cx),
+            ReconcileOutcome::Done => return true,
         }
-        matches!(outcome, ReconcileOutcome::Done)
+        false
     }
 
     /// Something that stood in the way of a sync is done.

@@ -411,11 +411,8 @@ impl Secondary {
         common.lifecycle.enter(Phase::Running);
         self.empty_undo(common);
         cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
-        if let Some(link) = cx.peer.link {
-            // The peer still thinks of the sync as running.
-            let reason = format!("group {}: this node gave the running sync up", common.id().0);
-            cx.out.push_back(Output::CloseLink { link, reason });
-        }
+        // The peer still thinks of the sync as running.
+        common.end_session(cx, "this node gave the running sync up");
         true
     }
 

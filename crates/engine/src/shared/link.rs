@@ -119,7 +119,7 @@ pub(crate) struct PeerLink {
     /// Groups that send to this peer, and those of them whose writers wait for it.
     senders: u32,
     awaited: u32,
-    /// A frame of this session was refused: none behind it counts.
+    /// This node refused a frame of this session, or ended it: no frame behind that counts.
     pub refused: bool,
     /// The peer's newest heartbeat, until it is sent back.
     pub echo_due: Option<alloc::vec::Vec<u8>>,
