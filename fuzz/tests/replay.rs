@@ -47,6 +47,7 @@ fn committed_seeds_are_the_generated_ones() {
     }
 }
 
+// proves: P10
 #[test]
 fn corpus_and_variations_pass_every_target() {
     for target in TARGETS {

@@ -34,6 +34,8 @@ enum Task {
     Unchanged(unchanged::UnchangedArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,
+    /// Write docs/proofs.md: which test proves which promise or rule, by the tags beside the tests
+    Proofs,
     /// Build the product and play the demonstration beside an emulated WAN
     Demo {
         /// `--json`, `--dir DIR`, `--relay` (no WAN)
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::main(&arguments),
         Task::Unchanged(arguments) => unchanged::main(&arguments),
         Task::Tidy => check_tidiness(),
+        Task::Proofs => write_proofs(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),
         Task::BenchScan { records } => bench_scan(records),
@@ -85,4 +88,9 @@ fn check_tidiness() -> Result<ExitCode> {
         println!("{problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write_proofs() -> Result<ExitCode> {
+    println!("{} is written", tidy::write_proofs(&project::Project::find()?)?);
+    Ok(ExitCode::SUCCESS)
 }

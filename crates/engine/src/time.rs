@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(text(4_107_542_400), "2100-03-01 00:00:00.120 UTC");
     }
 
+    // proves: rule 19
     #[test]
     fn timers_fire_in_order_and_once() {
         let mut t = Timers::default();

@@ -568,6 +568,7 @@ const ROWS: &[ContradictionRow] = &[
     (in_step, |_| other_group(), "the peer sent a frame for group number 1, which it does not share"),
 ];
 
+// proves: P9
 #[test]
 fn every_contradiction_is_refused_with_its_sentence_and_changes_nothing() {
     let mut said = BTreeSet::new();

@@ -141,6 +141,7 @@ impl LonePrimary {
     }
 }
 
+// proves: rule 2
 /// Each extent of the log lies in two cells that are its own.
 #[test]
 fn extents_that_lie_in_two_cells_of_the_bitmap_leave_the_log_too() {

@@ -1,5 +1,6 @@
 //! Nodes of two builds meet: what the other can do besides is ignored, what it cannot do without is refused in a sentence,
 //! and another protocol version is distinguished from damage.
+// proves: rule 23
 
 use engine::identity::{Identity, Role};
 use engine::wire::{FrameError, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, VERSION};

@@ -722,6 +722,7 @@ const SHAPES: [(&str, u64, u64); 12] = [
     ("Tail", 5, 0xa40f_9916_8abf_3a45),
 ];
 
+// proves: rule 23
 #[test]
 fn a_changed_shape_has_a_changed_version() {
     let protocol = wire::VERSION as u64;

@@ -86,6 +86,7 @@ impl TestPrimary {
     }
 }
 
+// proves: P4
 #[test]
 fn fua_waits_for_what_a_flush_under_way_covers() {
     let mut primary = TestPrimary::start();

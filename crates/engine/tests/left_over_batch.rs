@@ -145,6 +145,7 @@ fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
     Started { node, wrote, stands: stands.expect("the journal was replayed"), notes }
 }
 
+// proves: P2
 #[test]
 fn a_whole_batch_of_an_earlier_run_is_not_replayed() {
     let (wrote, stands) = start_over(&batch(LAST_RUN - 1, 40));
@@ -152,6 +153,7 @@ fn a_whole_batch_of_an_earlier_run_is_not_replayed() {
     assert_eq!(stands.seq, Seq(100));
 }
 
+// proves: P1
 #[test]
 fn a_batch_of_the_last_run_is_replayed() {
     let (wrote, stands) = start_over(&batch(LAST_RUN, 101));
@@ -184,6 +186,7 @@ fn promote(node: &mut Node) -> CommandResult {
     answered.expect("it is answered")
 }
 
+// proves: P2, P9
 /// One byte of the last batch is another than it was: in its index, or in its content.
 #[test]
 fn a_rotten_batch_that_the_superblock_counts_is_named_and_leaves_no_image() {

@@ -92,6 +92,7 @@ impl FakeNode {
     }
 }
 
+// proves: rule 24
 #[test]
 fn a_thousand_groups_start_so_many_at_a_time_and_in_order() {
     let mut fake = FakeNode::start([]);
@@ -102,6 +103,7 @@ fn a_thousand_groups_start_so_many_at_a_time_and_in_order() {
     assert_eq!(fake.node.shared().starting, (0, 0));
 }
 
+// proves: rule 24
 #[test]
 fn nobody_waits_for_ever_behind_groups_whose_disks_never_answer() {
     // More broken ones than permits.
@@ -145,6 +147,7 @@ fn resident_bytes() -> Option<u64> {
     text.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
 }
 
+// proves: rule 24
 #[test]
 fn an_idle_group_costs_little_memory() {
     let Some(before) = resident_bytes() else {

@@ -70,6 +70,7 @@ fn assert_kept(pair: &Pair, promised: &BTreeMap<u64, Vec<u8>>, case: &str) {
     }
 }
 
+// proves: P4
 #[test]
 fn a_flush_covers_what_was_answered_on_other_connections() {
     let test = "a_flush_covers_what_was_answered_on_other_connections";

@@ -1,5 +1,6 @@
 //! Garbage, truncated and hostile bytes on every socket of a daemon: thousands of inputs, always the same ones. It goes
 //! on serving, its volume keeps its bytes, and a real peer still gets in.
+// proves: P10
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -30,6 +30,7 @@ fn with_old_copy(node: Side) -> (Pair, std::path::PathBuf) {
     (pair, old)
 }
 
+// proves: P9
 #[test]
 fn an_old_superblock_beside_newer_files_is_refused() {
     for (node, newer) in [(Side::Near, "activity log"), (Side::Far, "journal")] {
@@ -40,6 +41,7 @@ fn an_old_superblock_beside_newer_files_is_refused() {
     }
 }
 
+// proves: P6
 #[test]
 fn a_primary_with_an_old_directory_overwrites_nothing() {
     let (pair, old) = with_old_copy(Side::Near);
@@ -47,6 +49,7 @@ fn a_primary_with_an_old_directory_overwrites_nothing() {
     is_named_and_overwrites_nothing(pair);
 }
 
+// proves: P6
 /// A clone of the whole machine, made while it was off and started in its stead: no fingerprint tells, but the peer has seen more
 /// of the run that the clone begins.
 #[test]
@@ -67,6 +70,7 @@ fn is_named_and_overwrites_nothing(mut pair: Pair) {
     assert!(pair.content(Side::Far, "data") == far, "the newer copy was overwritten");
 }
 
+// proves: P3
 #[test]
 fn a_secondary_with_an_old_directory_is_not_believed() {
     let (mut pair, old) = with_old_copy(Side::Far);
@@ -100,6 +104,7 @@ fn is_named_and_made_whole(mut pair: Pair) {
     pair.assert_equal(&["data"]);
 }
 
+// proves: P3
 /// The copy was taken while the daemon ran, so no fingerprint tells; the primary remembers what was confirmed to it.
 #[test]
 fn a_secondary_that_takes_its_word_back_is_made_whole() {
@@ -113,6 +118,7 @@ fn a_secondary_that_takes_its_word_back_is_made_whole() {
     is_named_and_made_whole(pair);
 }
 
+// proves: P3
 /// The same with the volume, a whole machine from a snapshot; and the primary, which no fingerprint and no memory helps, was
 /// stopped meanwhile, cleanly, so that its activity log does not count either.
 #[test]

@@ -33,6 +33,7 @@ fn killed_primary() -> Pair {
     pair
 }
 
+// proves: P9
 #[test]
 fn one_rotten_copy_of_bitmap_or_log_costs_nothing() {
     for name in ["bitmap", "activity"] {
@@ -83,6 +84,7 @@ fn one_block_that_cannot_be_read_costs_nothing() {
     }
 }
 
+// proves: P3, P9
 #[test]
 fn a_lost_cell_of_the_bitmap_costs_a_comparison_not_the_truth() {
     let pair = at_rest();
@@ -90,6 +92,7 @@ fn a_lost_cell_of_the_bitmap_costs_a_comparison_not_the_truth() {
     heals_with(pair, Side::Near, &["the stored dirty regions of volume 1", "are damaged"]);
 }
 
+// proves: P3, P9
 #[test]
 fn a_lost_activity_log_after_a_crash_costs_a_comparison_not_the_truth() {
     let pair = killed_primary();
@@ -104,6 +107,7 @@ fn a_missing_activity_log_after_a_crash_is_made_and_named() {
     heals_with(pair, Side::Near, &["the activity log is damaged: every region will be compared"]);
 }
 
+// proves: P9
 #[test]
 fn files_that_were_cut_short_are_refused() {
     for (name, parts) in [
@@ -125,6 +129,7 @@ fn a_missing_superblock_beside_other_files_is_refused() {
     is_refused(&mut pair, Side::Near, &["superblock is missing, though its journal is there", "restore it"]);
 }
 
+// proves: P9
 /// Which of them are named depends on what the superblock counted when the node was killed; the scenario with each of both is
 /// told in the engine's `left_over_batch.rs`.
 #[test]
@@ -139,6 +144,7 @@ fn the_writes_of_rotten_batches_come_again() {
     heals_with(pair, Side::Far, &[]);
 }
 
+// proves: rule 23
 #[test]
 fn a_journal_of_a_newer_version_is_refused() {
     let pair = killed_secondary();
@@ -151,6 +157,7 @@ fn a_journal_of_a_newer_version_is_refused() {
     fails_with(pair, Side::Far, &["the journal is of a newer version", "format version 9", "upgrade this node"]);
 }
 
+// proves: rule 23
 #[test]
 fn a_bitmap_or_log_of_a_newer_version_is_refused() {
     for (name, words) in
@@ -165,6 +172,7 @@ fn a_bitmap_or_log_of_a_newer_version_is_refused() {
     }
 }
 
+// proves: rule 21
 #[test]
 fn a_volume_that_shrank_is_refused_with_both_numbers() {
     for node in Side::BOTH {

@@ -33,18 +33,21 @@ fn foreign(change: impl Fn(&Pair), accepting: &[&str], dialing: &[&str]) {
     assert!(pair.content(Side::Far, "data").iter().all(|byte| *byte == 3), "nothing came in");
 }
 
+// proves: P10
 #[test]
 fn another_secret() {
     let other = |pair: &Pair| fs::write(pair.path("secret"), [b't'; 48]).expect("written");
     foreign(other, &["compare the secret files of both nodes"], &["refused this node", "secret"]);
 }
 
+// proves: P10
 #[test]
 fn another_cluster() {
     let other = |pair: &Pair| pair.edit_config("cluster = \"test\"", "cluster = \"prod\"");
     foreign(other, &["prod", "test"], &["it belongs to cluster", "test", "prod"]);
 }
 
+// proves: rule 23
 #[test]
 fn other_definitions_are_shown_side_by_side() {
     let other = |pair: &Pair| pair.edit_config("volumes.data]", "volumes.datum]");
@@ -71,6 +74,7 @@ fn dial(pair: &Pair, versions: Versions) -> Vec<u8> {
     said
 }
 
+// proves: rule 23
 #[test]
 fn another_version() {
     let mut pair = Pair::new(&SMALL);

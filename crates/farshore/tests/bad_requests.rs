@@ -58,6 +58,7 @@ impl RawClient {
     }
 }
 
+// proves: rule 21
 #[test]
 fn each_is_answered_with_its_error() {
     use NbdCommand::*;

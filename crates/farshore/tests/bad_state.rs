@@ -10,6 +10,7 @@ use crate::common::damage::{
 use crate::common::{GROUP, Pair, Side};
 use engine::cell::{BYTES, SLOT_BYTES};
 
+// proves: P9
 #[test]
 fn one_damaged_copy_changes_nothing_and_is_named() {
     for copy in 0..4 {
@@ -43,6 +44,7 @@ fn a_torn_newest_slot_is_gone_on_without() {
     pair.assert_equal(&["data"]);
 }
 
+// proves: P9
 #[test]
 fn four_damaged_copies_are_refused() {
     for node in Side::BOTH {
@@ -52,6 +54,7 @@ fn four_damaged_copies_are_refused() {
     }
 }
 
+// proves: P9
 /// The slot that a write went astray over may have been the newer one.
 #[test]
 fn a_slot_overwritten_by_another_block_is_refused() {
@@ -64,6 +67,7 @@ fn a_slot_overwritten_by_another_block_is_refused() {
     fails_with(pair, Side::Far, &["went astray", "sync in full from the other node"]);
 }
 
+// proves: rule 23
 #[test]
 fn another_version_is_refused_and_named() {
     for (version, parts) in [
@@ -180,6 +184,7 @@ fn tmpfs(pair: &Pair, options: &str) -> Option<Tmpfs> {
     mounted.then_some(Tmpfs(location))
 }
 
+// proves: P8
 #[test]
 fn full_and_read_only_state_directories_are_refused() {
     let mut pair = Pair::new(&SMALL);

@@ -64,6 +64,7 @@ impl Drop for MountGuard {
     }
 }
 
+// proves: rule 21
 #[test]
 fn a_secondary_that_is_too_small_is_refused_with_both_numbers() {
     let mut pair = Pair::new(&SMALL);
@@ -113,6 +114,7 @@ fn mounted_and_read_only_devices_are_refused() {
     unsound(&pair, &[&device.0, "is read-only", "--setrw"]);
 }
 
+// proves: P7
 #[test]
 fn a_volume_has_one_daemon() {
     let mut pair = Pair::new(&SMALL);
@@ -129,6 +131,7 @@ fn a_volume_has_one_daemon() {
     assert!(pair.stop(Side::Near).success());
 }
 
+// proves: P7
 #[test]
 fn two_groups_cannot_share_a_device() {
     let pair = Pair::new(&SMALL);
@@ -151,6 +154,7 @@ fn two_groups_cannot_share_a_device() {
     assert!(said.contains("cannot share a device") && fs::read(&device).expect("there").iter().all(|byte| *byte == 9));
 }
 
+// proves: P7
 #[test]
 fn a_secondary_changed_behind_our_back_is_no_longer_trusted() {
     let mut pair = Pair::replicating(&SMALL);
@@ -177,6 +181,7 @@ fn a_secondary_changed_behind_our_back_is_no_longer_trusted() {
     assert_eq!(pair.content(Side::Near, "data")[300_000], 7);
 }
 
+// proves: P7
 /// A start that failed found the change, and left it to be found.
 #[test]
 fn a_change_is_found_again_until_a_start_is_on_record() {

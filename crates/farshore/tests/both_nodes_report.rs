@@ -1,4 +1,5 @@
 //! Both nodes tell the same truth of the copy, or since when it is not known; and which of them is set to what.
+// proves: rule 19
 
 use crate::common::{GROUP, Pair, PairPlan, Side};
 use serde_json::Value;

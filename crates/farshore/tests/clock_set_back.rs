@@ -1,5 +1,6 @@
 //! Wall clocks are set while a pair runs. The primary's goes back by two hours: both nodes say so, in log and status, and the copy's time
 //! goes on. Either clock goes back and forth, as far as before 1970: writers, link and copy notice nothing.
+// proves: rule 19
 
 use std::fs;
 use std::process::Command;

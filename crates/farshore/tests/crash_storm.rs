@@ -8,6 +8,7 @@ const VOLUMES: &[&str] = &["data", "log", "temp"];
 const MODES: [&str; 3] = ["async", "sync", "nearsync"];
 const KILLS: u64 = 5;
 
+// proves: P1, P3
 #[test]
 fn nodes_fall_while_they_recover() {
     let group = "queue.memory = \"1MiB\"";

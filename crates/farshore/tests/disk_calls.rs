@@ -89,6 +89,7 @@ fn fails_at(calls: u64, errno: Errno) -> bool {
     failed.is_some()
 }
 
+// proves: P4, P8
 #[test]
 fn a_daemon_meets_one_call_that_fails() {
     if must_skip_stores("a_daemon_meets_one_call_that_fails") {

@@ -7,6 +7,7 @@ use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom};
 const VOLUMES: &[&str] = &["a", "b", "c", "d", "e"];
 const FAILOVERS: u64 = 6;
 
+// proves: P1
 #[test]
 fn no_acknowledged_write_is_lost_by_a_failover() {
     let plan = PairPlan { volumes: VOLUMES, volume_bytes: 1 << 20, mode: "sync", ..PairPlan::default() };
@@ -53,6 +54,7 @@ fn image(pair: &Pair, node: Side) -> Vec<u8> {
     std::fs::read(pair.device(node, "data")).expect("the volume reads")
 }
 
+// proves: P2
 /// Over a line of 8 Mbit/s the primary dies when a part of its copy is overwritten.
 #[test]
 fn a_secondary_promoted_in_mid_sync_is_the_image_before_it() {

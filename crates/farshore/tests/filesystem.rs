@@ -127,6 +127,7 @@ fn fail_over(mode: &str) -> (u64, u64) {
     (committed, rows)
 }
 
+// proves: P1
 #[test]
 fn every_committed_row_survives_in_sync() {
     if may_run("every_committed_row_survives_in_sync") {
@@ -135,6 +136,7 @@ fn every_committed_row_survives_in_sync() {
     }
 }
 
+// proves: P2
 #[test]
 fn the_first_rows_survive_in_async() {
     if may_run("the_first_rows_survive_in_async") {

@@ -33,6 +33,7 @@ fn is_not_opened(pair: &mut Pair, node: Side) {
     }
 }
 
+// proves: P6
 #[test]
 fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
     for is_promoted_elsewhere in [false, true] {
@@ -63,6 +64,7 @@ fn a_primary_whose_state_directory_is_not_mounted_opens_nothing() {
     }
 }
 
+// proves: P6
 /// New disks under a new state: that these are blank says nothing of what the peer holds.
 #[test]
 fn a_primary_on_new_disks_opens_nothing_beside_a_peer_that_has_lived() {
@@ -110,6 +112,7 @@ fn a_new_primary_opens_when_it_is_ordered_to_serve_alone() {
     pair.qemu_io(Side::Near, "data", &["read -P 5 0 4k"]);
 }
 
+// proves: P7
 #[test]
 fn a_disk_with_data_is_served_when_the_operator_has_said_so() {
     let mut pair = Pair::new(&SMALL);
@@ -133,6 +136,7 @@ fn a_disk_with_data_is_served_when_the_operator_has_said_so() {
     pair.assert_equal(&["data", "log"]);
 }
 
+// proves: P7
 /// The word is about the devices that were there when it was given.
 #[test]
 fn another_disk_in_its_place_is_asked_about_again() {

@@ -24,6 +24,7 @@ const ROUNDS: [(KillKind, &str); 6] = [
     (KillKind::Secondary, "async"),
 ];
 
+// proves: P1, P3
 #[test]
 fn both_nodes_are_killed_in_turn_under_load() {
     let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, ..PairPlan::default() });

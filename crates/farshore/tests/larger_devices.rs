@@ -1,4 +1,5 @@
 //! The secondary's devices hold more than the primary's: a switchover goes on, and the export has the size it had.
+// proves: rule 21
 
 use std::fs::File;
 use std::process::Command;

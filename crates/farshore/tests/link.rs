@@ -469,6 +469,7 @@ fn a_small_window_on_a_long_line_is_named() {
     drop(writing);
 }
 
+// proves: P9
 #[test]
 fn a_line_that_flips_bits_ends_links_and_changes_nothing() {
     let test = "a_line_that_flips_bits_ends_links_and_changes_nothing";

@@ -11,6 +11,7 @@ const MODES: [&str; 13] = [
     "async", "sync",
 ];
 
+// proves: P5
 #[test]
 fn modes_change_under_load() {
     let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, ..PairPlan::default() });
@@ -41,6 +42,7 @@ fn modes_change_under_load() {
     assert_eq!(run.check(&pair, Side::Far).lost_writes, 0);
 }
 
+// proves: P6
 #[test]
 fn a_secondary_exports_nothing() {
     let pair = Pair::replicating(&PairPlan { volumes: VOLUMES, ..PairPlan::default() });
@@ -106,6 +108,7 @@ fn held_writers_are_released_when_the_window_ends() {
     heals(pair);
 }
 
+// proves: P1
 #[test]
 fn strict_writers_get_an_error_and_the_copy_heals() {
     let pair = over_a_relay("policy = \"strict\"\nwait_limit = \"500ms\"");
@@ -130,6 +133,7 @@ fn degraded_writers_go_on() {
     heals(pair);
 }
 
+// proves: rule 19
 /// Nothing arrives any more, and the daemon has nothing to do.
 #[test]
 fn the_time_since_the_primary_was_heard_goes_on_while_nothing_happens() {
@@ -142,6 +146,7 @@ fn the_time_since_the_primary_was_heard_goes_on_while_nothing_happens() {
     assert!(pair.status(Side::Far)["peers"][0]["lag_seconds"].is_null());
 }
 
+// proves: P8
 /// Writers were slowed down to the line's pace for minutes: exit code 0, and no line in the log.
 #[test]
 fn writers_that_a_full_queue_holds_up_are_reported_and_let_go() {

@@ -1,5 +1,6 @@
 //! Another file or device stands where a volume was, or somebody wrote to a volume of a primary while its daemon was stopped. What
 //! is there is not served under the volume's name, and never overwrites the peer's copy before the operator has said so.
+// proves: P7
 
 use std::fs;
 use std::path::Path;

@@ -242,6 +242,7 @@ fn below(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+// proves: P10
 #[test]
 fn a_state_directory_made_without_a_mask_is_open_to_nobody_all_the_same() {
     let mut pair = Pair::new(&PairPlan { volumes: &["data"], ..PairPlan::default() });

@@ -4,6 +4,7 @@ use crate::common::{GROUP, Pair, PairPlan, Side};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
+// proves: P5
 #[test]
 fn writes_reach_the_far_side_in_every_mode() {
     let mut pair = Pair::replicating(&PairPlan::default());
@@ -32,6 +33,7 @@ fn writes_reach_the_far_side_in_every_mode() {
     assert!(pair.content(Side::Far, "log")[4 << 20..][..128 << 10].iter().all(|byte| *byte == 14));
 }
 
+// proves: P7
 #[test]
 fn a_clean_stop_needs_no_resync_and_a_change_behind_our_back_is_found() {
     let mut pair = Pair::replicating(&PairPlan::default());
@@ -67,6 +69,7 @@ fn a_clean_stop_needs_no_resync_and_a_change_behind_our_back_is_found() {
     assert_eq!(pair.content(Side::Far, "data")[5 << 20], 99);
 }
 
+// proves: P5
 #[test]
 fn crashes_of_either_node_heal_by_themselves() {
     let mut pair = Pair::replicating(&PairPlan::default());
@@ -86,6 +89,7 @@ fn crashes_of_either_node_heal_by_themselves() {
     pair.assert_equal(&VOLUMES);
 }
 
+// proves: P6, rule 14
 #[test]
 fn the_far_side_is_promoted_and_the_old_primary_follows() {
     let mut pair = Pair::replicating(&PairPlan { mode: "sync", ..PairPlan::default() });

@@ -3,6 +3,7 @@
 //! secondary holds is a prefix of all writes; and both become equal again.
 //!
 //! Kills show none of that: what a killed program wrote is still in the kernel's hands.
+// proves: P1, P2, P4
 
 use std::collections::HashSet;
 

@@ -9,6 +9,7 @@ const VOLUMES: &[&str] = &["data", "log"];
 const MODES: [&str; 3] = ["async", "sync", "nearsync"];
 const STRIKES: u64 = 8;
 
+// proves: P4, P5
 #[test]
 fn power_is_lost_while_nodes_recover() {
     if must_skip_stores("power_is_lost_while_nodes_recover") {
@@ -112,6 +113,7 @@ fn is_hit_and_recovers(node: Side, flushes: u64) -> bool {
 /// Whether what a command was answered with is on record.
 type CommandRecord = fn(&Pair) -> bool;
 
+// proves: rule 5
 #[test]
 fn what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes() {
     if must_skip_stores("what_a_command_confirmed_survives_a_power_loss_at_each_of_its_flushes") {

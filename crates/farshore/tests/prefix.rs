@@ -7,6 +7,7 @@ use crate::common::{Pair, PairPlan, Side, TestRandom};
 const VOLUMES: &[&str] = &["data", "log", "temp"];
 const INSTANTS: u64 = 20;
 
+// proves: P2, rule 4
 #[test]
 fn a_killed_secondary_holds_a_prefix_at_every_instant() {
     let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, ..PairPlan::default() });

@@ -55,6 +55,7 @@ fn stored_regions(pair: &Pair) -> u64 {
     maps.iter().filter_map(|map| map["dirty_regions"].as_u64()).sum()
 }
 
+// proves: P3, rule 2
 #[test]
 fn after_a_kill_only_hot_extents_are_compared() {
     let mut pair = pair_of_large_volumes(&PairPlan::DEFAULT);
@@ -69,6 +70,7 @@ fn after_a_kill_only_hot_extents_are_compared() {
     assert_equal(&mut pair);
 }
 
+// proves: P1, rule 2
 #[test]
 fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
     if must_skip_stores("after_a_power_loss_what_the_peer_confirmed_is_pulled") {
@@ -94,6 +96,7 @@ fn after_a_power_loss_what_the_peer_confirmed_is_pulled() {
     assert_equal(&mut pair);
 }
 
+// proves: P3, rule 2
 #[test]
 fn a_log_that_is_too_small_ships_what_was_written_and_no_volume() {
     let mut pair = pair_of_large_volumes(&PairPlan::DEFAULT);

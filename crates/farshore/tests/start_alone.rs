@@ -1,5 +1,6 @@
 //! A primary that lost its power while its peer is gone: it waits as long as `start_alone` says, serves when it is told to, and asks
 //! an operator about what only the peer may have.
+// proves: rule 24
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{GROUP, Pair, PairPlan, Side, must_skip_stores};

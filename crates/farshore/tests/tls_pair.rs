@@ -249,6 +249,7 @@ fn a_node_with_another_authority_stays_outside() {
     pair.stop_both();
 }
 
+// proves: P10
 #[test]
 fn the_port_of_a_link_answers_unauthenticated_peers_with_nothing_but_an_alert() {
     let mut pair = certified(&PLAN);
@@ -339,6 +340,7 @@ fn a_table_of_clients_says_who_may_use_what() {
     pair.stop_both();
 }
 
+// proves: P10
 /// Revoked while it is inside: cut off within seconds, and kept out; everybody else and the link go on.
 #[test]
 fn a_revoked_client_is_cut_off_and_a_revoked_peer_too() {

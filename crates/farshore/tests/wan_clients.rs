@@ -91,6 +91,7 @@ fn fio_verifies_in_async_and_sync() {
     ends_equal(pair);
 }
 
+// proves: P5
 #[test]
 fn the_line_is_cut_and_restored_in_the_middle() {
     let Some((mut pair, wan)) = over_the_wan("the_line_is_cut_and_restored_in_the_middle") else { return };

@@ -309,6 +309,7 @@ async fn at_each_call(
     }
 }
 
+// proves: P4
 #[test]
 fn one_call_fails() {
     on_a_store("one_call_fails", async |rig, store, root, options| {
@@ -340,6 +341,7 @@ fn one_call_fails() {
     });
 }
 
+// proves: P4
 #[test]
 fn power_is_lost_at_a_call() {
     on_a_store("power_is_lost_at_a_call", async |rig, store, root, options| {
@@ -354,6 +356,7 @@ fn power_is_lost_at_a_call() {
     });
 }
 
+// proves: P4, rule 12
 /// What the page cache could not write of the ends of a hole was told to the durable write that came next, and the flush that speaks
 /// for the hole succeeded.
 #[test]

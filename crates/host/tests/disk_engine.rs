@@ -84,6 +84,7 @@ fn the_longest_payload_and_the_last_sector_work() {
     });
 }
 
+// proves: rule 21
 #[test]
 fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
     on_both(async |rig: &mut DiskRig| {
@@ -108,6 +109,7 @@ fn requests_outside_or_off_the_blocks_are_refused_and_empty_ones_done() {
     });
 }
 
+// proves: rule 16
 #[test]
 fn zeroed_ranges_read_as_zero_and_holes_show_only_where_allowed() {
     on_both(async |rig: &mut DiskRig| {

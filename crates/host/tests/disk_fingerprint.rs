@@ -1,4 +1,5 @@
 //! Does a fingerprint notice what people do to a disk behind our back?
+// proves: P7
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -8,6 +8,7 @@ use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, open_m
 use host::disk::volume::OpenError;
 use host::disk::{AllocationRun, DiskOp, Part, block_status, is_zero};
 
+// proves: P10
 #[test]
 fn a_state_directory_is_made_private_and_belongs_to_one() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
@@ -40,6 +41,7 @@ fn unfit_state_directories_are_refused() {
     assert!(error.to_string().contains("chmod 0700"), "{error}");
 }
 
+// proves: P8
 #[test]
 fn full_and_read_only_state_directories_are_reported() {
     if !root_or_skip("full_and_read_only_state_directories_are_reported") {

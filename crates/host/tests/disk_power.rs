@@ -46,6 +46,7 @@ fn first_bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap().chunks(PAGE as usize).map(|page| page[0]).collect()
 }
 
+// proves: P4
 #[test]
 fn a_flush_and_a_durable_write_survive() {
     on_a_store("a_flush_and_a_durable_write_survive", async |rig, store, directory, options| {
@@ -66,6 +67,7 @@ fn a_flush_and_a_durable_write_survive() {
     });
 }
 
+// proves: P4
 #[test]
 fn durable_writes_in_flight_together_each_survive() {
     on_a_store("durable_writes_in_flight_together_each_survive", async |rig, store, directory, options| {

@@ -62,6 +62,7 @@ fn a_file_is_described_and_known_under_any_name() {
     assert!(!buffered.direct());
 }
 
+// proves: P7
 #[test]
 fn a_file_is_locked_against_others_in_both_ways_and_freed() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
@@ -104,6 +105,7 @@ fn the_backing_file_of_a_loop_device_is_refused() {
     open(&path).unwrap();
 }
 
+// proves: P7
 #[test]
 fn a_block_device_is_held_exclusively_and_works() {
     if !root_or_skip("a_block_device_is_held_exclusively_and_works") {
@@ -145,6 +147,7 @@ fn a_block_device_is_held_exclusively_and_works() {
     }
 }
 
+// proves: rule 16, rule 21
 /// A primary on 512-byte sectors sends such writes, and trims with such ends, to a secondary on 4 KiB ones.
 #[test]
 fn sectors_find_their_offset_on_a_device_with_larger_blocks() {
@@ -196,6 +199,7 @@ fn a_read_only_device_or_file_system_is_refused() {
     assert!(matches!(refusal(&path), OpenError::ReadOnly(_)));
 }
 
+// proves: P7
 #[test]
 fn a_mounted_device_is_refused_with_its_mount_point() {
     if !root_or_skip("a_mounted_device_is_refused_with_its_mount_point") {

@@ -233,6 +233,7 @@ fn packing_begins_and_ends_while_the_link_is_up() {
     });
 }
 
+// proves: rule 25
 #[test]
 fn a_rate_holds_bulk_and_lets_heartbeats_pass_and_goes_when_it_is_lifted() {
     run(async {
@@ -411,6 +412,7 @@ fn why_a_peer_is_not_reached_is_known_each_time_and_logged_once() {
     });
 }
 
+// proves: P10
 #[test]
 fn another_secret_is_refused_on_both_sides() {
     run(async {
@@ -421,6 +423,7 @@ fn another_secret_is_refused_on_both_sides() {
     });
 }
 
+// proves: rule 23
 #[test]
 fn other_definitions_are_shown_to_both_sides() {
     run(async {
@@ -457,6 +460,7 @@ async fn shake_on(mut stream: TcpStream, attempt: Attempt) -> Result<(TcpStream,
     }
 }
 
+// proves: rule 18
 #[test]
 fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
     run(async {
@@ -588,6 +592,7 @@ fn bad_bytes_on_an_authenticated_link_end_it_with_a_sentence() {
     });
 }
 
+// proves: P10
 #[test]
 fn unauthenticated_bytes_at_every_stage_are_refused_and_named() {
     run(async {
@@ -616,6 +621,7 @@ fn unauthenticated_bytes_at_every_stage_are_refused_and_named() {
     });
 }
 
+// proves: P10
 #[test]
 fn silent_unauthenticated_peers_are_few_and_soon_gone() {
     run(async {

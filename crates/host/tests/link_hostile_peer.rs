@@ -199,6 +199,7 @@ fn hello(session: SessionId) -> Vec<u8> {
     frame(FrameHeader::new(FrameKind::GroupHello, session, GROUP), &says.encode())
 }
 
+// proves: P10
 #[test]
 fn a_peer_that_asks_and_never_reads_is_parted_with_before_much_waits_for_it() {
     let (reason, queued) = against(async |mut stream, session| {

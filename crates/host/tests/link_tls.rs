@@ -328,6 +328,7 @@ async fn refused(east: CredentialStore, west: CredentialStore, by_east: &str, by
     east.seen.refused_with(by_east).await;
 }
 
+// proves: P10
 #[test]
 fn another_authority_is_refused() {
     run(async {
@@ -341,6 +342,7 @@ fn another_authority_is_refused() {
     });
 }
 
+// proves: P10
 #[test]
 fn another_nodes_certificate_is_refused_on_either_side() {
     run(async {
@@ -414,6 +416,7 @@ fn a_peer_that_says_something_else_each_time_fills_no_log() {
     });
 }
 
+// proves: P10
 #[test]
 fn certificates_out_of_their_time_are_refused_on_either_side() {
     run(async {
@@ -477,6 +480,7 @@ fn an_older_tls_is_refused() {
     });
 }
 
+// proves: P10
 #[test]
 fn a_client_without_a_certificate_is_refused() {
     run(async {
@@ -505,6 +509,7 @@ async fn visit(address: SocketAddr, mut client: rustls::ClientConnection) {
     }
 }
 
+// proves: P10
 #[test]
 fn a_replayed_handshake_is_refused() {
     run(async {
@@ -623,6 +628,7 @@ fn a_connection_meant_for_something_else_is_no_link() {
     });
 }
 
+// proves: P10
 /// Either end notices, whoever dialed; and the peer stays outside.
 #[test]
 fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {

@@ -203,6 +203,7 @@ fn work(line: &mut BlockingClient, rounds: usize) -> (Duration, Duration) {
     (took[took.len() * 99 / 100], took[took.len() - 1])
 }
 
+// proves: P8
 /// Half-sent writes and answers that nobody took held the memory of all clients for as long as they stayed connected.
 #[test]
 fn forty_stalled_clients_hold_up_nobody() {
@@ -227,6 +228,7 @@ fn forty_stalled_clients_hold_up_nobody() {
     server.stop();
 }
 
+// proves: P8
 /// Who owes us the rest, or does not take what it asked for, is cut off; who is idle or slow is not.
 #[test]
 fn stalled_clients_are_cut_off_and_idle_ones_are_not() {

@@ -89,6 +89,7 @@ fn nbdcopy_brings_back_what_it_took_over_tls() {
     server.stop();
 }
 
+// proves: P10
 #[test]
 fn clients_without_sound_certificates_are_kept_out() {
     let certificates = TestCertificates::new();
@@ -110,6 +111,7 @@ fn clients_without_sound_certificates_are_kept_out() {
     server.stop();
 }
 
+// proves: P10
 /// That the authority has signed it said nothing of who it is: each of these read and wrote every export.
 #[test]
 fn a_certificate_of_something_else_is_kept_out() {
@@ -315,6 +317,7 @@ fn reply_of(bytes: &[u8]) -> u32 {
     proto::parse_option_reply(bytes.first_chunk().expect("a reply")).unwrap().reply
 }
 
+// proves: P10
 #[test]
 fn nothing_is_sent_in_the_clear_and_nothing_slips_in_before_tls() {
     let certificates = TestCertificates::new();

@@ -460,6 +460,7 @@ fn more_requests_than_allowed_wait_for_their_turn() {
     assert_eq!(answered, (0..32).collect::<Vec<u64>>());
 }
 
+// proves: P8
 #[test]
 fn a_pool_that_is_empty_makes_clients_wait_not_fail() {
     let server =

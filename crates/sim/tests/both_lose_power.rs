@@ -7,6 +7,7 @@ use sim::scenarios::{SECOND, ScenarioWorld, options};
 use sim::stamps::SECTOR;
 use sim::stamps::{SectorFill, sector_bytes};
 
+// proves: P1
 #[test]
 fn what_was_acknowledged_in_sync_is_on_both() {
     for round in 0..12u64 {

@@ -64,6 +64,7 @@ fn load(
     longest
 }
 
+// proves: P5, rule 8
 #[test]
 fn under_twice_the_link_the_recovery_point_moves_and_nobody_waits() {
     let mut world = after_an_outage(slow_link());
@@ -84,6 +85,7 @@ fn under_twice_the_link_the_recovery_point_moves_and_nobody_waits() {
     world.drain();
 }
 
+// proves: P5, rule 8
 #[test]
 fn load_that_fits_ends_in_step_while_it_goes_on() {
     let mut world = after_an_outage(slow_link());
@@ -95,6 +97,7 @@ fn load_that_fits_ends_in_step_while_it_goes_on() {
     world.drain();
 }
 
+// proves: P5, rule 8
 #[test]
 fn writes_that_do_not_fit_beside_the_sync_switch_it_to_snapshots() {
     // Little is dirty, so the sync begins in the stream.
@@ -109,6 +112,7 @@ fn writes_that_do_not_fit_beside_the_sync_switch_it_to_snapshots() {
     world.drain();
 }
 
+// proves: P2, rule 8, rule 20
 #[test]
 fn what_interrupts_a_snapshot_leaves_the_point_before_it() {
     let cases: [fn(&mut ScenarioWorld); 5] = [
@@ -136,6 +140,7 @@ fn what_interrupts_a_snapshot_leaves_the_point_before_it() {
     }
 }
 
+// proves: P2, rule 8, rule 20
 /// And says before that what it will be.
 #[test]
 fn a_secondary_promoted_in_mid_snapshot_is_the_image_of_the_snapshot_before() {
@@ -162,6 +167,7 @@ fn a_secondary_promoted_in_mid_snapshot_is_the_image_of_the_snapshot_before() {
     assert_eq!(world.coverage(1, CoveragePoint::RolledBack), 1);
 }
 
+// proves: P8, rule 8
 #[test]
 fn what_is_overwritten_before_it_was_shipped_goes_to_memory_then_to_the_undo_store() {
     for (queue_bytes, history_bytes, rare) in [
@@ -227,6 +233,7 @@ fn one_read_of_a_snapshot_leaves_room_in_a_small_queue() {
     assert!((64 * KIB..=queue_bytes).contains(&most), "{most} bytes at most");
 }
 
+// proves: rule 22
 /// What waits for its range in a snapshot is its client's memory: it will not be queued.
 #[test]
 fn writes_that_wait_for_a_snapshot_do_not_count_as_queued() {
@@ -241,6 +248,7 @@ fn writes_that_wait_for_a_snapshot_do_not_count_as_queued() {
     world.drain();
 }
 
+// proves: P3, rule 8
 /// Everything was set dirty while a snapshot travelled. It went on, and its end cleared also the bits of what was not sent.
 #[test]
 fn a_full_sync_ordered_during_a_snapshot_sends_everything() {
@@ -262,6 +270,7 @@ fn a_full_sync_ordered_during_a_snapshot_sends_everything() {
     assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), 2, "this one, and the one at the beginning");
 }
 
+// proves: rule 7
 /// The disk takes its time over a read of a snapshot, and the node is demoted and promoted meanwhile. What is being read is
 /// busy until the read has ended, and free after it.
 #[test]
@@ -286,6 +295,7 @@ fn a_read_from_before_a_demotion_may_end_after_the_next_promotion() {
     world.drain();
 }
 
+// proves: P3, rule 8
 #[test]
 fn demote_and_a_clean_stop_in_mid_snapshot_keep_every_bit() {
     let mut world = after_an_outage(slow_link());
@@ -335,6 +345,7 @@ fn every_scenario_reaches_what_it_is_named_after() {
     }
 }
 
+// proves: P5
 /// Two groups, and for each half of a line that could carry what the writers of one write.
 #[test]
 fn groups_that_share_a_line_say_what_bandwidth_is_missing() {

@@ -1,5 +1,6 @@
 //! A volume was written while its node was stopped, and the host has found it. A start that ends before it is on record leaves
 //! the superblock as it was, so the host finds it again; wherever a start ends, the change is not forgotten.
+// proves: P7
 
 use engine::state::{Mode, Policy};
 use engine::{Command, Input, Store, VolumeId};

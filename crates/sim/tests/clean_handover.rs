@@ -9,6 +9,7 @@ use engine::{Command, CommandResult};
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
+// proves: rule 14, rule 15
 #[test]
 fn a_handover_forth_and_back_resends_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
@@ -51,6 +52,7 @@ fn a_demotion_does_not_wait_for_a_peer_that_was_promoted() {
     world.pass(SECOND);
 }
 
+// proves: rule 14
 /// A promotion takes its time to be recorded, and the link ends meanwhile: whether anything is missing is what was known when the peer
 /// was last heard, and is told so.
 #[test]
@@ -101,6 +103,7 @@ fn a_demotion_is_taken_back() {
     }
 }
 
+// proves: P6
 /// The peer was promoted meanwhile, and wrote: that is a fork, and nothing of it is overwritten unasked.
 #[test]
 fn a_demotion_taken_back_beside_a_promotion_is_a_fork() {
@@ -120,6 +123,7 @@ fn a_demotion_taken_back_beside_a_promotion_is_a_fork() {
     assert!(why.contains("the histories fork"), "{why}");
 }
 
+// proves: rule 14
 /// The cable is out, and neither node has noticed yet: what the peer was when it was last heard is all that can be said of it.
 #[test]
 fn a_promotion_beside_a_silent_peer_says_when_it_was_heard() {

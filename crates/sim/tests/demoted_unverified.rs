@@ -56,6 +56,7 @@ fn serves_with_what_was_lost(mut world: ScenarioWorld) {
     world.drain();
 }
 
+// proves: P1
 #[test]
 fn promoted_again_it_fetches_what_the_peer_confirmed() {
     let mut world = demoted_unverified();
@@ -67,6 +68,7 @@ fn promoted_again_it_fetches_what_the_peer_confirmed() {
     serves_with_what_was_lost(world);
 }
 
+// proves: P1
 #[test]
 fn promoted_without_its_peer_it_waits_for_it() {
     let mut world = demoted_unverified();

@@ -1,6 +1,7 @@
 //! A device that fails a flush may have dropped what it was to make durable, and reads go on as if nothing were wrong.
 //! The machine does not restart; the next start of the daemon treats it as a power loss all the same, and has the peer
 //! asked.
+// proves: rule 12
 
 use engine::Input;
 use engine::coverage::CoveragePoint;
@@ -32,6 +33,7 @@ fn lacks(world: &ScenarioWorld, confirmed: &[Vec<u8>]) -> bool {
     world.images_of(0).iter().zip(confirmed).any(|(held, confirmed)| held[..800 << 10] != confirmed[..800 << 10])
 }
 
+// proves: P1
 #[test]
 fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start() {
     let mut world = unflushed();
@@ -45,6 +47,7 @@ fn what_a_failed_flush_lost_and_the_peer_confirmed_is_fetched_by_the_next_start(
     fetches_what_was_lost(world, &confirmed);
 }
 
+// proves: P4
 /// A FUA write lands after the flush has failed. It would have the volume flushed once more, for there are other
 /// writes; that would succeed, and bring nothing back of what was lost.
 #[test]

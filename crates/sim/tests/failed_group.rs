@@ -53,6 +53,7 @@ fn a_node_whose_demotion_failed_can_be_stopped() {
     world.until("it has stopped", |world| !world.cluster[0].up());
 }
 
+// proves: rule 6
 /// A demotion stores the dirty regions first.
 #[test]
 fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
@@ -171,6 +172,7 @@ fn a_start_that_failed_does_not_go_on() {
     assert!(seen > 3, "{seen}");
 }
 
+// proves: rule 11
 /// Its volume fails while the journal is replayed.
 #[test]
 fn a_group_that_failed_at_its_start_says_so() {

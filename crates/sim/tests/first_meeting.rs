@@ -18,6 +18,7 @@ fn apart() -> ScenarioWorld {
     world
 }
 
+// proves: P6
 #[test]
 fn a_new_primary_opens_when_it_has_met_its_peer() {
     let mut world = apart();
@@ -73,6 +74,7 @@ fn lost_all() -> ScenarioWorld {
     world
 }
 
+// proves: P6
 #[test]
 fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
     let mut world = lost_all();
@@ -89,6 +91,7 @@ fn a_new_primary_beside_a_peer_that_has_lived_opens_nothing() {
     assert!(world.images_of(1) == held && !serves(&world, 0));
 }
 
+// proves: P6
 /// It has lived, though it is no image: somebody wrote its volumes while it was stopped. No other copy is left.
 #[test]
 fn a_peer_that_was_written_from_outside_is_not_new() {

@@ -6,6 +6,7 @@ use engine::CommandResult;
 use engine::state::{Mode, Policy, State};
 use sim::scenarios::{FOR_EVER, GROUP, SECOND, ScenarioWorld, options};
 
+// proves: P2
 #[test]
 fn no_promotion_before_the_first_sync_has_ended() {
     let mut slow = options(Mode::Async, Policy::Degrade);

@@ -1,6 +1,7 @@
 //! What happened: in `sync` a FUA write over another one was on the local disk and waited for the peer, and since the peer would
 //! have it too, no flush was put on record. The peer died before it arrived, the writer was answered, then the primary lost
 //! power: the older write, which the peer had kept, was pulled over the newer one that FUA had made durable (P4).
+// proves: P4
 
 use engine::coverage::CoveragePoint;
 use engine::limits::KIB;

@@ -74,6 +74,7 @@ fn sync_beside(load: u64, queue_bytes: u64) -> SyncBesideWriters {
     }
 }
 
+// proves: P5, rule 8
 /// With room in the queue the sync takes its share beside them; where they fill half of a small queue for good, it goes on by snapshots.
 #[test]
 fn the_recovery_point_goes_on_when_writers_fill_the_link() {

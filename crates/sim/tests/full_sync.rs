@@ -6,6 +6,7 @@ use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
+// proves: P6
 /// It waits for its bits to be stored. Meanwhile the peer is promoted, acknowledges a write, and is demoted again.
 #[test]
 fn a_full_sync_does_not_begin_once_the_peer_was_promoted() {

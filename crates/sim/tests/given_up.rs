@@ -148,6 +148,7 @@ fn interrupted_way_back(image: OverwrittenImage) {
     assert!(asked > 2, "{asked}");
 }
 
+// proves: P1
 #[test]
 fn what_a_way_back_gave_up_is_asked_about() {
     interrupted_way_back(OverwrittenImage::SameRun);
@@ -218,6 +219,7 @@ fn an_operator_who_is_asked_after_a_promotion_reads_an_order_that_is_taken() {
     world.drain();
 }
 
+// proves: P1
 /// The answer is still missing after a restart, and the peer cannot be asked again.
 #[test]
 fn an_export_that_waits_for_its_operator_stays_closed_through_restarts() {

@@ -24,6 +24,8 @@ fn the_peer_of_a_stopped_node_knows_why_the_link_is_down() {
     assert_eq!(world.figures(0).peer.link_reason, "reset");
 }
 
+/// Seed 131. A group that is stopped before its start knows its identity does not answer the peer's greeting with its clock: that would
+/// end the session as a breach of protocol.
 #[test]
 fn a_group_that_is_stopped_before_it_knew_who_it_is_says_nothing() {
     for moment in 0..200 {

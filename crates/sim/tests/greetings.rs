@@ -12,6 +12,7 @@ fn is_not_promoted(world: &mut ScenarioWorld) {
     assert!(why.contains("the peer is primary and connected"), "{why}");
 }
 
+// proves: rule 5, rule 14
 /// The record of a demotion fails, and whether it landed is known after a restart: until then the peer is told of no
 /// handover.
 #[test]
@@ -39,6 +40,7 @@ fn a_demotion_whose_record_failed_is_no_handover() {
     assert!(still_primary > 0);
 }
 
+// proves: rule 5
 /// A session begins while a demotion is being recorded, and the node is killed before the record lands.
 #[test]
 fn a_demotion_that_is_being_recorded_is_no_handover() {
@@ -58,6 +60,7 @@ fn a_demotion_that_is_being_recorded_is_no_handover() {
     world.drain();
 }
 
+// proves: rule 5
 /// Until a restart tells whether the record of a promotion landed, the peer is told of no primary, by no frame, in no
 /// session.
 #[test]
@@ -79,6 +82,7 @@ fn a_promotion_whose_record_failed_is_no_primary() {
     world.until("it sends", |world| world.figures(1).state == State::Replicating);
 }
 
+// proves: rule 5
 /// The first start of a primary fails while its record is under way: what its peer was told then is made good when it lands.
 #[test]
 fn a_first_start_that_failed_says_who_it_became() {
@@ -94,6 +98,7 @@ fn a_first_start_that_failed_says_who_it_became() {
     }
 }
 
+// proves: P6
 /// Demoted, it was promoted again, wrote, and was demoted once more, all that while nothing it said got through. Its
 /// peer was promoted by the first greeting, and begins a sync that would overwrite what was written since.
 #[test]

@@ -2,6 +2,7 @@
 //! they were enlarged on both nodes. The sync sent that block again, so the rest of it was saved as well: a range that begins in the
 //! middle of a block. The next start took no such range: it called the undo store damaged, or went back without all
 //! that was saved from there on.
+// proves: P2, rule 21
 
 use std::rc::Rc;
 

@@ -56,6 +56,7 @@ fn state(world: &ScenarioWorld) -> Option<State> {
     world.glance(0, GROUP).map(|g| g.state)
 }
 
+// proves: P8, rule 17
 #[test]
 fn many_small_writers_are_let_go_after_the_wait_limit_though_each_waits_less() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Async, Policy::Degrade));
@@ -102,6 +103,7 @@ fn a_burst_that_fits_into_the_wait_limit_is_waited_for() {
     assert_eq!((state(&world), world.coverage(0, CoveragePoint::HeldUpTooLong)), (Some(State::Replicating), 0));
 }
 
+// proves: P8
 #[test]
 fn under_strict_writers_who_wait_less_than_the_limit_go_on_waiting() {
     let mut world = ScenarioWorld::in_peace(slow(Mode::Nearsync, Policy::Strict));

@@ -56,6 +56,7 @@ fn a_hole_becomes_zeroes_where_the_secondary_holds_something() {
     assert!(world.coverage(0, CoveragePoint::HoleFound) > found);
 }
 
+// proves: rule 7
 /// Writers come into the range while it is asked about, and after: they wait for the answer, and their writes come after the hole.
 #[test]
 fn writes_into_a_hole_that_travels_come_after_it() {

@@ -18,6 +18,7 @@ const RUN: Incarnation = Incarnation(7);
 const SESSION: SessionId = SessionId(5);
 const PART: u64 = limits::PART_BYTES_MAX;
 
+// proves: P10
 #[test]
 fn a_hostile_peer_is_refused_bounded_and_survived() {
     let many = hostile::run_many(0, SEEDS);
@@ -178,6 +179,7 @@ fn a_heartbeat_is_eight_bytes() {
     assert!(!victim.receive(at(2 * SECOND), header(FrameKind::HeartbeatEcho), vec![0; 60_000]));
 }
 
+// proves: P10
 #[test]
 fn a_peer_that_asks_and_does_not_read_is_parted_with() {
     let (mut victim, now) = (secondary(1 << 20), at(2 * SECOND));
@@ -197,6 +199,7 @@ fn a_peer_that_asks_and_does_not_read_is_parted_with() {
 
 // ---- numbers at their end ------------------------------------------------------------------------------------------------
 
+// proves: P10
 #[test]
 fn numbers_at_the_edge_of_64_bits_are_refused_before_they_count() {
     let far = [limits::NUMBER_MAX + 1, 1 << 63, u64::MAX - 1, u64::MAX];

@@ -27,6 +27,7 @@ fn a_thousand_writes_to_a_hot_extent_write_no_record() {
     }
 }
 
+// proves: rule 2
 /// Writers keep every slot of the log in use, each with its next write on its way before the last one is done. A write to another
 /// extent gets its slot all the same.
 #[test]

@@ -1,5 +1,6 @@
 //! Rows of the identity table that no seed comes to by itself: what makes them is an operator who lets two histories begin,
 //! or an old copy of a primary's records. Each test comes to the row that it is named after.
+// proves: rule 5
 
 use engine::identity::DecisionRow;
 use engine::state::{Mode, Policy};

@@ -40,6 +40,7 @@ fn unlanded(world: &ScenarioWorld) -> bool {
     world.figures(1).unapplied_bytes > 0
 }
 
+// proves: P1, P8
 #[test]
 fn a_primary_that_lost_power_hears_what_landed() {
     let mut world = full();
@@ -59,6 +60,7 @@ fn a_primary_that_was_killed_syncs() {
     world.drain();
 }
 
+// proves: P8
 #[test]
 fn a_primary_whose_disk_moves_again_goes_on_in_order() {
     let mut world = full();
@@ -67,6 +69,7 @@ fn a_primary_whose_disk_moves_again_goes_on_in_order() {
     world.drain();
 }
 
+// proves: P2
 #[test]
 fn a_promotion_lands_what_was_received() {
     let mut world = full();

@@ -1,5 +1,6 @@
 //! The secondary's journal has wrapped and its last batch is torn: replay ends before it, and the whole batch of an older
 //! round that stands behind it is left alone.
+// proves: P2, P9
 
 use engine::coverage::CoveragePoint;
 use engine::journal::{INDEX_BYTES, JournalIndex};

@@ -13,6 +13,7 @@ fn asks_its_operator(world: &ScenarioWorld) -> bool {
     world.figures(0).reason.contains("cannot be known")
 }
 
+// proves: P1, P4
 /// A frame leaves with the word that it is flushed already: the peer keeps nothing of it, for the primary forgets it. The
 /// next overwrite of that place is flushed without a record, and an older write that was kept would be fetched over it.
 #[test]
@@ -76,6 +77,7 @@ fn interrupted_promotion(world: &mut ScenarioWorld, late_ns: u64) -> bool {
     world.recorded(1).identity.role == Role::Primary
 }
 
+// proves: P1
 /// What the secondary gave up for a promotion is on record with it: wherever the promotion ends, the primary either gets all that
 /// was confirmed, or asks its operator. It never opens without.
 #[test]
@@ -123,6 +125,7 @@ fn the_peer_may_be_promoted_while_the_operator_is_asked() {
     assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
 }
 
+// proves: P7
 /// A secondary whose volume somebody wrote while it was stopped has nothing to give: what it kept is not what stands there. The
 /// primary, which flushed, keeps its own; one that may have lost confirmed writes asks its operator.
 #[test]
@@ -149,6 +152,7 @@ fn nothing_is_fetched_from_a_copy_that_was_changed_from_outside() {
     }
 }
 
+// proves: P7
 /// A primary that needs verification that was stopped, and whose volume somebody wrote then, fetches nothing over that: its operator is asked.
 #[test]
 fn an_unverified_primary_that_was_changed_from_outside_fetches_nothing() {

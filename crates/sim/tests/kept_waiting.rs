@@ -48,6 +48,7 @@ fn a_demotion_does_not_wait_for_the_end_of_a_sync() {
     assert!(matches!(&result, CommandResult::Warning(text) if text.contains("may differ")), "{result:?}");
 }
 
+/// As for a demotion: a stop in mid-sync does not wait until there is nothing left to flush.
 #[test]
 fn a_stop_does_not_wait_for_the_end_of_a_sync() {
     let mut world = comparing();

@@ -24,6 +24,7 @@ fn heals(world: &mut ScenarioWorld) {
     assert_eq!(world.figures(0).peer.dirty_bytes, 0);
 }
 
+// proves: P3, rule 10
 #[test]
 fn degrade_answers_after_the_wait_limit_and_keeps_the_region() {
     let (mut world, id) = cut(Policy::Degrade);
@@ -69,6 +70,7 @@ fn a_link_that_returns_within_the_window_saves_the_promise() {
     assert_eq!(world.coverage(0, CoveragePoint::HoldSavedByReconnect), 1);
 }
 
+// proves: P1, rule 10
 #[test]
 fn strict_fails_the_write_and_keeps_the_region() {
     let (mut world, id) = cut(Policy::Strict);
@@ -89,6 +91,7 @@ fn strict_fails_the_write_and_keeps_the_region() {
     assert!(done);
 }
 
+// proves: P1, rule 11
 #[test]
 fn a_failed_peer_holds_writers_as_a_lost_link_does() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Hold(Duration::from_secs(600))));

@@ -28,6 +28,7 @@ fn loses_last_update(world: &mut ScenarioWorld, before: &[u8]) {
     world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|glance| glance.running));
 }
 
+// proves: P2, rule 9
 /// The operator gave the point up, and that was reported; what the sync overwrote after that is in no store.
 #[test]
 fn a_point_that_was_given_up_is_not_gone_back_to() {
@@ -86,6 +87,7 @@ fn a_point_that_was_given_up_is_not_gone_back_to() {
     assert!(met > 0, "never met");
 }
 
+// proves: rule 9
 /// An operator gives a point up while another update of the superblock is under way, so that the end of the sync is on record before. The
 /// next sync begins once the undo store is empty.
 #[test]

@@ -26,6 +26,9 @@ fn loses(world: &mut ScenarioWorld, node: usize, slot: usize, before: &[u8]) {
     disk.goes_astray(at, &before[at..at + SLOT_BYTES as usize]);
 }
 
+// proves: P6
+/// The device confirmed one slot of the demotion's record and never wrote it. The next start still finds the demotion, in the other slot,
+/// and does not serve beside the new primary.
 #[test]
 fn a_demotion_is_not_forgotten() {
     for slot in [0, 1] {
@@ -47,6 +50,7 @@ fn a_demotion_is_not_forgotten() {
     }
 }
 
+// proves: P1
 /// A primary that lost its power fetched what the peer had confirmed, opened and served: the next start does not ask again, and is not
 /// given what was overwritten since.
 #[test]
@@ -78,6 +82,7 @@ fn what_was_reconciled_with_the_peer_is_not_forgotten() {
     }
 }
 
+// proves: P6
 /// What clients wrote after a forced promotion is a fork that somebody decides of, however the record of the promotion fares.
 #[test]
 fn a_promotion_is_not_forgotten() {
@@ -100,6 +105,7 @@ fn a_promotion_is_not_forgotten() {
     }
 }
 
+// proves: P2, P9
 /// What a sync has overwritten is no image, whichever record of its begin is lost.
 #[test]
 fn the_begin_of_a_sync_is_not_forgotten() {

@@ -1,5 +1,6 @@
 //! A slot of a record is lost: zeroes stand there, as if it had never been written. However young the record is, what it held is
 //! not forgotten.
+// proves: P3
 
 use engine::bitmap;
 use engine::cell::{self, SLOT_BYTES};
@@ -49,6 +50,7 @@ fn stop(world: &mut ScenarioWorld) {
     world.until("it has stopped", |world| !world.cluster[0].up());
 }
 
+// proves: P9
 /// Seed 29001443. The start that finds it writes the slot anew; it loses its power over that, and the next one finds a torn slot
 /// beside an older one. What stands there is plain data, or a whole block of another group's bitmap.
 #[test]
@@ -122,6 +124,7 @@ fn a_record_that_failed_leaves_the_other_slot_alone() {
     }
 }
 
+// proves: P9
 /// A power loss cuts an update of a bitmap's cell between its two copies: the first is the new one, its twin is whole and two updates
 /// old. The start that goes by the first writes the cell anew before anything rests on it; then a copy rots.
 #[test]

@@ -14,6 +14,7 @@ fn tight() -> SimOptions {
     SimOptions { memory_bytes: 384 * KIB, ..options(Mode::Async, Policy::Degrade) }
 }
 
+// proves: P8, rule 22
 #[test]
 fn with_the_link_down_used_up_memory_is_a_full_queue() {
     let mut world = ScenarioWorld::in_peace(tight());
@@ -30,6 +31,7 @@ fn with_the_link_down_used_up_memory_is_a_full_queue() {
     world.drain();
 }
 
+// proves: P8, rule 22
 #[test]
 fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back() {
     let mut world = ScenarioWorld::in_peace(tight());
@@ -49,6 +51,7 @@ fn a_stalled_peer_holds_writers_no_longer_than_wait_limit_and_memory_comes_back(
     assert_eq!(engine.shared().memory_bytes, 0, "nothing is held at rest on the primary");
 }
 
+// proves: rule 22
 #[test]
 fn a_window_grows_with_its_use_and_is_given_back() {
     let mut world =
@@ -68,6 +71,7 @@ fn a_window_grows_with_its_use_and_is_given_back() {
     assert_eq!(lease(&world), least, "an idle primary's window is small again");
 }
 
+// proves: P8, rule 22
 #[test]
 fn a_group_whose_peer_stands_still_does_not_starve_the_others() {
     // Groups 0 and 2 have their primary on node 0, group 1 on node 1.
@@ -142,6 +146,7 @@ fn watched(world: &mut ScenarioWorld, ns: u64) {
     }
 }
 
+// proves: rule 22
 /// What a sync in the stream has sent stands with a peer whose disk takes nothing, and is held here until it is confirmed. The next
 /// region is not read before memory has room for it (rule 22), and when it has, the sync goes on.
 #[test]
@@ -154,6 +159,7 @@ fn a_sync_reads_no_region_that_memory_has_no_room_for() {
     world.verdict().as_ref().expect("nobody objects");
 }
 
+// proves: P5
 /// There is no room for a long part beside what writers have on its way, however long they write, or they alone have more than half of
 /// memory on its way: then the parts are shorter.
 #[test]
@@ -188,6 +194,7 @@ fn a_large_write_finds_room_beside_a_sync_that_was_alone() {
     assert_eq!(world.coverage(0, CoveragePoint::SyncTurnedToSnapshots), 0);
 }
 
+// proves: rule 22
 /// Reads of a sync wait for writes to a slow disk in their ranges, and live writes take what room there is meanwhile, in memory or in
 /// the queue: in that room the reads have their part, for when it is their turn.
 #[test]
@@ -241,6 +248,7 @@ fn reads_that_wait_for_their_range_count() {
     }
 }
 
+// proves: rule 22
 /// With all that waited to be applied, or to land, and what was under way when its volume failed, or its journal.
 #[test]
 fn a_group_that_failed_gives_its_memory_back() {

@@ -38,16 +38,19 @@ fn outlives_the_power(close: fn(&mut ScenarioWorld)) {
     world.drain();
 }
 
+// proves: P4
 #[test]
 fn a_write_that_is_answered_while_its_export_closes_for_a_demotion_outlives_the_power() {
     outlives_the_power(|world| _ = world.command(0, GROUP, Command::Demote));
 }
 
+// proves: P4
 #[test]
 fn a_write_that_is_answered_while_its_export_closes_for_a_stop_outlives_the_power() {
     outlives_the_power(|world| world.input(0, Input::Stop));
 }
 
+// proves: P1
 /// A writer waited for a peer that was promoted by force in that very moment: he was answered alone.
 #[test]
 fn strict_answers_nobody_alone_when_the_mode_is_set_while_the_export_closes() {

@@ -98,6 +98,7 @@ fn where_memory_is_short_one_range_is_read_after_the_other() {
     assert_eq!(pulled, (0..8).map(|n| n * PART).collect::<Vec<u64>>());
 }
 
+// proves: P3, rule 6
 /// All frames of dirty regions said that they were of the first 8 GiB: what differs behind them was never sent.
 #[test]
 fn dirty_regions_are_reported_with_their_position() {

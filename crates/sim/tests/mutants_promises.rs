@@ -45,6 +45,7 @@ fn a_window_holds_writers_also_when_the_group_was_catching_up() {
     assert!(world.answer(id).0);
 }
 
+// proves: P6
 /// A demotion stood in one of the two slots, and the peer was told of it: had that slot been lost, there would have been two primaries.
 #[test]
 fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {

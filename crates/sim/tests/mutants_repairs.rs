@@ -20,6 +20,7 @@ fn one_write_fails(world: &mut ScenarioWorld, volume: u16) {
     world.cluster[0].storage.trouble.write_errors_until = 0;
 }
 
+// proves: P5
 /// A second write failed while the region of the first one was being read: the repair began anew, nobody waited for that read any
 /// more, and its position in the queue held up all that came after it.
 #[test]
@@ -69,6 +70,7 @@ fn a_full_sync_that_waited_does_not_begin_to_a_peer_that_has_failed() {
     assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), 2, "the first one, and that of the other group");
 }
 
+// proves: P5
 /// A sync in the stream looked for the next region behind the last one of a volume whose bits fill whole words.
 #[test]
 fn a_sync_ends_with_the_last_region_of_a_volume() {

@@ -56,6 +56,7 @@ fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
     assert!(world.cluster[0].serves(GROUP) && !needs_verification(&world), "{}", world.figures(0).reason);
 }
 
+// proves: rule 19
 /// A primary without writes sent no clock, and its copy seemed to grow older (rule 19).
 #[test]
 fn the_copy_of_an_idle_primary_does_not_grow_older() {
@@ -176,6 +177,7 @@ fn a_sync_that_stands_still_does_not_become_a_queue() {
     assert_eq!(state(&world), Some(State::Logging), "{}", world.figures(0).reason);
 }
 
+// proves: P8, rule 22
 /// The room that a write takes in the queue did not count before it stood there: the queue grew past what the operator allows.
 #[test]
 fn a_queue_holds_no_more_than_it_may() {
@@ -235,6 +237,7 @@ fn zeroes_have_no_payload_in_a_batch() {
     assert!(offsets.len() >= 4 && offsets.iter().all(|offset| *offset == 0), "{offsets:?}");
 }
 
+// proves: rule 17
 /// This node's disk stood still in the middle of a sync, and the peer was given up for showing no progress.
 #[test]
 fn a_peer_that_waits_for_this_nodes_disk_is_not_given_up() {
@@ -245,6 +248,7 @@ fn a_peer_that_waits_for_this_nodes_disk_is_not_given_up() {
     world.drain();
 }
 
+// proves: rule 22
 /// A secondary whose primary went on alone held all the memory of the window that had grown, for as long as that lasted.
 #[test]
 fn a_window_is_small_again_when_the_stream_has_ended() {
@@ -287,6 +291,7 @@ fn nothing_begins_by_itself_to_a_peer_that_has_failed() {
     );
 }
 
+// proves: rule 19
 /// The secondary showed no recovery point, or that of an empty volume.
 #[test]
 fn both_nodes_show_the_same_recovery_point() {

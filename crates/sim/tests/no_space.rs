@@ -15,6 +15,7 @@ fn state(world: &ScenarioWorld, node: usize) -> Option<State> {
     world.glance(node, GROUP).map(|glance| glance.state)
 }
 
+// proves: P8
 #[test]
 fn the_secondarys_volume_pauses_apply_and_writers_go_on() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Degrade));
@@ -40,6 +41,7 @@ fn full() -> ScenarioWorld {
     world
 }
 
+// proves: P8
 /// However often it is tried again: one pause, told once, until there is space.
 #[test]
 fn a_full_peer_is_called_paused_until_it_has_space() {
@@ -57,6 +59,7 @@ fn a_full_peer_is_called_paused_until_it_has_space() {
     world.drain();
 }
 
+// proves: P8
 #[test]
 fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() {
     for mode in [Mode::Sync, Mode::Async] {
@@ -75,6 +78,7 @@ fn the_secondarys_journal_stops_the_group_there_and_the_primary_goes_on_alone() 
     }
 }
 
+// proves: P8
 #[test]
 fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -94,6 +98,7 @@ fn the_primarys_state_directory_stops_the_group_with_errors_not_with_silence() {
     world.drain();
 }
 
+// proves: P8, rule 1
 #[test]
 fn the_primarys_volume_fails_the_write_and_is_repaired() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -110,6 +115,7 @@ fn the_primarys_volume_fails_the_write_and_is_repaired() {
     world.drain();
 }
 
+// proves: P9
 /// Seed 22106472. While applying waits for space, what lands is counted as durable all the same: a batch that rots then is
 /// damage, with a part of what it held on the volumes, and not the torn end of a journal.
 #[test]
@@ -219,6 +225,7 @@ fn a_start_over_a_full_volume_says_why_it_cannot_be_promoted() {
     assert!(refused.contains(Pause::PeerFull.words()), "{refused}");
 }
 
+// proves: rule 22
 /// A rollback over a full volume holds no more of what it writes back than one over a volume with space.
 #[test]
 fn a_rollback_that_waits_for_space_keeps_its_bound_of_memory() {

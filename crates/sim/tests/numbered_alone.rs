@@ -1,5 +1,6 @@
 //! The first write that the peer does not see in order begins a generation (rule 5), also when it took its place while there was a
 //! stream, and waited for the activity log until there was none.
+// proves: rule 5
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
@@ -68,6 +69,7 @@ fn who_answered_such_a_write_may_be_chosen_over_a_peer_that_was_promoted() {
     assert!(matches!(reply, CommandResult::Done(_)), "{reply:?}");
 }
 
+// proves: rule 4
 /// It finds its room gone, the group stops to queue, and it is looked at again while its generation is being recorded.
 #[test]
 fn a_write_is_not_answered_before_its_generation_is_on_record() {

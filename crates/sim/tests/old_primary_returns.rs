@@ -1,5 +1,6 @@
 //! A primary is cut off, its secondary promoted by force, both write on. When they meet, in either order, the old
 //! primary overwrites nothing, and neither does the new one until the operator chooses.
+// proves: P6
 
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};

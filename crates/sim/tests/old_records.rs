@@ -7,6 +7,7 @@ use engine::{Command, Input, Store};
 use sim::checkers::facts::KnownFact;
 use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options};
 
+// proves: P3
 #[test]
 fn differences_of_its_own_do_not_hide_that_a_secondary_went_back() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -96,6 +97,9 @@ fn goes_away(world: &mut ScenarioWorld, how: PrimaryAbsence) {
     }
 }
 
+// proves: P3
+/// What the peer confirmed is on record, not only in memory. A primary that restarts, too, notices a secondary restored from an old copy;
+/// otherwise what was written between would differ, and no bit would say so.
 #[test]
 fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed() {
     for how in [PrimaryAbsence::Stopped, PrimaryAbsence::Killed, PrimaryAbsence::LostPower] {
@@ -117,6 +121,7 @@ fn a_primary_that_restarted_still_knows_what_a_restored_secondary_had_confirmed(
     }
 }
 
+// proves: P1
 /// The primary loses its power, and the peer, which had confirmed what was lost with it, comes back from an old copy: that is seen, and
 /// no time that passes brings the writes back. So the operator is asked, as where a peer says that it does not know any more.
 #[test]

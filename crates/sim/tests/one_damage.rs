@@ -28,6 +28,7 @@ fn due(world: &ScenarioWorld) -> Vec<JournalIndex> {
     all
 }
 
+// proves: P9
 /// The superblock alone reads as zeroes; everything beside it says that the group has lived.
 #[test]
 fn a_blank_superblock_beside_living_files_is_no_new_group() {
@@ -62,6 +63,7 @@ fn applied_and_kept() -> ScenarioWorld {
     world
 }
 
+// proves: P2, P9
 /// Everything was applied and recorded; the payload of a batch that nothing needs is rotten; the primary's site is lost.
 #[test]
 fn rot_in_a_batch_that_was_applied_leaves_the_image() {
@@ -81,6 +83,7 @@ fn rot_in_a_batch_that_was_applied_leaves_the_image() {
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
 }
 
+// proves: P1
 /// The same, and the primary loses its power too: what only the peer has is on the peer's volumes.
 #[test]
 fn rot_in_an_applied_payload_does_not_cost_the_tail() {
@@ -217,6 +220,7 @@ fn what_a_start_that_stands_still_has_saved_is_counted() {
     assert!(met > 0, "never met");
 }
 
+// proves: P9
 /// One copy of the bitmap's newest slot rots, and a start sees it. When its twin rots later, another one is whole.
 #[test]
 fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
@@ -260,6 +264,7 @@ fn a_rotten_copy_of_the_bitmap_is_named_and_written_anew() {
     world.drain();
 }
 
+// proves: P9, rule 11
 /// A flush of the secondary's volume fails: the group has failed and stands so until somebody looks. A batch that rots meanwhile
 /// does not pass for a torn one while later writes are on the volumes.
 #[test]

@@ -109,6 +109,8 @@ fn held(policy: Policy) -> (ScenarioWorld, engine::RequestId) {
     (world, id)
 }
 
+/// Writers who wait for a slow peer are answered when the mode becomes `async`: otherwise they go on waiting, and their `wait_limit`
+/// throws the queue away.
 #[test]
 fn writers_go_on_when_the_mode_becomes_async() {
     for policy in [Policy::Degrade, Policy::Strict] {
@@ -171,6 +173,7 @@ fn a_demotion_from_logging_without_a_write_hands_over() {
     world.drain();
 }
 
+// proves: rule 14, rule 15
 /// With a write it does not.
 #[test]
 fn a_demotion_from_logging_after_a_write_does_not() {
@@ -207,6 +210,7 @@ fn the_mode_logging_is_the_reason_also_after_the_link_was_lost() {
     assert_eq!(world.figures(0).reason, "mode is logging");
 }
 
+// proves: P1
 /// A write that is under way on the local disk when the mode becomes `sync` is answered under no promise that it does not keep.
 #[test]
 fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
@@ -227,6 +231,7 @@ fn what_is_answered_while_replicating_in_sync_is_on_the_own_disk() {
     }
 }
 
+// proves: rule 14, rule 15
 /// Its peer is not what it was: somebody replaced it.
 #[test]
 fn a_demotion_from_logging_beside_a_blank_peer_does_not() {

@@ -9,6 +9,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves}
 
 const BITMAP: Store = Store::Bitmap(GROUP);
 
+// proves: P3, rule 2
 #[test]
 fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() {
     let activity = ActivityConfig { extent_bytes: 64 * KIB, extents: 4 };
@@ -43,6 +44,7 @@ fn bits_that_a_killed_start_was_writing_are_durable_before_the_log_is_emptied() 
     world.drain();
 }
 
+// proves: rule 1
 /// The flush that clears bits meets one under way that does not cover the last write, and nobody writes after that.
 #[test]
 fn bits_clear_though_the_flush_for_it_met_another_one() {

@@ -14,6 +14,7 @@ const NEAR: usize = 0;
 const FAR: usize = 1;
 const HOUR: u64 = 3600 * SECOND;
 
+// proves: rule 19
 /// A slow line that is never idle: frames travel all the while, and the primary goes on reporting.
 #[test]
 fn a_busy_primary_reports_how_much_waits() {
@@ -41,6 +42,7 @@ fn a_busy_primary_reports_how_much_waits() {
     assert!(reply.lag_bytes > 256 * KIB && reply.since > Duration::from_secs(6), "{reply:?}");
 }
 
+// proves: rule 19
 /// It is never synced, so everything is missing; and a node that only waits for a promotion is behind nobody.
 #[test]
 fn a_blank_secondary_is_behind_by_everything() {
@@ -63,6 +65,7 @@ fn set(world: &mut ScenarioWorld, node: usize, mode: Mode) {
     world.pass(100 * MILLISECOND);
 }
 
+// proves: rule 19
 /// The copy is made in the primary's mode, whatever is set beside it; and a promotion into another one says so.
 #[test]
 fn the_mode_is_the_primarys_until_a_promotion() {
@@ -108,6 +111,7 @@ fn said(world: &ScenarioWorld, node: usize, what: &str) -> usize {
     world.said().iter().filter(|(who, words)| *who == node && words.contains(what)).count()
 }
 
+// proves: rule 19
 /// The primary's wall clock was set back by two hours. Stamps of writes never go back, so what the secondary showed stood still for
 /// two hours, and nobody said why.
 #[test]
@@ -142,6 +146,7 @@ fn a_clock_that_is_set_back_is_said_on_both_nodes() {
     }
 }
 
+// proves: rule 19
 /// A primary is demoted and promoted again within one session, and writes alone: its numbers begin anew, and when they reach those of the
 /// copy, that is none the younger.
 #[test]

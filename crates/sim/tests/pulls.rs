@@ -24,6 +24,7 @@ fn asks(world: &ScenarioWorld) -> bool {
     world.figures(0).reason.contains("asking the peer what it confirmed")
 }
 
+// proves: rule 12
 #[test]
 fn a_failed_flush_of_what_was_fetched_leaves_the_run_unverified() {
     let mut world = lost_power();
@@ -59,6 +60,7 @@ fn a_group_that_failed_over_what_was_fetched_stays_closed_when_its_session_ends(
     world.drain();
 }
 
+// proves: rule 18
 #[test]
 fn an_answer_read_for_an_older_session_is_not_given_in_a_newer_one() {
     let mut world = lost_power();
@@ -119,6 +121,7 @@ fn nothing_is_fetched_from_a_mixture() {
     world.drain();
 }
 
+// proves: P9
 /// Seed 198. A batch of the peer's journal is rotten, and what came behind it is lost there: an older write to the same place is
 /// whole, and must not be fetched over the newer one, which `sync` has on this disk.
 #[test]

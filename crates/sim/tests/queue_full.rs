@@ -21,6 +21,7 @@ fn overfill(world: &mut ScenarioWorld) -> u64 {
         .unwrap_or(0)
 }
 
+// proves: P8, rule 10
 #[test]
 fn with_the_link_down_nobody_waits() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -35,6 +36,7 @@ fn with_the_link_down_nobody_waits() {
     assert!(world.figures(0).resynced_bytes <= 2 * MIB + 40 * 32 * KIB);
 }
 
+// proves: P8, rule 10
 #[test]
 fn a_silent_peer_is_not_waited_for_longer_than_silence_may_last() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));

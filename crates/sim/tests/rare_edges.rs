@@ -34,6 +34,7 @@ fn a_link_lost_while_catching_up_holds_the_writers_too() {
     world.drain();
 }
 
+// proves: rule 11, rule 12
 #[test]
 fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Strict));
@@ -46,6 +47,7 @@ fn a_flush_that_fails_while_writers_are_held_fails_the_group() {
     assert!(world.tally.edges.contains(&("holding", "failed")));
 }
 
+// proves: rule 11, rule 12
 #[test]
 fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -57,6 +59,7 @@ fn a_flush_that_fails_while_the_queue_waits_for_the_link_fails_the_group() {
     assert!(world.tally.edges.contains(&("queuing", "failed")));
 }
 
+// proves: P8
 #[test]
 fn a_secondary_that_runs_full_pauses_a_backlog_too() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -104,6 +107,8 @@ fn a_link_lost_while_paused_holds_the_writers() {
     world.drain();
 }
 
+// proves: rule 19
+/// The wall clock is set back by an hour while the peer is away: the age of the copy goes on, and is not reported as none.
 #[test]
 fn the_lag_is_reported_after_the_clock_was_set_back() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));

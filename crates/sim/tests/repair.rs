@@ -8,6 +8,7 @@ use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
+// proves: P5, rule 1
 #[test]
 fn a_link_lost_during_a_repair_does_not_forget_it() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
@@ -98,6 +99,7 @@ fn unreadable(world: &mut ScenarioWorld) {
     world.cluster[0].storage.trouble.read_errors_until = ALWAYS;
 }
 
+// proves: P1
 /// However often that fails, the stream goes on: whoever waits in it for the peer is not answered before that has the write.
 #[test]
 fn a_repair_that_cannot_read_ends_no_stream() {

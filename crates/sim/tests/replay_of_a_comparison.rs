@@ -8,6 +8,8 @@ use engine::state::{Mode, Policy, State};
 use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
+// proves: P5
+/// The secondary dies at many moments of a comparison, and each time it starts and comes in step.
 #[test]
 fn a_secondary_that_died_in_a_comparison_starts_again() {
     for after in (5..400).step_by(40) {

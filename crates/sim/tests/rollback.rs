@@ -72,6 +72,7 @@ fn follow(world: &mut ScenarioWorld) {
     world.drain();
 }
 
+// proves: P2, rule 9, rule 14
 #[test]
 fn a_promotion_in_mid_sync_gives_the_image_before_it() {
     let (mut world, before) = mid_sync(slow());
@@ -90,6 +91,7 @@ fn a_promotion_in_mid_sync_gives_the_image_before_it() {
     follow(&mut world);
 }
 
+// proves: P2, rule 9
 /// The power of the promoted node fails at every step of the way back, and again while it recovers from that.
 #[test]
 fn a_crash_at_any_step_of_the_rollback_is_recovered_from() {
@@ -119,6 +121,7 @@ fn a_crash_at_any_step_of_the_rollback_is_recovered_from() {
     assert!(resumed > 3 && promoted_first_time > 3, "{resumed} resumed, {promoted_first_time} done before");
 }
 
+// proves: P3, rule 6
 /// It went back, and was not promoted after all: what it undid, the primary sends again.
 #[test]
 fn undone_ranges_converge_when_the_primary_is_back() {
@@ -212,6 +215,7 @@ fn a_node_that_goes_back_at_its_start_greets_when_it_is_through() {
     assert_eq!(world.coverage(NEAR, CoveragePoint::BitsJoined), 1);
 }
 
+// proves: P2, rule 9
 #[test]
 fn an_interrupted_sync_keeps_the_first_point() {
     let (mut world, before) = mid_sync(slow());
@@ -233,6 +237,7 @@ fn an_interrupted_sync_keeps_the_first_point() {
     follow(&mut world);
 }
 
+// proves: rule 9
 #[test]
 fn the_point_is_gone_when_the_sync_has_ended() {
     let (mut world, _) = mid_sync(slow());
@@ -264,6 +269,7 @@ fn history_full() -> (ScenarioWorld, Vec<Vec<u8>>) {
     (world, before)
 }
 
+// proves: P8, rule 9
 #[test]
 fn with_the_history_full_the_point_can_be_given_up_by_name() {
     let (mut world, before) = history_full();
@@ -288,6 +294,7 @@ fn give_space(world: &mut ScenarioWorld) {
     }
 }
 
+// proves: P8, rule 9
 #[test]
 fn with_the_history_full_more_space_lets_it_go_on() {
     let (mut world, before) = history_full();
@@ -303,6 +310,7 @@ fn with_the_history_full_more_space_lets_it_go_on() {
     follow(&mut world);
 }
 
+// proves: P2, P8, rule 9
 #[test]
 fn with_the_history_full_a_promotion_gives_the_image() {
     let (mut world, before) = history_full();
@@ -465,6 +473,7 @@ fn what_a_start_with_the_history_full_went_back_to_is_an_image() {
     assert!(unread > 5, "{unread}");
 }
 
+// proves: P9
 /// A batch that the superblock counts is rotten: that is no torn tail. It is named, and nothing is rolled back to it.
 #[test]
 fn a_rotten_undo_store_is_named_and_never_played_back() {
@@ -488,6 +497,7 @@ fn a_rotten_undo_store_is_named_and_never_played_back() {
     assert_eq!(point(&world), None);
 }
 
+// proves: P9
 /// Content rotted after the start: found when it is read back, in the middle of the way.
 #[test]
 fn rot_met_on_the_way_back_ends_the_rollback_with_a_sentence() {

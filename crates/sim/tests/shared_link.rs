@@ -1,5 +1,6 @@
 //! Groups that share a link share it by bytes: a group that writes little goes past one that sends much, and nobody takes what we
 //! ourselves hold back for a peer that stands still.
+// proves: rule 17
 
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};

@@ -2,6 +2,7 @@
 //! its secondary, so nothing could be sent, for ever; and what its export showed had another size than before.
 //!
 //! How large a volume is, is the group's business, on whichever node is primary; the rest of a device is not used.
+// proves: rule 21
 
 use std::rc::Rc;
 
@@ -237,6 +238,7 @@ fn a_copy_whose_sync_ends_without_its_primary_has_its_sizes() {
     }
 }
 
+// proves: rule 9
 /// The copy becomes as large as its primary: room for what it overwrites is reserved with that, before the first of it is (rule 9).
 #[test]
 fn a_sync_to_a_copy_that_grows_begins_with_room_for_all_of_it() {

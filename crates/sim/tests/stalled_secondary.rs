@@ -1,5 +1,6 @@
 //! The secondary's disk answers nothing any more while its link lives: one write waits `wait_limit`, the group falls to
 //! logging, and nothing is tried over and over.
+// proves: rule 17
 
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
@@ -52,6 +53,8 @@ fn a_full_queue_does_not_make_anyone_wait_for_it_again() {
     world.drain();
 }
 
+/// A link that is seldom busy is measured at the rate of its load: a slow link that carries heartbeats needs that, so that a sync of
+/// minutes is not given up.
 #[test]
 fn a_sync_that_stands_still_is_given_up_and_a_slow_one_is_not() {
     let slow = SimOptions { bytes_per_s: 8_000, ..options(Mode::Async, Policy::Degrade) };

@@ -9,6 +9,7 @@ use sim::nodes::disk::SimDisk;
 use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, patient};
 
+// proves: P1
 /// The peer is promoted by force while it is connected, and what was sent to it meanwhile it does not take.
 #[test]
 fn strict_answers_nobody_alone_when_a_connected_peer_is_promoted() {

@@ -7,6 +7,7 @@ use engine::{Command, CommandResult, GroupId};
 use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
+// proves: P5, rule 17
 #[test]
 fn syncs_share_the_permits_and_all_end() {
     // Every second group has its primary on node 0.
@@ -41,6 +42,7 @@ fn syncs_share_the_permits_and_all_end() {
     assert_eq!(most, 2);
 }
 
+// proves: P6
 /// What an operator asked for is over the copy that he saw.
 #[test]
 fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
@@ -154,6 +156,7 @@ fn put_in_line(world: &mut ScenarioWorld, busy: GroupId, waiting: GroupId, full:
     assert!(reply.contains("begins by itself when it is its turn"), "{reply}");
 }
 
+// proves: P5
 /// The link flaps, which frees the slot and takes the peer; when that is back, the queue goes on.
 #[test]
 fn a_sync_in_line_survives_a_link_that_flaps() {

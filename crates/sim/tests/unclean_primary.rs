@@ -5,6 +5,7 @@ use engine::limits::{KIB, PROBE_BYTES};
 use engine::state::{Mode, Policy};
 use sim::scenarios::{SECOND, ScenarioWorld, options};
 
+// proves: P3, rule 2
 #[test]
 fn a_crashed_primary_compares_and_ships_what_differs() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));

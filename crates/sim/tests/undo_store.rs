@@ -15,6 +15,7 @@ fn first_mark(world: &ScenarioWorld, node: usize) -> u64 {
     u64::from_le_bytes(file[40..48].try_into().unwrap()) & !(1 << 63)
 }
 
+// proves: P2, rule 9
 /// What a snapshot of the primary put into the undo store as scratch is not what a sync saved, also when that node is the
 /// secondary later and its rollback point happens to have the number that the snapshot had.
 #[test]
@@ -106,6 +107,7 @@ fn mid_snapshot(volume_bytes: u64) -> ScenarioWorld {
     world
 }
 
+// proves: rule 9
 /// A snapshot that a lost session or a restart ended needs no room again for what it has saved already, however large the volumes
 /// are.
 #[test]
@@ -122,6 +124,7 @@ fn an_interrupted_snapshot_finds_room_for_what_it_saved_already() {
     }
 }
 
+// proves: P9, rule 9
 /// A start that finds the undo store damaged goes on without it, and nothing is saved from then on. A later one that reads it
 /// whole again, because it was the way there that was broken, does not take the point for an image.
 #[test]
@@ -197,6 +200,7 @@ fn fenced_behind_a_refused_promotion(after: u64) -> u64 {
     fenced
 }
 
+// proves: P2, rule 9
 /// A start that stands still for want of history is promoted, and its way back is found damaged: the volumes are a mixture.
 /// The journal of the run before holds the end of the sync; the next start does not take it for one of its own.
 #[test]
@@ -255,6 +259,7 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     assert!(world.figures(1).promotable.is_none(), "no image before the next sync has ended");
 }
 
+// proves: rule 9
 /// A secondary is killed in the midst of a sync for which there is room enough. The room that its superblock says is still
 /// reserved was drawn upon since: the start does not take the history for full.
 #[test]
@@ -301,6 +306,7 @@ fn explains(world: &ScenarioWorld, node: usize, what: &str) -> bool {
     world.cluster[node].explain(GROUP).is_some_and(|inside| inside.contains(what))
 }
 
+// proves: P2, rule 9
 /// A start that stands still with its history full is promoted by force, and its way back is damaged. It stays what it is,
 /// a mixture: the journal it stood before was given up with the way back.
 #[test]

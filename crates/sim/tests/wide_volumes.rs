@@ -31,6 +31,7 @@ fn in_step(size: u64, offsets: &[u64], bytes_per_s: u64) -> ScenarioWorld {
     world
 }
 
+// proves: P3, rule 6
 /// The copy is overwritten by a sync, its primary is lost, and a promotion that its own power cuts short has it go back: its
 /// bits tell what it undid, past the 8 GiB that one frame of them tells of, and are joined.
 #[test]
@@ -68,6 +69,7 @@ fn what_a_copy_undid_past_8_gib_is_sent_again() {
     assert!(world.coverage(NEAR, CoveragePoint::BitsJoined) > 0);
 }
 
+// proves: P3, rule 2
 /// The largest that seeds draw: what was being written on both its ends when the power failed is compared, and nothing else.
 #[test]
 fn of_16_tib_hot_extents_alone_are_compared() {
@@ -122,6 +124,7 @@ fn knows_what_differs(world: &ScenarioWorld, before: u64, after: u64) {
     assert!(one <= new && (new + 1..=new + REGION_BYTES).contains(&other), "{one} {other}");
 }
 
+// proves: rule 21
 #[test]
 fn every_volume_of_a_group_grows_also_when_the_bits_of_one_move_those_of_the_next() {
     for (before, after) in [(900 * MIB, 3 * GIB), (3 * GIB, 5 * GIB)] {
@@ -137,6 +140,7 @@ fn every_volume_of_a_group_grows_also_when_the_bits_of_one_move_those_of_the_nex
     }
 }
 
+// proves: P3
 /// A start that is killed in its midst, whenever that is: the next one finds all of it all the same, also when its devices are larger still.
 #[test]
 fn bits_that_move_are_found_by_the_start_after_one_that_was_killed() {

@@ -5,6 +5,7 @@ use engine::state::{Mode, Policy};
 use sim::scenarios::ScenarioWorld;
 use sim::scenarios::options;
 
+// proves: rule 3, rule 16
 #[test]
 fn zeroed_ranges_are_replicated_in_order() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));

@@ -3,6 +3,7 @@
 
 mod house;
 mod links;
+mod proofs;
 mod size;
 mod source;
 mod walls;
@@ -23,6 +24,9 @@ pub struct TidyProblem {
     pub sentence: String,
 }
 
+/// Texts of files by their paths from the project's root.
+type FileTexts = BTreeMap<String, String>;
+
 impl fmt::Display for TidyProblem {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self.line {
@@ -40,30 +44,53 @@ pub fn check(project: &Project) -> Result<Vec<TidyProblem>> {
     let mut problems = house::check_arrows(&project.crates);
     let architecture = fs::read_to_string(project.root.join("ARCHITECTURE.md")).ok();
     problems.extend(house::check_code_map(&project.crates, architecture.as_deref()));
-    let (mut modules, mut texts, mut pages) = (Vec::new(), BTreeMap::new(), Vec::new());
-    for path in tracked_files(project)? {
-        // A file removed but not yet from the index is no file.
-        let Ok(bytes) = fs::read(project.root.join(&path)) else {
-            continue;
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        problems.extend(house::check_machine_paths(&path, &text));
-        if path.ends_with(".rs") {
-            let source = SourceFile::new(&path, &text);
-            problems.extend(size::check_file(&source));
-            problems.extend(size::check_functions(&source));
-            problems.extend(house::check_words(&source));
-            problems.extend(house::check_purity(&source));
-            modules.extend(walls::Module::read(&path, &text));
-            texts.insert(path, text.into_owned());
-        } else if path.ends_with(".md") {
-            pages.push(links::Page::read(&path, &text));
-        }
+    let (sources, others) = read_files(project)?;
+    for (path, text) in sources.iter().chain(&others) {
+        problems.extend(house::check_machine_paths(path, text));
     }
+    let mut modules = Vec::new();
+    for (path, text) in &sources {
+        let source = SourceFile::new(path, text);
+        problems.extend(size::check_file(&source));
+        problems.extend(size::check_functions(&source));
+        problems.extend(house::check_words(&source));
+        problems.extend(house::check_purity(&source));
+        modules.extend(walls::Module::read(path, text));
+    }
+    let pages = others.iter().filter(|(path, _)| path.ends_with(".md"));
+    let pages: Vec<links::Page> = pages.map(|(path, text)| links::Page::read(path, text)).collect();
     problems.extend(links::check(&pages, |path| project.root.join(path).exists()));
-    problems.extend(house::check_tests(&texts));
+    problems.extend(house::check_tests(&sources));
     problems.extend(walls::check(&modules));
+    let page = others.get(proofs::PROOFS_PAGE).map(String::as_str);
+    problems.extend(collect_proofs(&sources, &others).check(page));
     Ok(problems)
+}
+
+/// Writes docs/proofs.md, and returns the page's path.
+///
+/// # Errors
+/// When git cannot list the files, or the page cannot be written.
+pub fn write_proofs(project: &Project) -> Result<&'static str> {
+    let (sources, others) = read_files(project)?;
+    let page = collect_proofs(&sources, &others).page();
+    fs::write(project.root.join(proofs::PROOFS_PAGE), page)
+        .with_context(|| format!("writing {} failed", proofs::PROOFS_PAGE))?;
+    Ok(proofs::PROOFS_PAGE)
+}
+
+fn collect_proofs(sources: &FileTexts, others: &FileTexts) -> proofs::Proofs {
+    proofs::Proofs::collect(sources, others.get(proofs::CLAIMS_PAGE).map_or("", String::as_str))
+}
+
+/// The Rust files, and all others.
+fn read_files(project: &Project) -> Result<(FileTexts, FileTexts)> {
+    let files = tracked_files(project)?.into_iter().filter_map(|path| {
+        // A file removed but not yet from the index is no file.
+        let bytes = fs::read(project.root.join(&path)).ok()?;
+        Some((path, String::from_utf8_lossy(&bytes).into_owned()))
+    });
+    Ok(files.partition(|(path, _)| path.ends_with(".rs")))
 }
 
 fn tracked_files(project: &Project) -> Result<Vec<String>> {

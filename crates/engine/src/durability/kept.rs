@@ -169,6 +169,7 @@ mod tests {
         }
     }
 
+    // proves: P1, P4
     /// Writes land in order, some numbers are no writes; the primary reports in any order, also what has not landed yet; now and
     /// then all is given up, or a start reads it back.
     #[test]

@@ -242,6 +242,7 @@ mod tests {
         choose(KIND, 42, OFFSET, bytes).newest.map(|(head, _)| head.update)
     }
 
+    // proves: P9
     #[test]
     fn the_newer_slot_counts_and_one_rotten_copy_changes_nothing() {
         let good = cell(&update(4), &update(5));
@@ -272,6 +273,7 @@ mod tests {
         assert_eq!(newest(&cell(&torn(4), &torn(5))), Err(Rejected::Damaged));
     }
 
+    // proves: P9
     #[test]
     fn what_went_astray_over_a_slot_leaves_the_cell_ambiguous() {
         let other = encode(KIND, &CellHead { update: 9, tag: 42, offset: 0, ..CellHead::default() }, &[]);
@@ -301,6 +303,7 @@ mod tests {
         }
     }
 
+    // proves: P9
     #[test]
     fn no_torn_update_leaves_the_cell_ambiguous() {
         // Each sector is old or new; before that, one copy may have rotted where it begins. The first update of a slot is over
@@ -323,6 +326,7 @@ mod tests {
         }
     }
 
+    // proves: rule 23
     #[test]
     fn another_group_and_a_newer_program_are_never_passed_over() {
         let foreign = encode(KIND, &CellHead { update: 7, tag: 43, offset: OFFSET, ..CellHead::default() }, &[]);

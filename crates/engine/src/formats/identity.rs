@@ -475,6 +475,7 @@ mod tests {
         })
     }
 
+    // proves: rule 5
     #[test]
     fn small_identities_come_to_every_row_and_each_row_decides_one_thing() {
         let mut said: BTreeMap<DecisionRow, core::mem::Discriminant<Decision>> = BTreeMap::new();
@@ -495,12 +496,14 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
+    // proves: rule 5
     #[test]
     fn row_blank_secondary_waits_for_an_operator() {
         let blank = Identity::default();
         assert_eq!(decide(&primary(1, 1, 5), &blank, None), Decision::NeedsFullSync(DecisionReason::NeverSynced));
     }
 
+    // proves: rule 5
     #[test]
     fn row_unbroken_queue_continues() {
         let p = primary(1, 3, 90);
@@ -509,6 +512,7 @@ mod tests {
         assert_eq!(decide(&p, &secondary(1, 3, 90), queue(90, 90)), Decision::Continue(Seq(90)));
     }
 
+    // proves: rule 5
     #[test]
     fn row_broken_queue_becomes_an_update_sync() {
         let p = primary(1, 3, 90);
@@ -516,17 +520,20 @@ mod tests {
         assert_eq!(decide(&p, &secondary(1, 3, 70), None), Decision::UpdateSync);
     }
 
+    // proves: rule 5
     #[test]
     fn row_interrupted_sync_is_never_continued_from_the_queue() {
         let half = Identity { inconsistent: true, ..secondary(1, 3, 70) };
         assert_eq!(decide(&primary(1, 3, 90), &half, queue(60, 90)), Decision::UpdateSync);
     }
 
+    // proves: rule 5
     #[test]
     fn row_next_incarnation_is_not_a_split() {
         assert_eq!(decide(&primary(1, 4, 0), &secondary(1, 3, 70), queue(0, 0)), Decision::UpdateSync);
     }
 
+    // proves: rule 5
     #[test]
     fn row_peer_saw_our_future() {
         let p = primary(1, 3, 90);
@@ -537,6 +544,7 @@ mod tests {
         );
     }
 
+    // proves: rule 5
     #[test]
     fn row_clean_handover_is_an_update_sync() {
         let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
@@ -544,6 +552,7 @@ mod tests {
         assert_eq!(decide(&promoted, &demoted, queue(0, 5)), Decision::UpdateSync);
     }
 
+    // proves: P6, rule 5
     #[test]
     fn row_fork_with_tail_is_never_resolved_silently() {
         let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
@@ -559,6 +568,7 @@ mod tests {
         }
     }
 
+    // proves: P3, rule 5
     #[test]
     fn row_a_peer_that_takes_its_word_back_is_made_whole() {
         let (ours, confirmed) = (primary(1, 3, 90), at(1, 3, 70));
@@ -577,6 +587,7 @@ mod tests {
         assert_eq!(went_back(confirmed, &alone, &secondary(1, 3, 70)), None, "it has not followed yet");
     }
 
+    // proves: rule 5
     #[test]
     fn row_a_peer_that_followed_a_promotion_is_not_where_it_handed_over() {
         let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
@@ -611,6 +622,7 @@ mod tests {
         assert!(!promoted.goes_on_from(generation(1)) && !promoted.goes_on_from(generation(3)));
     }
 
+    // proves: rule 5
     #[test]
     fn row_a_degraded_window_is_no_fork() {
         let alone = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
@@ -623,6 +635,7 @@ mod tests {
         );
     }
 
+    // proves: P6, rule 5
     #[test]
     fn row_both_went_on_from_one_position() {
         let ours = Identity { parent: at(1, 3, 70), continued: true, ..primary(2, 3, 90) };
@@ -635,6 +648,7 @@ mod tests {
         assert!(matches!(decide(&ours, &theirs, None), Decision::NeedsFullSync(DecisionReason::Fork { .. })));
     }
 
+    // proves: P6, rule 5
     #[test]
     fn row_old_primary_never_overwrites_a_promoted_peer() {
         let old = primary(1, 3, 90);
@@ -655,6 +669,7 @@ mod tests {
         ));
     }
 
+    // proves: P6, rule 5
     #[test]
     fn row_histories_that_both_went_on_alone_are_no_child_of_one_another() {
         let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
@@ -663,6 +678,7 @@ mod tests {
         assert!(matches!(decide(&promoted, &alone, None), Decision::NeedsFullSync(DecisionReason::Unrelated { .. })));
     }
 
+    // proves: P6, rule 5
     #[test]
     fn row_unrelated_needs_an_operator() {
         let unrelated = Identity { generation: Generation { number: 1, tag: 77 }, ..secondary(1, 3, 70) };
@@ -672,6 +688,7 @@ mod tests {
         ));
     }
 
+    // proves: rule 5
     #[test]
     fn row_secondaries_wait() {
         assert_eq!(decide(&secondary(1, 3, 70), &secondary(1, 3, 70), None), Decision::Idle);

@@ -313,6 +313,7 @@ mod tests {
         }
     }
 
+    // proves: P9
     #[test]
     fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
         let image = sample().encode();

@@ -343,6 +343,7 @@ mod tests {
         }
     }
 
+    // proves: P9
     #[test]
     fn a_superblock_comes_back_and_every_flipped_byte_is_noticed() {
         let image = sample(4).encode();

@@ -518,6 +518,7 @@ mod tests {
         assert_eq!(gaps(2..10, [0..3, 5..6, 9..20].into_iter()), vec![3..5, 6..9]);
     }
 
+    // proves: rule 9
     #[test]
     fn a_block_is_saved_once_for_each_mark_and_the_earliest_content_is_seen() {
         let mut store = UndoStore::new(1024 * KIB);
@@ -546,6 +547,7 @@ mod tests {
         assert_eq!((store.used_bytes(), store.mark()), (0, None));
     }
 
+    // proves: rule 9
     #[test]
     fn what_is_reserved_is_there_for_the_sync_alone() {
         let mut store = UndoStore::new(200 * KIB);

@@ -715,6 +715,7 @@ mod tests {
         assert!(header.check_payload(b"hellp").is_err());
     }
 
+    // proves: P9
     #[test]
     fn every_flipped_bit_of_a_header_is_noticed() {
         let good = sample().encode();

@@ -230,6 +230,7 @@ mod tests {
         }
     }
 
+    // proves: rule 4
     #[test]
     fn sending_confirming_and_rewinding_keep_one_run() {
         let mut q = StreamQueue::new(Seq(4), HighWater::default());
@@ -246,6 +247,7 @@ mod tests {
         assert_eq!(q.first_unsent(), Some(Seq(7)), "never sent since the rewind");
     }
 
+    // proves: rule 4
     #[test]
     fn an_item_without_its_bytes_holds_up_what_follows() {
         let mut q = StreamQueue::default();

@@ -192,6 +192,7 @@ impl Peer {
 mod tests {
     use super::*;
 
+    // proves: rule 17
     #[test]
     fn it_is_left_alone_twice_as_long_each_time_up_to_a_bound() {
         let seconds: alloc::vec::Vec<u64> = (0..8).map(|n| PeerStall::hold_off(n).as_secs()).collect();

@@ -334,6 +334,7 @@ mod tests {
         ActivityCell::decode(body).expect("ours").extents.iter().map(|e| e.number).collect()
     }
 
+    // proves: rule 2
     #[test]
     fn an_extent_is_hot_when_the_log_names_it_on_disk() {
         let mut log = ActivityLog::new(CONFIG);
@@ -343,6 +344,7 @@ mod tests {
         assert!(log.is_hot(extent(7)));
     }
 
+    // proves: rule 2
     #[test]
     fn what_could_not_be_logged_is_not_hot() {
         let mut log = ActivityLog::new(CONFIG);
@@ -354,6 +356,7 @@ mod tests {
         assert!(log.is_hot(extent(7)) && !log.is_hot(extent(8)));
     }
 
+    // proves: rule 2
     #[test]
     fn the_longest_unused_extent_that_may_leave_leaves() {
         let mut log = ActivityLog::new(CONFIG);

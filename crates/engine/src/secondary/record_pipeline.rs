@@ -327,6 +327,7 @@ impl RecordPipeline {
 mod tests {
     use super::*;
 
+    // proves: rule 3
     /// Two records that have nothing in common were applied one after the other, or two of one block side by side (rule 3).
     #[test]
     fn records_touch_where_both_reach_into_one_block() {

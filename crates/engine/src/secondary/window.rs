@@ -235,6 +235,7 @@ mod tests {
         assert!(!window.receive(101));
     }
 
+    // proves: rule 22
     #[test]
     fn beyond_the_grant_is_beyond_the_grant() {
         let mut window = ReceiveWindow::new(1000, 100);

@@ -316,6 +316,7 @@ impl PeerLink {
 mod tests {
     use super::*;
 
+    // proves: rule 25
     #[test]
     fn part_size_and_resync_backlog_follow_the_rate_within_their_bounds() {
         let mut link = PeerLink::new(NodeId(1));
@@ -358,6 +359,7 @@ mod tests {
         assert_eq!(link.owes_too_much(100), Some(most + 1));
     }
 
+    // proves: rule 25
     #[test]
     fn little_is_handed_over_while_another_groups_writers_wait() {
         let mut link = PeerLink::new(NodeId(1));
@@ -383,6 +385,7 @@ mod tests {
         assert_eq!(most(&mut link, Some(12_500_000)), (2 << 20, 1 << 20), "nobody waits");
     }
 
+    // proves: rule 25
     #[test]
     fn credit_is_a_quarter_of_a_second_of_the_rate() {
         let mut link = PeerLink::new(NodeId(1));

@@ -92,6 +92,7 @@ impl NodeMemory {
 mod tests {
     use super::*;
 
+    // proves: P8, rule 22
     #[test]
     fn the_shelf_is_always_there_and_the_sum_stays_within_the_limit() {
         let (reserve, groups) = (100, 8);

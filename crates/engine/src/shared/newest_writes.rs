@@ -99,6 +99,7 @@ mod tests {
         *state % below
     }
 
+    // proves: rule 1
     #[test]
     fn runs_say_what_a_number_for_each_unit_would() {
         let mut state = 0x9e37_79b9_7f4a_7c15;

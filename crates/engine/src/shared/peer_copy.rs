@@ -280,6 +280,7 @@ mod tests {
     use super::*;
     use crate::limits::REGION_BYTES as R;
 
+    // proves: P3, rule 1
     #[test]
     fn a_bit_clears_for_the_highest_number_only_and_after_both_sides() {
         let mut v = PeerCopy::new(64 * R);
@@ -294,6 +295,7 @@ mod tests {
         assert_eq!(v.touched.held(), 0);
     }
 
+    // proves: P3, rule 1
     #[test]
     fn a_live_write_on_an_old_dirty_region_never_clears_it() {
         let mut v = PeerCopy::new(64 * R);
@@ -320,6 +322,8 @@ mod tests {
         assert_eq!(skipped, 1);
     }
 
+    /// What a trim sets dirty is held as a range until the peer has applied the trim, not as an entry of some 100 bytes a region, which
+    /// no limit of memory counted (P8).
     #[test]
     fn what_a_trim_holds_grows_with_the_writes_and_not_with_their_length() {
         const TRIM: u64 = 1 << 30;
@@ -337,6 +341,7 @@ mod tests {
         assert_eq!((v.touched.held(), v.kept.held(), v.dirty.is_clean()), (0, 0, true));
     }
 
+    // proves: P3, rule 8
     #[test]
     fn bits_of_a_snapshot_clear_at_its_end_but_for_what_was_written_since() {
         let mut v = PeerCopy::new(8 * R);
@@ -362,6 +367,7 @@ mod tests {
         assert!(touched(5 * 4096 - 512, 512) && !touched(5 * 4096, 4096), "from behind its last one");
     }
 
+    // proves: P4
     #[test]
     fn overwriting_what_the_peer_keeps_is_noticed_until_the_flush_is_known() {
         let mut v = PeerCopy::new(64 * R);

@@ -282,6 +282,7 @@ mod tests {
         assert_eq!((ranges.next_free(), ranges.next_free(), ranges.looked_at), (Some(1500), None, 2));
     }
 
+    // proves: rule 3
     #[test]
     fn a_wide_range_waits_for_all_in_it_and_all_in_it_for_the_wide_one() {
         let mut ranges = RangeLocks::default();
@@ -347,6 +348,7 @@ mod tests {
         assert_eq!((ranges.first_number(), ranges.writes()), (None, 0));
     }
 
+    // proves: rule 3
     /// Against the words themselves: who came first holds it first, as long as the ranges share a byte.
     #[test]
     fn any_order_of_ranges_is_the_order_of_arrival() {

@@ -83,6 +83,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    // proves: rule 24
     #[test]
     fn so_many_at_once_and_the_others_in_order() {
         let mut semaphore = GroupSemaphore::new(2, SECOND);
@@ -98,6 +99,7 @@ mod tests {
         assert_eq!((semaphore.next(Mono(0)), semaphore.counts()), (None, (2, 2)));
     }
 
+    // proves: rule 24
     #[test]
     fn nobody_waits_for_ever_behind_one_that_does_not_end() {
         let mut semaphore = GroupSemaphore::new(1, SECOND);

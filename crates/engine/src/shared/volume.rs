@@ -234,6 +234,7 @@ mod tests {
         Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false })
     }
 
+    // proves: rule 3
     #[test]
     fn overlap_is_decided_on_whole_blocks_and_in_order_of_arrival() {
         let mut v = volume();
@@ -269,6 +270,7 @@ mod tests {
         assert!(v.copy.dirty.get(0), "what may differ does not");
     }
 
+    // proves: rule 1
     #[test]
     fn completion_is_counted_up_to_the_oldest_write_in_flight() {
         let mut v = volume();
@@ -288,6 +290,7 @@ mod tests {
         Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false })
     }
 
+    // proves: rule 7
     #[test]
     fn the_walk_takes_runs_and_passes_over_what_is_being_written() {
         let mut v = volume_of_eight();

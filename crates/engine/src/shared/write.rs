@@ -180,6 +180,7 @@ mod tests {
     use super::WriteStage::*;
     use super::*;
 
+    // proves: rule 4
     #[test]
     fn a_write_with_a_number_waits_for_nothing_that_comes_before_one() {
         let all = [Arrived, ForRoom, ForRange, ForRecord, ForMemory, Writing, Flushing, Here];

@@ -422,6 +422,7 @@ mod tests {
         DiskWork::prepare(1, file, DiskOp::Flush, Inline::Forbidden, &Pool::new(usize::MAX)).unwrap()
     }
 
+    // proves: P4, rule 12
     #[test]
     fn a_failed_flush_is_not_repeated_and_none_succeeds_after_it() {
         for errno in [Errno::IO, Errno::AGAIN, Errno::NOSPC] {
@@ -436,6 +437,7 @@ mod tests {
         }
     }
 
+    // proves: rule 12
     #[test]
     fn a_durable_write_takes_no_error_of_the_page_cache_from_a_flush() {
         // Past the page cache too: a trim may have put the ends of its hole there.

@@ -113,6 +113,7 @@ mod tests {
         }
     }
 
+    // proves: rule 16
     /// The last resort must do by itself what the kernel does elsewhere, on both paths to the disk.
     #[test]
     fn every_method_zeroes_exactly_its_range() {
@@ -136,6 +137,7 @@ mod tests {
         }
     }
 
+    // proves: rule 16
     #[test]
     fn methods_fall_back_to_writing() {
         let chain = |first| std::iter::successors(Some(first), |method: &ZeroMethod| method.next()).collect::<Vec<_>>();

@@ -550,6 +550,7 @@ mod tests {
         assert!((40_000..=50_000).contains(&us), "the longer of both, in whole ticks: {us}");
     }
 
+    // proves: rule 25
     #[test]
     fn what_stands_unsent_follows_the_rate() {
         let at = |mbit: u64, app_limited, unsent_limit_bytes| {

@@ -169,6 +169,7 @@ mod tests {
         drop(first);
     }
 
+    // proves: P10
     /// A mode that is given after the bind leaves a moment in which others come in, and is a change that the kernel tells of.
     #[test]
     fn the_socket_comes_with_its_mode_and_keeps_it() {

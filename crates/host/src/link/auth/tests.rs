@@ -118,6 +118,7 @@ fn another_nonce_makes_another_session() {
     assert_ne!(session(2).1, session(3).1);
 }
 
+// proves: P10
 #[test]
 fn every_flipped_bit_is_refused() {
     let mut lengths = Vec::new();
@@ -173,6 +174,7 @@ fn a_reflected_message_never_verifies() {
     assert_eq!(deliver(&mut dial, &forged).outcome, Some(Err(AuthError::WrongSecret)));
 }
 
+// proves: P10
 #[test]
 fn a_replayed_handshake_is_refused() {
     let mut heard = Vec::new();
@@ -188,6 +190,7 @@ fn a_replayed_handshake_is_refused() {
     assert_eq!(deliver(&mut dial, &heard[3]).outcome, Some(Err(AuthError::WrongSecret)));
 }
 
+// proves: P10
 #[test]
 fn an_unauthenticated_peer_learns_only_that_it_was_refused() {
     let wrong_secret = Ourselves { secret: ClusterSecret::new(b"guess"), ..east() };
@@ -235,6 +238,7 @@ fn both_sides_name_the_same_mistake() {
     assert_eq!(theirs, Some(Err(AuthError::WrongCluster { ours: "harbour".into(), theirs: "bay".into() })));
 }
 
+// proves: rule 23
 #[test]
 fn versions_meet_in_the_newest_common_one() {
     let speaks = |min, max| Versions { min, max };
@@ -290,6 +294,7 @@ fn names_that_would_garble_a_log_do_not_travel() {
     assert!(is_name("node-1.example"));
 }
 
+// proves: rule 18
 #[test]
 fn attempts_of_one_run_are_ordered_and_of_two_runs_are_not() {
     let at = |run, number| Attempt { run, number };
