@@ -24,7 +24,6 @@ use crate::shared::operation_slots::OperationSlots;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
-use crate::state::State;
 use crate::time::{Mono, Wall};
 use crate::{Event, GroupConfig, Output, Settings, limits};
 
@@ -55,8 +54,6 @@ pub(crate) struct GroupCommon {
     pub slots: OperationSlots,
     /// Either half's: what is overwritten since the newest mark.
     pub undo: UndoStore,
-    /// Writes of snapshots that are on their way there, also of one that is over.
-    pub scratch_writes: u64,
     clock: ClockNews,
     /// Not served yet, since then: what the peer confirmed of the run before may be missing here.
     fenced: Option<Mono>,
@@ -79,7 +76,6 @@ impl GroupCommon {
             activity: ActivityLog::new(config.activity),
             slots: OperationSlots::new(config.id),
             undo: UndoStore::new(config.history_bytes),
-            scratch_writes: 0,
             clock: ClockNews::default(),
             fenced: None,
             counters: GroupCounters::default(),
@@ -165,12 +161,8 @@ impl GroupCommon {
         }
     }
 
-    pub fn state(&self) -> State {
-        self.standing.state()
-    }
-
     pub fn has_failed(&self) -> bool {
-        self.standing.has_failed()
+        self.lifecycle.broken().is_some()
     }
 
     pub fn role(&self) -> Role {

@@ -14,7 +14,7 @@ use crate::secondary::Secondary;
 use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
-use crate::state::{Broken, State};
+use crate::state::Broken;
 use crate::{GroupConfig, IoResult, limits};
 
 pub(crate) struct Group {
@@ -129,7 +129,8 @@ impl Group {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
         self.primary.drop_snapshot(&mut self.common, cx);
-        self.primary.peer.transition(&mut self.common, cx, State::Failed(broken), broken.words());
+        self.common.lifecycle.fail(broken);
+        self.primary.peer.report_state(&mut self.common, cx, broken.words());
         if self.common.role() == Role::Secondary {
             let slots = &self.common.slots;
             self.secondary.replica.let_go(|seq| slots.applies(seq));

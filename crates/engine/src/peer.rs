@@ -31,7 +31,6 @@ use crate::peer::reconcile::Reconciliation;
 use crate::peer::recovery_point::PeerRecoveryPoint;
 use crate::peer::repair::RegionRepair;
 use crate::peer::stall::PeerStall;
-use crate::peer::stream::PeerStream;
 use crate::shared::greeting::Greeting;
 use crate::state::State;
 use crate::time::Wall;
@@ -62,19 +61,25 @@ pub(crate) struct Peer {
 impl Peer {
     // ---- state -----------------------------------------------------------------------------------------------------
 
-    /// The one way a state changes.
-    pub fn transition(&mut self, common: &mut GroupCommon, cx: &mut Cx, to: State, why: &str) {
-        let Some(from) = common.standing.enter(common.config.id, to, why) else { return };
+    /// Where the group is: it follows from what broke and from what is sent.
+    pub fn state(&self, common: &GroupCommon) -> State {
+        common.lifecycle.broken().map_or_else(|| self.outbox.sending.state(), State::Failed)
+    }
+
+    /// What the state follows from has changed, or its reason has: both are said, also to the peer.
+    pub fn report_state(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+        let to = self.state(common);
+        let Some(from) = common.standing.report(common.config.id, to, why) else { return };
         cx.event(common.id(), Event::State { from, to, why: why.to_string() });
         self.report_primary_state(common, cx);
     }
 
     /// The peer is there, its half of the group is not: a primary that waits for it says so.
     pub fn not_greeted(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let waits = matches!(common.state(), State::Logging | State::Queuing | State::Holding);
+        let waits = matches!(self.state(common), State::Logging | State::Queuing | State::Holding);
         let unheard = cx.peer.link.is_some() && self.greeting.is_missing();
         if waits && unheard && common.role() == Role::Primary && common.lifecycle.is_running() {
-            self.transition(common, cx, common.state(), NOT_GREETED);
+            self.report_state(common, cx, NOT_GREETED);
         }
     }
 
@@ -98,17 +103,11 @@ impl Peer {
 
     pub fn check_invariants(&self, common: &GroupCommon) {
         let sends = !self.outbox.is_apart();
-        assert_eq!(sends, common.state().sends(), "a stream or a snapshot exists exactly in the states that send");
-        assert!(
-            !self.outbox.goes_by_snapshots() || matches!(common.state(), State::Syncing | State::Paused(_)),
-            "a snapshot without a sync"
-        );
+        assert!(!common.has_failed() || !sends, "a group that failed sends nothing");
         assert!(common.role() == Role::Primary || !sends, "a secondary sends nothing");
+        assert_eq!(common.standing.reported(), self.state(common), "each change of the state is reported");
         if let Some(stream) = self.outbox.stream() {
             stream.check_invariants(common.numbers.last());
-        }
-        if common.state() == State::Replicating {
-            assert!(self.outbox.stream().is_some_and(PeerStream::keeps_promise), "the promise of the mode holds");
         }
     }
 }

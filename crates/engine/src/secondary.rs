@@ -28,7 +28,7 @@ use crate::secondary::rollback::Rollback;
 use crate::secondary::rollback::scan::RollbackScan;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Phase, StartStage};
-use crate::state::{Broken, State};
+use crate::state::Broken;
 
 /// A snapshot being received, or the last one.
 #[derive(Clone, Copy, Debug)]
@@ -108,9 +108,9 @@ impl Secondary {
 
     /// A batch that rots is distinguished from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.
     pub fn count_batches(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let due = match (common.lifecycle.phase(), common.state()) {
+        let due = match (common.lifecycle.phase(), common.lifecycle.broken()) {
             // However long it stands failed until somebody looks.
-            (Phase::Running, State::Failed(broken)) => self.may_count && broken != Broken::Superblock,
+            (Phase::Running, Some(broken)) => self.may_count && broken != Broken::Superblock,
             (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => !self.replica.is_flushing(),
             // It stands still for want of space, or failed, and has overwritten what it saved.
             (Phase::Starting(StartStage::Replay), _) => true,

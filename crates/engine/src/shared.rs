@@ -5,6 +5,7 @@ pub mod cost;
 pub mod coverage;
 pub mod flushes;
 pub mod greeting;
+pub mod kept_tail;
 pub mod lifecycle;
 pub mod link;
 pub mod link_scheduler;

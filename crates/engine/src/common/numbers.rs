@@ -113,27 +113,28 @@ impl GroupCommon {
 
     /// Every earlier acknowledged write of the volume becomes durable here. In `sync` and `nearsync` those writes were
     /// acknowledged only after the peer had them, so while the promise holds nothing more is to be waited for.
-    pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId) {
+    pub fn request_flush(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, both_have_it: bool) {
         if injected(Fault::FlushSkipped) {
             return cx.reply(id, Ok(()));
         }
-        self.want_flush(cx, volume, FlushRequester::Request(id));
+        let record = self.flush_record_due(volume, both_have_it);
+        self.want_flush(cx, volume, FlushRequester::Request(id), record);
     }
 
     /// A write that is done asks for a flush of its volume. What a failed one lost no later one brings back (rule 12).
-    pub fn flush_write(&mut self, cx: &mut Cx, slot: u32, id: VolumeId) {
+    pub fn flush_write(&mut self, cx: &mut Cx, slot: u32, id: VolumeId, record: Seq) {
         let latched = self.volumes.of(id).flushes.has_failed();
         let op = self.slots.write(slot);
         if latched {
             op.failed = Some(IoError::Io);
         } else {
             op.enter(WriteStage::Flushing);
-            self.want_flush(cx, id, FlushRequester::Write(slot));
+            self.want_flush(cx, id, FlushRequester::Write(slot), record);
         }
     }
 
-    pub fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: FlushRequester) {
-        let record = if matches!(who, FlushRequester::Engine) { Seq::NONE } else { self.flush_record_due(id) };
+    /// Before `who` is answered, `record` is to be on record.
+    fn want_flush(&mut self, cx: &mut Cx, id: VolumeId, who: FlushRequester, record: Seq) {
         let volume = self.volumes.of(id);
         let waiter = FlushWaiter { who, record };
         if volume.flushes.has_failed() {
@@ -163,15 +164,15 @@ impl GroupCommon {
 
     /// A write is answered without the peer. With FUA it counted on the promise of `sync`, under which nothing was due; now
     /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
-    pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32) {
+    pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32, both_have_it: bool) {
         let op = self.slots.write(slot);
         let (id, stage, held) = (op.volume, op.stage(), op.fua && !op.answered && op.failed.is_none());
-        let record = self.flush_record_due(id);
+        let record = self.flush_record_due(id, both_have_it);
         if !held || record == Seq::NONE {
             return;
         }
         match stage {
-            WriteStage::Here => self.flush_write(cx, slot, id),
+            WriteStage::Here => self.flush_write(cx, slot, id, record),
             WriteStage::Flushing => self.volumes.of(id).flushes.record_for(slot, record),
             // When it is written it will be seen what is due.
             _ => {}
@@ -186,7 +187,7 @@ impl GroupCommon {
             return;
         }
         if volume.flushes.unflushed_bytes() >= limits::LOCAL_FLUSH_BYTES && volume.flushes.may_begin() {
-            self.want_flush(cx, id, FlushRequester::Engine);
+            self.want_flush(cx, id, FlushRequester::Engine, Seq::NONE);
         } else {
             self.set_timer(cx, GroupTimer::LocalFlush, limits::LOCAL_FLUSH_AFTER);
         }
@@ -218,14 +219,14 @@ impl GroupCommon {
         for index in 0..self.volumes.len() {
             let volume = &self.volumes[index];
             if volume.flushes.may_begin() && is_due(volume) {
-                self.want_flush(cx, VolumeId(index as u16), FlushRequester::Engine);
+                self.want_flush(cx, VolumeId(index as u16), FlushRequester::Engine, Seq::NONE);
             }
         }
     }
 
     /// All writes are done and flushed here.
     pub fn is_at_rest(&mut self, cx: &mut Cx) -> bool {
-        let moves = self.slots.writes() > 0 || self.scratch_writes > 0;
+        let moves = self.slots.writes() > 0 || self.slots.spills();
         if moves || self.volumes.iter().any(Volume::has_writes_in_flight) {
             return false;
         }
@@ -237,7 +238,7 @@ impl GroupCommon {
             if volume.flushes.is_under_way() {
                 rest = false;
             } else if dirty_cache && !volume.flushes.has_failed() {
-                self.want_flush(cx, VolumeId(index as u16), FlushRequester::Engine);
+                self.want_flush(cx, VolumeId(index as u16), FlushRequester::Engine, Seq::NONE);
                 rest = false;
             }
         }

@@ -7,15 +7,13 @@ use crate::injected_fault::{Fault, injected};
 use crate::shared::flushes::{FlushRequester, FlushWaiter};
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::write::WriteStage;
-use crate::state::{Mode, State};
 use crate::{IoError, Output};
 use alloc::vec::Vec;
 
 impl GroupCommon {
-    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds the peer has
-    /// every acknowledged write: a pull brings it back, and nothing is due.
-    pub fn flush_record_due(&self, id: VolumeId) -> Seq {
-        let both_have_it = self.state() == State::Replicating && self.settings.mode == Mode::Sync;
+    /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds and so `both_have_it`,
+    /// all that was acknowledged, a pull brings it back, and nothing is due.
+    pub fn flush_record_due(&self, id: VolumeId, both_have_it: bool) -> Seq {
         if both_have_it || injected(Fault::FlushPointNotRecorded) {
             Seq::NONE
         } else {

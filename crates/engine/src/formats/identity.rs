@@ -232,12 +232,18 @@ impl fmt::Display for DecisionReason {
                     "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes"
                 )
             }
-            DecisionReason::Fork { at, peer_at } => write!(
-                f,
-                "the histories fork: this node was promoted at sequence {} of generation {}, the peer went on to {}; \
-                 'farshore sync GROUP --full' here discards what the peer wrote alone",
-                at.seq.0, at.generation, peer_at.seq.0
-            ),
+            DecisionReason::Fork { at, peer_at } => {
+                let (promoted, generation) = (at.seq.0, at.generation);
+                write!(
+                    f,
+                    "the histories fork: this node was promoted at sequence {promoted} of generation {generation}, the peer "
+                )?;
+                match peer_at.seq {
+                    Seq::NONE => write!(f, "began a run of its own since")?,
+                    last => write!(f, "went on to {}", last.0)?,
+                }
+                write!(f, "; 'farshore sync GROUP --full' here discards what the peer wrote alone")
+            }
             DecisionReason::Unrelated { ours, theirs } => write!(
                 f,
                 "the peer's volumes belong to another history (generation {theirs}, ours is {ours}); \

@@ -5,6 +5,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
 use crate::group::Group;
 use crate::peer::Peer;
+use crate::secondary::Secondary;
 use crate::shared::wakes::Wake;
 use crate::state::State;
 use crate::{Event, FramePayload};
@@ -72,8 +73,7 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.primary_report.meets(hello.identity.role);
-        self.primary.peer.greeting.take_up(hello);
+        take_up(&mut self.secondary, &mut self.primary.peer, hello);
         self.primary.meet_peer(&mut self.common, cx);
         self.primary.peer.report_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
@@ -95,8 +95,7 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
-        self.secondary.primary_report.meets(hello.identity.role);
-        self.primary.peer.greeting.take_up(hello);
+        take_up(&mut self.secondary, &mut self.primary.peer, hello);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }
@@ -105,8 +104,14 @@ impl Group {
             self.primary.fail_held(&mut self.common, cx);
             self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
         }
-        if self.common.state() == State::Logging || promoted {
+        if self.shown().state() == State::Logging || promoted {
             self.primary.meet_peer(&mut self.common, cx);
         }
     }
+}
+
+/// What the peer says of itself counts from here on.
+pub(super) fn take_up(secondary: &mut Secondary, peer: &mut Peer, hello: GroupHello) {
+    secondary.primary_report.meets(hello.identity.role);
+    peer.greeting.take_up(hello);
 }

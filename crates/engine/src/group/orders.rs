@@ -28,14 +28,14 @@ impl Group {
             if changes_mode {
                 // The export closes, and writes are still under way: each is answered as if the mode had changed before.
                 self.primary.peer.promise_anew(&mut self.common, cx);
-                if self.common.state() == State::Holding {
+                if self.shown().state() == State::Holding {
                     self.primary.peer.outbox.promise_from_here();
                 }
             }
             return cx.answer(id, CommandResult::Done(String::new()));
         }
         let starts = self.common.lifecycle.stage().is_some();
-        if starts && let State::Failed(broken) = self.common.state() {
+        if starts && let State::Failed(broken) = self.shown().state() {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
@@ -45,7 +45,7 @@ impl Group {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
             return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
         }
-        if let State::Failed(broken) = self.common.state() {
+        if let Some(broken) = self.common.lifecycle.broken() {
             return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
         }
         match command {
@@ -111,7 +111,7 @@ impl Group {
         } else {
             self.primary.peer.reconcile.by_order(&mut self.common, cx);
         }
-        let in_step = self.common.state().sends() && !full;
+        let in_step = self.shown().state().sends() && !full;
         if !in_step && !full {
             self.primary.peer.wanted.order_update();
         }

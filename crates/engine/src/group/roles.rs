@@ -9,6 +9,7 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
 use crate::group::Group;
+use crate::group::meeting::take_up;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::records::bits::AfterBits;
@@ -18,7 +19,7 @@ use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::promotion::PromotionAnswer;
 use crate::shared::size::ShownSize;
-use crate::state::{Broken, Mode, State};
+use crate::state::{Broken, Mode};
 use crate::time::Mono;
 
 impl Group {
@@ -48,7 +49,7 @@ impl Group {
     }
 
     pub fn record_demotion(&mut self, cx: &mut Cx, id: CommandId) {
-        if let State::Failed(broken) = self.common.state() {
+        if let Some(broken) = self.common.lifecycle.broken() {
             // Another store failed while the bits were being stored.
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
@@ -72,7 +73,7 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         cx.event(self.common.id(), crate::Event::Demoted);
         self.say_hello(cx, FrameKind::GroupState);
-        if let State::Failed(broken) = self.common.state() {
+        if let Some(broken) = self.common.lifecycle.broken() {
             let text = format!("{text}; but meanwhile this node failed: {}", broken.words());
             return cx.answer(id, CommandResult::Warning(text));
         }
@@ -105,8 +106,7 @@ impl Group {
         cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
         if let Some(hello) = self.primary.peer.greeting.take_early() {
             // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
-            self.secondary.primary_report.meets(hello.identity.role);
-            self.primary.peer.greeting.take_up(hello);
+            take_up(&mut self.secondary, &mut self.primary.peer, hello);
         }
         if identity.inconsistent && !injected(Fault::PromoteMidSync) {
             self.secondary.begin_rollback(&mut self.common, cx, promotion);
@@ -146,7 +146,7 @@ impl Group {
     }
 
     pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
-        if let State::Failed(broken) = self.common.state() {
+        if let Some(broken) = self.common.lifecycle.broken() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
         }
@@ -190,7 +190,7 @@ impl Group {
         cx.event(self.common.id(), crate::Event::Promoted { generation });
         self.secondary.after_promotion(&self.common.config);
         self.secondary.empty_undo(&mut self.common);
-        if let State::Failed(broken) = self.common.state() {
+        if let Some(broken) = self.common.lifecycle.broken() {
             cx.refuse(id, &failed_meanwhile(broken));
         } else {
             self.common.standing.explain("promoted");

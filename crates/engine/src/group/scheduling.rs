@@ -145,7 +145,7 @@ impl Group {
             && !matches!(self.primary.peer.decision(&self.common), None | Some(Decision::Refuse(_)));
         if may && self.primary.peer.wants_full(&self.common) {
             self.primary.request_sync(&mut self.common, cx, true);
-        } else if self.common.state() == State::Logging {
+        } else if self.shown().state() == State::Logging {
             self.primary.try_autosync(&mut self.common, cx);
         }
     }

@@ -11,7 +11,6 @@ use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
-use crate::state::State;
 use crate::{Event, IoResult};
 
 impl Group {
@@ -45,7 +44,7 @@ impl Group {
                 clean: !self.common.sb.compare,
             },
         );
-        self.primary.peer.transition(&mut self.common, cx, State::Logging, "waiting for the peer");
+        self.primary.peer.report_state(&mut self.common, cx, "waiting for the peer");
         if identity.role == Role::Primary {
             let peer = &mut self.primary.peer;
             peer.reconcile.open_or_fence(&mut self.common, cx, peer.greeting.has_lived());

@@ -12,6 +12,7 @@ use crate::ids::{Position, Seq};
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::PeerLink;
+use crate::state::State;
 use crate::status::{GroupGlance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
 
@@ -30,6 +31,10 @@ impl Group {
 
 impl ShownGroup<'_> {
     /// Inner states as one line, for a simulator's failure report.
+    pub fn state(&self) -> State {
+        self.primary.peer.state(self.common)
+    }
+
     pub fn explain(&self) -> String {
         let ShownGroup { common, primary, secondary } = self;
         format!(
@@ -52,7 +57,7 @@ impl ShownGroup<'_> {
         let ShownGroup { common, primary, secondary } = self;
         GroupGlance {
             identity: self.identity(),
-            state: common.state(),
+            state: self.state(),
             mode: common.settings.mode,
             protection: primary.peer.protection(common),
             paused: secondary.replica.paused(),
@@ -86,7 +91,11 @@ impl ShownGroup<'_> {
             mode: if is_secondary { common.sb.primary_mode } else { Some(common.settings.mode) },
             served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: secondary.shown_state(common, secondary.primary_report.state().filter(|_| is_secondary)),
+            state: secondary.shown_state(
+                common,
+                self.state(),
+                secondary.primary_report.state().filter(|_| is_secondary),
+            ),
             reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common, greeting.has_lived())),
             starting: common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,

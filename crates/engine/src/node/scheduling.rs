@@ -49,7 +49,7 @@ impl Node {
         if group.common().lifecycle.stage().is_none() {
             self.starts.release(id);
         }
-        if group.common().state() == State::Syncing {
+        if group.shown().state() == State::Syncing {
             self.syncs.acquire(self.now.mono, id);
         } else {
             self.syncs.release(id);

@@ -17,6 +17,7 @@ use crate::formats::wire::{FrameHeader, FrameKind, RANGES_MAX, VolumeRange, enco
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{APPLY_RETRY_AFTER, PART_BYTES_MAX, PULLS_IN_FLIGHT};
+use crate::shared::kept_tail::KeptTail;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
 use crate::state::Broken;
@@ -42,11 +43,8 @@ struct BitsAnswer {
 /// Ranges of which the first ones are sent.
 #[derive(Debug)]
 struct TailAnswer {
-    question: Seq,
-    ranges: Vec<VolumeRange>,
+    tail: KeptTail,
     sent: usize,
-    /// More was confirmed than is named, and nobody knows what.
-    unknown: bool,
 }
 
 #[derive(Debug, Default)]
@@ -77,20 +75,20 @@ impl PeerAnswers {
 
     /// Memory that it costs.
     pub fn held_bytes(&self) -> u64 {
-        let ranges = self.tail.as_ref().map_or(0, |tail| tail.ranges.capacity());
+        let ranges = self.tail.as_ref().map_or(0, |answer| answer.tail.ranges.capacity());
         self.read_bytes + self.reading_bytes + (ranges * size_of::<VolumeRange>()) as u64
     }
 
-    pub fn tail(&mut self, (question, ranges, unknown): (Seq, Vec<VolumeRange>, bool)) {
-        self.tail = Some(TailAnswer { question, ranges, sent: 0, unknown });
+    pub fn tail(&mut self, tail: KeptTail) {
+        self.tail = Some(TailAnswer { tail, sent: 0 });
     }
 
     fn next_tail(&mut self) -> Option<(FrameKind, Seq, u16, SendPayload)> {
-        let tail = self.tail.as_mut()?;
+        let TailAnswer { tail, sent } = self.tail.as_mut()?;
         let question = tail.question;
-        let ranges = &tail.ranges[tail.sent..];
+        let ranges = &tail.ranges[*sent..];
         let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
-        tail.sent += ranges.len();
+        *sent += ranges.len();
         if ranges.is_empty() {
             let flags = flags::LAST | if tail.unknown { flags::UNKNOWN } else { 0 };
             self.tail = None;
@@ -241,7 +239,7 @@ mod tests {
     fn what_is_read_what_is_being_read_and_the_names_of_ranges_are_counted() {
         let mut answers = PeerAnswers { read_bytes: 1000, reading_bytes: 30, ..PeerAnswers::default() };
         assert_eq!(answers.held_bytes(), 1030);
-        answers.tail((Seq(1), Vec::with_capacity(3), false));
+        answers.tail(KeptTail { question: Seq(1), ranges: Vec::with_capacity(3), unknown: false });
         assert_eq!(answers.held_bytes(), 1030 + 3 * size_of::<VolumeRange>() as u64);
     }
 }

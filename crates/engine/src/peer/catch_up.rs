@@ -29,7 +29,6 @@ use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
 use crate::peer::streaming::confirmed;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
-use crate::state::State;
 use crate::time::Mono;
 
 /// What catching up showed so far; lives from a sync's begin to its end.
@@ -166,7 +165,7 @@ impl Peer {
         self.catch_up.snapshots += 1;
         self.catch_up.last_bytes = total_bytes;
         let reason = self.catch_up.reason(why);
-        self.transition(common, cx, State::Syncing, &reason);
+        self.report_state(common, cx, &reason);
         self.stall.watch_sync(common, cx);
     }
 

@@ -80,11 +80,12 @@ impl Peer {
 
     /// What was given so far was not given under the promise of this mode.
     pub fn promise_anew(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let replicates = self.state(common) == State::Replicating;
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.promise_anew(cx.now.mono);
         }
-        if common.state() == State::Replicating {
-            self.transition(common, cx, State::CatchingUp, "the mode changed");
+        if replicates {
+            self.report_state(common, cx, "the mode changed");
         }
     }
 
@@ -106,8 +107,8 @@ impl Peer {
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
-        if common.state() == State::Logging {
-            self.transition(common, cx, State::Logging, why_apart(common, cx));
+        if self.state(common) == State::Logging {
+            self.report_state(common, cx, why_apart(common, cx));
             // An export that is closed says when it opens.
             self.reconcile.start_alone(common, cx);
         }
@@ -132,12 +133,12 @@ impl Peer {
 
     /// Nothing is read for a sync that waits to go on.
     pub fn waits_to_resume(&self, common: &GroupCommon) -> bool {
-        self.catch_up.resumes && matches!(common.state(), State::Paused(_))
+        self.catch_up.resumes && matches!(self.state(common), State::Paused(_))
     }
 
     /// What an operator is told whose `sync` has nothing to begin.
     pub fn under_way(&self, common: &GroupCommon) -> String {
-        match common.state() {
+        match self.state(common) {
             State::Syncing => "a sync is under way already".into(),
             State::Paused(_) if self.catch_up.resumes => {
                 format!("under way already: {}", common.standing.why())

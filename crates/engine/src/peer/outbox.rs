@@ -20,7 +20,7 @@ use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
 use crate::shared::write::{AckLevel, WriteOp, WriteStage};
-use crate::state::Mode;
+use crate::state::{Mode, State};
 use crate::time::Wall;
 use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
@@ -125,6 +125,18 @@ impl Outbox {
         if let Some(stream) = self.sending.stream_mut() {
             stream.promise_from_here();
         }
+    }
+
+    /// Without the link the queue keeps its order; writers wait for the peer if it `holds` them.
+    pub fn keep_order(&mut self, holds: bool) {
+        if let Some(stream) = self.sending.stream_mut() {
+            stream.keep_order(holds);
+        }
+    }
+
+    /// While the promise of `sync` holds, the peer has every acknowledged write.
+    pub fn has_what_was_acknowledged(&self, common: &GroupCommon) -> bool {
+        common.settings.mode == Mode::Sync && self.sending.state() == State::Replicating
     }
 
     /// What a read waited for has its range free.

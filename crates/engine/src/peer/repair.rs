@@ -46,7 +46,7 @@ impl Peer {
         }
         self.repair = RegionRepair { due: true, again_at: Some(cx.now.mono.plus(limits::RESYNC_HOLD_OFF_MAX)) };
         cx.event(common.id(), Event::Note(why.into()));
-        self.transition(common, cx, common.state(), why);
+        self.report_state(common, cx, why);
     }
 
     /// What could not be read is tried again now. False: nothing is put off.
@@ -61,7 +61,7 @@ impl Peer {
     /// Begins what is due in a running stream, or looks again.
     pub fn see_to_repair(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let now = cx.now.mono;
-        let in_order = matches!(common.state(), State::CatchingUp | State::Replicating);
+        let in_order = matches!(self.state(common), State::CatchingUp | State::Replicating);
         if !in_order || self.outbox.syncs_in_stream() {
             if self.repair.due {
                 // A sync or a pause is under way: look again after it.
@@ -117,7 +117,7 @@ impl Peer {
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.drop_pass();
         }
-        if self.repair.again_at.take().is_some() && common.state() == State::Replicating {
+        if self.repair.again_at.take().is_some() && self.state(common) == State::Replicating {
             common.standing.explain("");
         }
     }

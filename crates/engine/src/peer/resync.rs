@@ -28,7 +28,8 @@ impl Peer {
         if !self.reconcile.may_sync_in_full() || !self.wants_full(common) {
             return;
         }
-        let fits = common.state() == State::Logging && common.lifecycle.is_running() && self.greeting.hello().is_some();
+        let fits =
+            self.state(common) == State::Logging && common.lifecycle.is_running() && self.greeting.hello().is_some();
         let sb = &common.sb;
         let changed = sb.changed_outside && !injected(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;
@@ -43,38 +44,12 @@ impl Peer {
         self.begin_sync(common, cx, true);
     }
 
-    /// Why no sync begins before the operator orders one.
-    fn waits_for_order(&self, common: &GroupCommon) -> Option<&'static str> {
-        if common.settings.mode == Mode::Logging {
-            Some("mode is logging")
-        } else if common.sb.held_in_logging {
-            Some(HELD_IN_LOGGING)
-        } else if common.sb.changed_outside && !injected(Fault::ChangedSentUnasked) {
-            Some(crate::CHANGED_OUTSIDE)
-        } else if !(common.settings.autosync || self.wanted.is_update() || self.wants_full(common)) {
-            Some("waiting for 'sync': autosync is off")
-        } else {
-            None
-        }
-    }
-
-    /// A sync that nothing else stands in the way of waits for what is reconciled with the peer first: the state says so.
-    pub fn explain_reconciling(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let agreed = matches!(self.decision(common), Some(Decision::UpdateSync | Decision::Continue(_)));
-        if common.state() != State::Logging || !agreed || self.waits_for_order(common).is_some() {
-            return;
-        }
-        if let Some(why) = self.reconcile.waits_for() {
-            self.transition(common, cx, State::Logging, why);
-        }
-    }
-
     /// From logging: whether a sync may begin by itself. If not, the state says why.
     pub fn may_autosync(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         if self.greeting.hello().is_none() {
             return false;
         }
-        if let Some(waits) = self.waits_for_order(common) {
+        if let Some(waits) = waits_for_order(self, common) {
             let why = match self.decision(common) {
                 // That one would be refused.
                 Some(Decision::NeedsFullSync(why)) if !self.wants_full(common) => {
@@ -83,7 +58,7 @@ impl Peer {
                 Some(Decision::Refuse(why)) => alloc::format!("{why}"),
                 _ => waits.into(),
             };
-            self.transition(common, cx, State::Logging, &why);
+            self.report_state(common, cx, &why);
             return false;
         }
         let healthy = self.greeting.hello().is_some_and(|h| !h.failed) && !common.numbers.generation_is_due();
@@ -94,7 +69,7 @@ impl Peer {
         };
         if let Some(wait) = self.stall.left_alone_for(cx.now.mono) {
             if healthy && may {
-                self.transition(common, cx, State::Logging, self.stall.pause_words());
+                self.report_state(common, cx, self.stall.pause_words());
             }
             common.set_timer(cx, GroupTimer::Autosync, wait);
             return false;
@@ -121,6 +96,21 @@ impl Peer {
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         self.outbox.sending.announced();
+    }
+}
+
+/// Why no sync begins before the operator orders one.
+pub(crate) fn waits_for_order(peer: &Peer, common: &GroupCommon) -> Option<&'static str> {
+    if common.settings.mode == Mode::Logging {
+        Some("mode is logging")
+    } else if common.sb.held_in_logging {
+        Some(HELD_IN_LOGGING)
+    } else if common.sb.changed_outside && !injected(Fault::ChangedSentUnasked) {
+        Some(crate::CHANGED_OUTSIDE)
+    } else if !(common.settings.autosync || peer.wanted.is_update() || peer.wants_full(common)) {
+        Some("waiting for 'sync': autosync is off")
+    } else {
+        None
     }
 }
 
@@ -167,7 +157,7 @@ impl Peer {
         self.passes += 1;
         let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
         self.outbox.begin_stream(common, cx, Some(pass));
-        self.transition(common, cx, State::Syncing, why);
+        self.report_state(common, cx, why);
         self.stall.watch_sync(common, cx);
     }
 
@@ -178,7 +168,7 @@ impl Peer {
             return common.protocol_error(cx, "an answer to a sync that was not begun");
         }
         self.stall.answered(cx.now.mono);
-        if common.state() == State::Logging {
+        if self.state(common) == State::Logging {
             common.set_timer(cx, GroupTimer::Autosync, Duration::ZERO);
         }
         match &mut self.outbox.sending {
@@ -269,7 +259,7 @@ impl Peer {
         self.greeting.became_whole(common.sb.identity.generation);
         // It holds a whole image again.
         confirmed(common, &mut self.greeting, common.position(applied));
-        self.transition(common, cx, State::CatchingUp, "the sync is done");
+        self.report_state(common, cx, "the sync is done");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::common::GroupCommon;
 use crate::ids::Position;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::PeerStream;
+use crate::state::{Pause, State};
 
 #[derive(Debug, Default)]
 pub(crate) enum Sending {
@@ -55,6 +56,33 @@ impl Sending {
             Sending::Apart => {}
             Sending::Stream(stream) => stream.announced(),
             Sending::Snapshot(snapshot) => snapshot.announced(),
+        }
+    }
+
+    /// The state of a group that has not failed.
+    pub fn state(&self) -> State {
+        match self {
+            Sending::Apart => State::Logging,
+            Sending::Stream(stream) => stream.state(),
+            Sending::Snapshot(snapshot) => snapshot.paused().map_or(State::Syncing, State::Paused),
+        }
+    }
+
+    /// The peer cannot apply.
+    pub fn pause(&mut self, pause: Pause) {
+        match self {
+            Sending::Apart => {}
+            Sending::Stream(stream) => stream.pause(pause),
+            Sending::Snapshot(snapshot) => snapshot.pause(Some(pause)),
+        }
+    }
+
+    /// It can again.
+    pub fn resume(&mut self) {
+        match self {
+            Sending::Apart => {}
+            Sending::Stream(stream) => stream.resume(),
+            Sending::Snapshot(snapshot) => snapshot.pause(None),
         }
     }
 

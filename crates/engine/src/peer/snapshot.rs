@@ -15,6 +15,7 @@ use crate::shared::cost::frame_cost;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
+use crate::state::Pause;
 use crate::time::{Mono, Wall};
 use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
 use alloc::collections::VecDeque;
@@ -107,6 +108,8 @@ pub(crate) struct CatchUpSnapshot {
     confirmed: Ack,
     end: Option<Seq>,
     done: bool,
+    /// The peer cannot apply.
+    paused: Option<Pause>,
     total_bytes: u64,
     done_bytes: u64,
     payload_bytes: u64,
@@ -146,10 +149,20 @@ impl CatchUpSnapshot {
             confirmed: Ack::default(),
             end: None,
             done: false,
+            paused: None,
             total_bytes,
             done_bytes: 0,
             payload_bytes: 0,
         }
+    }
+
+    pub fn paused(&self) -> Option<Pause> {
+        self.paused
+    }
+
+    /// The peer cannot apply, or can again.
+    pub fn pause(&mut self, paused: Option<Pause>) {
+        self.paused = paused;
     }
 
     /// Memory it holds or is about to.

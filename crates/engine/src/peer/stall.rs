@@ -151,12 +151,12 @@ impl Peer {
 
     /// Whether a sync has come to a stand; if not, it is looked at again.
     pub fn has_stalled(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        if matches!(common.state(), State::Paused(_)) && self.outbox.syncs() {
+        if matches!(self.state(common), State::Paused(_)) && self.outbox.syncs() {
             // Its time begins when it goes on.
             common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
             return false;
         }
-        if common.state() != State::Syncing || cx.peer.link.is_none() {
+        if self.state(common) != State::Syncing || cx.peer.link.is_none() {
             return false;
         }
         if !self.outbox.sending.owes() {
@@ -177,13 +177,13 @@ impl Peer {
         let Some(had_room_at) = self.outbox.stream().and_then(PeerStream::sync_had_room_at) else { return false };
         let long = now.since(had_room_at) >= limits::SYNC_STARVED_AFTER;
         let moves = self.stall.still_for(now) < limits::SYNC_STARVED_AFTER;
-        long && moves && common.state() == State::Syncing
+        long && moves && self.state(common) == State::Syncing
     }
 
     /// Whether writers would wait for a peer that was given up and gave no sign since.
     pub fn waits_in_vain(&self, common: &GroupCommon) -> bool {
         self.stall.unanswered
-            && common.state() == State::Syncing
+            && self.state(common) == State::Syncing
             && self.outbox.stream().is_some_and(|stream| !stream.is_open())
     }
 }

@@ -65,7 +65,7 @@ impl Peer {
         if !common.serves() {
             return Protection::None;
         }
-        match (common.state(), common.settings.mode) {
+        match (self.state(common), common.settings.mode) {
             (State::Replicating, Mode::Sync) => Protection::BothDurable,
             (State::Replicating, Mode::Nearsync) => Protection::BothReceived,
             (State::Holding, _) => Protection::Held,

@@ -13,14 +13,32 @@ use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
-use crate::state::Mode;
+use crate::state::{Mode, Pause, State};
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Slice, limits};
 use core::time::Duration;
 
+/// Where the stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StreamStage {
+    /// Dirty regions travel between the writes.
+    Syncing,
+    /// In order; the mode's promise does not hold yet.
+    CatchingUp,
+    /// The mode's promise holds.
+    Replicating,
+    /// The peer does not apply.
+    Paused(Pause),
+    /// Without the link: the queue keeps its order.
+    Queuing,
+    /// The same, and writers wait for the peer.
+    Holding,
+}
+
 /// The ordered stream to the peer, on a primary.
 #[derive(Debug)]
 pub(crate) struct PeerStream {
+    stage: StreamStage,
     /// The number before its first.
     began: Seq,
     queue: StreamQueue,
@@ -45,6 +63,7 @@ impl PeerStream {
     /// Numbers after `last` travel in it.
     pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<SyncPass>) -> PeerStream {
         PeerStream {
+            stage: StreamStage::Syncing,
             began: last,
             queue: StreamQueue::new(last, high_water),
             pass,
@@ -62,6 +81,37 @@ impl PeerStream {
 
     pub fn queue(&self) -> &StreamQueue {
         &self.queue
+    }
+
+    pub fn state(&self) -> State {
+        match self.stage {
+            StreamStage::Syncing => State::Syncing,
+            StreamStage::CatchingUp => State::CatchingUp,
+            StreamStage::Replicating => State::Replicating,
+            StreamStage::Paused(pause) => State::Paused(pause),
+            StreamStage::Queuing => State::Queuing,
+            StreamStage::Holding => State::Holding,
+        }
+    }
+
+    /// The mode's promise holds from now on.
+    pub fn begin_replicating(&mut self) {
+        self.stage = StreamStage::Replicating;
+    }
+
+    /// The peer cannot apply.
+    pub fn pause(&mut self, pause: Pause) {
+        self.stage = StreamStage::Paused(pause);
+    }
+
+    /// It can again.
+    pub fn resume(&mut self) {
+        self.stage = if self.syncs() { StreamStage::Syncing } else { StreamStage::CatchingUp };
+    }
+
+    /// The link is lost; the queue keeps its order, and writers wait for the peer if it `holds` them.
+    pub fn keep_order(&mut self, holds: bool) {
+        self.stage = if holds { StreamStage::Holding } else { StreamStage::Queuing };
     }
 
     /// What it holds in memory, and what reads of a sync that wait for their range will.
@@ -125,6 +175,9 @@ impl PeerStream {
     /// What was given so far was not given under the promise of this mode.
     pub fn promise_anew(&mut self, now: Mono) {
         (self.promise_from, self.catching_up_since) = (None, now);
+        if self.stage == StreamStage::Replicating {
+            self.stage = StreamStage::CatchingUp;
+        }
     }
 
     /// Whether it is time to promise something: the backlog is small, or it took too long.
@@ -274,7 +327,7 @@ impl PeerStream {
     /// The link is back, and the peer stands there.
     pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
         self.queue.rewind(received);
-        self.open = true;
+        (self.open, self.stage) = (true, StreamStage::CatchingUp);
         (self.granted_bytes, self.sent_bytes, self.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
         self.received_at_peer = received;
@@ -291,5 +344,6 @@ impl PeerStream {
         assert!(self.applied_at_peer <= self.durable_at_peer && self.durable_at_peer <= self.received_at_peer);
         assert!(self.received_at_peer <= last, "the peer is not ahead of us");
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
+        assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
     }
 }

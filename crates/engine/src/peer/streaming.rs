@@ -73,7 +73,8 @@ impl Peer {
         if common.settings.mode == Mode::Sync && !common.flushed_through(cx, from) {
             return false;
         }
-        self.transition(common, cx, State::Replicating, "");
+        stream.begin_replicating();
+        self.report_state(common, cx, "");
         // The copy is made in this mode now.
         common.sb.copied_in_own_mode();
         true
@@ -81,6 +82,7 @@ impl Peer {
 
     /// The session ended: what of that which is sent outlives it.
     pub fn link_lost(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> LostLink {
+        let state = self.state(common);
         let stream = match &mut self.outbox.sending {
             Sending::Apart => return LostLink::Nothing,
             Sending::Snapshot(_) => return LostLink::Sync,
@@ -92,7 +94,7 @@ impl Peer {
             self.repair.is_due();
             common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
         }
-        match common.state() {
+        match state {
             State::Queuing | State::Holding => LostLink::Before,
             State::CatchingUp | State::Replicating | State::Paused(_) if !mid_sync => {
                 stream.void_pending(common);
@@ -106,7 +108,7 @@ impl Peer {
     /// The queue goes on where the peer stands.
     pub fn continue_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq, granted_bytes: u64) {
         cx.coverage.hit(CoveragePoint::QueueContinued);
-        let held = common.state() == State::Holding;
+        let held = self.state(common) == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
         if stream.queue().unsent_bytes() > 0 {
@@ -116,7 +118,7 @@ impl Peer {
             cx.coverage.hit(CoveragePoint::HoldSavedByReconnect);
         }
         self.wanted.update_is_done();
-        self.transition(common, cx, State::CatchingUp, "the link is back, the queue continues");
+        self.report_state(common, cx, "the link is back, the queue continues");
     }
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
@@ -144,28 +146,29 @@ impl Peer {
 
     pub fn peer_paused(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>) {
         self.catch_up.resumes = false;
-        if matches!(common.state(), State::Paused(_)) && paused.map(State::Paused) != Some(common.state()) {
+        if matches!(self.state(common), State::Paused(_)) && paused.map(State::Paused) != Some(self.state(common)) {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
                 // While it was paused others took its permit.
                 self.catch_up.resumes = true;
                 self.wanted.wait_for_permit(&self.greeting, false);
                 let why = "the secondary has space again; waiting for its turn: other groups of this node are syncing";
-                return self.transition(common, cx, common.state(), why);
+                return self.report_state(common, cx, why);
             }
             self.resume(common, cx);
         }
         if let Some(pause) = paused
-            && matches!(common.state(), State::Syncing | State::CatchingUp | State::Replicating)
+            && matches!(self.state(common), State::Syncing | State::CatchingUp | State::Replicating)
         {
-            self.transition(common, cx, State::Paused(pause), pause.words());
+            self.outbox.sending.pause(pause);
+            self.report_state(common, cx, pause.words());
         }
     }
 
     pub fn resume(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let back = if self.outbox.syncs() { State::Syncing } else { State::CatchingUp };
         self.catch_up.resumes = false;
         self.stall.moved(cx.now.mono);
-        self.transition(common, cx, back, "the secondary has space again");
+        self.outbox.sending.resume();
+        self.report_state(common, cx, "the secondary has space again");
     }
 
     /// The stream ends, and with it what put off a repair.

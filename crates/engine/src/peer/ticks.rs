@@ -44,7 +44,7 @@ impl Peer {
             ..FrameHeader::new(FrameKind::Tick, cx.peer.session, common.id())
         };
         let CopyLag { lag_bytes, lag, .. } = self.behind(common, cx.now);
-        let (state, mode) = (common.state(), common.settings.mode);
+        let (state, mode) = (self.state(common), common.settings.mode);
         let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: cx.now.wall };
         cx.send(link, header, SendPayload::Control(tick.encode()));
     }

@@ -74,7 +74,6 @@ impl Primary {
         let Some(SlotOperation::SnapshotSpill(spilled)) = common.slots.take(slot) else {
             unreachable!("checked by the caller")
         };
-        common.scratch_writes -= 1;
         // Before anything else may be given the slot.
         common.volumes.of(spilled.volume).release(slot);
         if let Err(given_up) = self.peer.outbox.spill_done(spilled, result.is_ok()) {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::shared::coverage::CoveragePoint;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Mode, Policy};
 use crate::time::Mono;
 use crate::{Event, Settings, limits};
 
@@ -38,8 +38,8 @@ impl HeldUp {
         (self.at(now, oldest, settings), (!bears_it(settings)).then(|| limit(settings)))
     }
 
-    /// Looks at the clock and says what it shows. True: the policy is to act.
-    pub fn look(&mut self, common: &GroupCommon, cx: &mut Cx, oldest: Option<Mono>) -> bool {
+    /// Looks at the clock and says what it shows. True: the policy is to act. `window_open`: a peer window is, and ends by itself.
+    pub fn look(&mut self, common: &GroupCommon, cx: &mut Cx, oldest: Option<Mono>, window_open: bool) -> bool {
         let (now, settings) = (cx.now.mono, &common.settings);
         self.note(now, oldest, settings);
         if self.reported && self.shows.is_zero() {
@@ -56,8 +56,7 @@ impl HeldUp {
             let left = limit(settings) - self.shows;
             cx.event(common.id(), Event::WritersHeldUp { acts_in: (!bears_it(settings)).then_some(left) });
         }
-        // A peer window that is open ends by itself.
-        let acts = self.shows >= limit(settings) && !bears_it(settings) && common.state() != State::Holding;
+        let acts = self.shows >= limit(settings) && !bears_it(settings) && !window_open;
         if acts {
             cx.coverage.hit(CoveragePoint::HeldUpTooLong);
         }

@@ -8,6 +8,7 @@ use crate::formats::wire::GroupHello;
 use crate::peer::Peer;
 use crate::peer::meeting::{features_missing, why_idle};
 use crate::peer::reconcile::ReconcileOutcome;
+use crate::peer::resync::waits_for_order;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
@@ -57,8 +58,8 @@ impl Primary {
             return;
         }
         if !common.lifecycle.is_running() {
-            if common.state() == State::Logging {
-                self.peer.transition(common, cx, State::Logging, &why_idle(self.peer.decision(common)));
+            if self.peer.state(common) == State::Logging {
+                self.peer.report_state(common, cx, &why_idle(self.peer.decision(common)));
             }
             return;
         }
@@ -125,10 +126,22 @@ impl Primary {
         let decision = self.peer.decision(common);
         match step(&mut self.peer, common, cx, decision) {
             ReconcileOutcome::Asks(why) => self.fall_to_logging(common, cx, &why),
-            ReconcileOutcome::Waits => self.peer.explain_reconciling(common, cx),
+            ReconcileOutcome::Waits => self.explain_reconciling(common, cx),
             ReconcileOutcome::Done => return true,
         }
         false
+    }
+
+    /// A sync that nothing else stands in the way of waits for what is reconciled with the peer first: the state says so.
+    fn explain_reconciling(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let peer = &mut self.peer;
+        let agreed = matches!(peer.decision(common), Some(Decision::UpdateSync | Decision::Continue(_)));
+        if peer.state(common) != State::Logging || !agreed || waits_for_order(peer, common).is_some() {
+            return;
+        }
+        if let Some(why) = peer.reconcile.waits_for() {
+            peer.report_state(common, cx, why);
+        }
     }
 
     /// Something that stood in the way of a sync is done.

@@ -21,18 +21,19 @@ impl Primary {
             self.peer.wanted.forget_orders();
             return self.fall_to_logging(common, cx, "mode is logging");
         }
-        if common.state() == State::Logging && self.peer.greeting.is_missing() {
-            self.peer.transition(common, cx, State::Logging, why_apart(common, cx));
+        if self.peer.state(common) == State::Logging && self.peer.greeting.is_missing() {
+            self.peer.report_state(common, cx, why_apart(common, cx));
         }
         self.peer.promise_anew(common, cx);
-        if common.state() == State::Holding && common.settings.mode == Mode::Async {
+        if self.peer.state(common) == State::Holding && common.settings.mode == Mode::Async {
             // They are answered, the queue keeps the order.
             self.window.forget();
-            self.peer.transition(common, cx, State::Queuing, "the mode became async while the link was down");
+            self.peer.outbox.keep_order(false);
+            self.peer.report_state(common, cx, "the mode became async while the link was down");
             return self.release_waiting(common, cx);
         }
         self.wait_as_the_mode_says(common, cx);
-        if common.state() == State::Holding {
+        if self.peer.state(common) == State::Holding {
             self.peer.outbox.promise_from_here();
         }
         common.wake(Wake::Promise);
@@ -42,7 +43,7 @@ impl Primary {
     /// Mode or policy changed: should writers be held again, the window is a new one. Of those who are being held the new policy says for
     /// how long, from now on.
     pub fn policy_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx, before: Policy) {
-        if common.state() != State::Holding {
+        if self.peer.state(common) != State::Holding {
             return self.window.forget();
         }
         if before == common.settings.policy {
@@ -83,9 +84,9 @@ impl Primary {
     pub fn request_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
             self.peer.wanted.wait_for_permit(&self.peer.greeting, full);
-            if common.state() == State::Logging {
+            if self.peer.state(common) == State::Logging {
                 let why = "waiting for its turn: other groups of this node are syncing";
-                self.peer.transition(common, cx, State::Logging, why);
+                self.peer.report_state(common, cx, why);
             }
             return false;
         }

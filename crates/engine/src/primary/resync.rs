@@ -17,7 +17,7 @@ impl Primary {
         if common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
         }
-        if common.state() != State::Logging {
+        if self.peer.state(common) != State::Logging {
             self.peer.see_to_repair(common, cx);
         } else if self.peer.may_autosync(common, cx) && self.reconcile(common, cx) {
             self.request_sync(common, cx, false);

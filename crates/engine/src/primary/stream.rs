@@ -46,14 +46,14 @@ impl Primary {
     fn end_window(&mut self, common: &mut GroupCommon) {
         let oldest = self.waiters.first_for_peer().map(|(_, slot)| common.slots.write(slot).since);
         let back = self.peer.outbox.stream().map(PeerStream::catching_up_since);
-        if common.state() == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
+        if self.peer.state(common) == State::Replicating && oldest.is_none_or(|since| Some(since) > back) {
             self.window.forget();
         }
     }
 
     /// Takes up the mode's promise once the backlog is small, and says so once it holds.
     pub fn take_up_promise(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if common.state() == State::CatchingUp && self.peer.take_up_promise(common, cx) {
+        if self.peer.state(common) == State::CatchingUp && self.peer.take_up_promise(common, cx) {
             self.end_window(common);
         }
     }
@@ -70,7 +70,7 @@ impl Primary {
             self.end_stream(common, cx, why);
         }
         self.drop_snapshot(common, cx);
-        self.peer.transition(common, cx, State::Logging, why);
+        self.peer.report_state(common, cx, why);
         if !self.waiters.nobody_waits_for_peer() {
             cx.coverage.hit(CoveragePoint::DegradeReleasedWriters);
         }
@@ -84,10 +84,11 @@ impl Primary {
             Mode::Async => self.release_waiting(common, cx),
             Mode::Nearsync => {
                 let mut at = 0;
+                let both_have_it = self.peer.outbox.has_what_was_acknowledged(common);
                 while let Some(slot) = self.waiters.for_peer_at(at) {
                     at += 1;
                     common.slots.write(slot).level = AckLevel::Received;
-                    common.stand_alone(cx, slot);
+                    common.stand_alone(cx, slot, both_have_it);
                 }
                 self.release_acked(common, cx);
             }
@@ -97,9 +98,10 @@ impl Primary {
 
     /// Everyone who waited for the peer waits no longer; state or mode say already that nothing is promised of it.
     pub fn release_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let both_have_it = self.peer.outbox.has_what_was_acknowledged(common);
         while let Some(slot) = self.waiters.leave_peer() {
             common.slots.write(slot).remote_done = true;
-            common.stand_alone(cx, slot);
+            common.stand_alone(cx, slot, both_have_it);
             common.finish(cx, slot);
         }
     }
@@ -107,11 +109,11 @@ impl Primary {
     /// The session with the peer ended while this node is primary.
     pub fn stream_lost(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         match self.peer.link_lost(common, cx) {
-            LostLink::Nothing if common.state() == State::Logging && common.lifecycle.is_running() => {
-                return self.peer.transition(common, cx, State::Logging, why);
+            LostLink::Nothing if self.peer.state(common) == State::Logging && common.lifecycle.is_running() => {
+                return self.peer.report_state(common, cx, why);
             }
             LostLink::Nothing => return,
-            LostLink::Before => return self.peer.transition(common, cx, common.state(), why),
+            LostLink::Before => return self.peer.report_state(common, cx, why),
             LostLink::Sync => return self.fall_to_logging(common, cx, why),
             LostLink::Stream => {}
         }
@@ -123,21 +125,22 @@ impl Primary {
             self.peer.outbox.promise_from_here();
         }
         match (common.settings.mode, common.settings.policy) {
-            (Mode::Async | Mode::Logging, _) => self.peer.transition(common, cx, State::Queuing, why),
+            (Mode::Async | Mode::Logging, _) => self.peer.outbox.keep_order(false),
             (_, Policy::Degrade) => self.fall_to_logging(common, cx, why),
             (_, Policy::Hold(window)) => {
                 let until = self.window.open(cx.now.mono, window);
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
-                self.peer.transition(common, cx, State::Holding, why);
+                self.peer.outbox.keep_order(true);
             }
-            (_, Policy::Strict) => self.peer.transition(common, cx, State::Holding, why),
+            (_, Policy::Strict) => self.peer.outbox.keep_order(true),
         }
+        self.peer.report_state(common, cx, why);
         common.wake(Wake::Waits);
     }
 
     pub fn hold_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
-        if common.state() == State::Holding && holds && self.window.is_over(cx.now.mono) {
+        if self.peer.state(common) == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.coverage.hit(CoveragePoint::HoldEnded);
             let why = match self.peer.greeting.hello() {
                 Some(hello) if hello.failed => format!("the peer window ended; {PEER_FAILED}"),

@@ -103,8 +103,8 @@ impl WaitingWriters {
     }
 
     /// Says what that clock shows. True: they were held up for too long.
-    pub fn look_at_held_up(&mut self, common: &GroupCommon, cx: &mut Cx) -> bool {
-        self.held_up.look(common, cx, self.waits_since(common))
+    pub fn look_at_held_up(&mut self, common: &GroupCommon, cx: &mut Cx, window_open: bool) -> bool {
+        self.held_up.look(common, cx, self.waits_since(common), window_open)
     }
 
     /// People were told that writers are held up, and not yet that it is over.

@@ -20,7 +20,7 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.check_blocked(common, cx);
-        if self.waiters.look_at_held_up(common, cx) {
+        if self.waiters.look_at_held_up(common, cx, self.peer.state(common) == State::Holding) {
             let why = "writers were held up for too long: more is written than the link carries";
             self.give_up_session(common, cx, why);
             // It stood still for nobody.
@@ -38,7 +38,7 @@ impl Primary {
     fn check_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(slot) = self.waiters.first_for_room() else { return };
         let since = common.slots.write(slot).since;
-        if common.state() == State::Queuing {
+        if self.peer.state(common) == State::Queuing {
             cx.coverage.hit(CoveragePoint::QueueFullLinkDown);
             let and = match (cx.peer.link, self.peer.greeting.hello()) {
                 (None, _) => "and the link is down",
@@ -70,7 +70,7 @@ impl Primary {
         let wait_limit = common.settings.wait_limit;
         match common.settings.policy {
             Policy::Strict if promises => self.fail_overdue(common, cx),
-            Policy::Hold(_) if promises && common.state() == State::Holding => {}
+            Policy::Hold(_) if promises && self.peer.state(common) == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
             // Nobody waits any more. Whose fault it was says how the group goes on.
@@ -114,7 +114,7 @@ impl Primary {
         // Before it was in step nobody waits for the peer's copy: they go on alone. Who waits does so under a promise, though the mode
         // may have changed since.
         let promised = self.peer.outbox.stream().is_some_and(PeerStream::is_promised);
-        let held = promised || !self.waiters.nobody_waits_for_peer() || common.state() == State::Holding;
+        let held = promised || !self.waiters.nobody_waits_for_peer() || self.peer.state(common) == State::Holding;
         if held && common.settings.policy == Policy::Strict && !injected(Fault::StrictReleased) {
             self.fail_waiting(common, cx);
         }

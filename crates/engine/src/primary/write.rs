@@ -82,7 +82,9 @@ impl Primary {
         }
         let now = cx.now.mono;
         let op = match request {
-            Request::Flush => return common.request_flush(cx, volume, id),
+            Request::Flush => {
+                return common.request_flush(cx, volume, id, self.peer.outbox.has_what_was_acknowledged(common));
+            }
             Request::Write { offset, length, buf, fua } => WriteOp::data(id, volume, offset, length, buf, fua, now),
             Request::Zero { offset, length, no_hole, fua } => {
                 WriteOp::zero(id, volume, offset, length, no_hole, fua, now)
@@ -232,7 +234,7 @@ impl Primary {
         let volume = common.volumes.of(op.volume);
         volume.release(slot);
         common.activity.unpin(&op.pins);
-        let record = common.flush_record_due(op.volume);
+        let record = common.flush_record_due(op.volume, self.peer.outbox.has_what_was_acknowledged(common));
         let volume = common.volumes.of(op.volume);
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed =
@@ -246,7 +248,7 @@ impl Primary {
             Ok(()) => {
                 common.slots.write(slot).enter(WriteStage::Here);
                 if op.fua && others_unflushed {
-                    common.flush_write(cx, slot, op.volume);
+                    common.flush_write(cx, slot, op.volume, record);
                 }
             }
             Err(error) => self.peer.local_write_failed(common, cx, slot, &op, error),

@@ -4,16 +4,16 @@
 //! How far the copy is behind only the primary knows: it reports that with its clock, at least every second, also while frames
 //! travel. A secondary takes it for the present for [`REPORT_HOLDS`], and never once the session is over.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::formats::wire::{FlushPoints, Tick, VolumeRange};
+use crate::formats::wire::{FlushPoints, Tick};
 use crate::ids::Seq;
 use crate::limits::REPORT_HOLDS;
 use crate::secondary::Secondary;
+use crate::shared::kept_tail::KeptTail;
 use crate::state::State;
 use crate::time::{Mono, Wall, ahead};
 
@@ -110,7 +110,7 @@ impl Secondary {
         cx: &mut Cx,
         points: FlushPoints,
         question: Seq,
-    ) -> Option<(Seq, Vec<VolumeRange>, bool)> {
+    ) -> Option<KeptTail> {
         self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
         self.answer_tail(common, cx)
     }
@@ -118,7 +118,7 @@ impl Secondary {
     /// Once everything received is on the volumes, the primary is told which ranges it may have lost, and whether there are others that
     /// nobody knows any more.
     #[must_use = "the primary waits for it"]
-    pub fn answer_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(Seq, Vec<VolumeRange>, bool)> {
+    pub fn answer_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<KeptTail> {
         if self.tail_asked.is_none() || common.role() != Role::Secondary {
             return None;
         }
@@ -129,6 +129,6 @@ impl Secondary {
         let (points, question) = self.tail_asked.take()?;
         let same_run = points.incarnation == self.replica.progress().position().incarnation;
         let (ranges, unknown) = self.replica.journal().lost_beyond(common.sb.given_up, &points, same_run);
-        Some((question, ranges, unknown))
+        Some(KeptTail { question, ranges, unknown })
     }
 }

@@ -20,11 +20,11 @@ impl Secondary {
     }
 
     /// A secondary shows the state its primary reported, unless it knows better.
-    pub fn shown_state(&self, common: &GroupCommon, reported: Option<State>) -> State {
-        match (common.state(), self.standstill(common)) {
-            (State::Failed(_), _) => common.state(),
+    pub fn shown_state(&self, common: &GroupCommon, own: State, reported: Option<State>) -> State {
+        match (own, self.standstill(common)) {
+            (State::Failed(_), _) => own,
             (_, Some((pause, _))) => State::Paused(pause),
-            _ => reported.unwrap_or(common.state()),
+            _ => reported.unwrap_or(own),
         }
     }
 
@@ -32,12 +32,12 @@ impl Secondary {
     pub fn shown_words(&self, common: &GroupCommon, peer: &Greeting) -> Option<&'static str> {
         let counts = common.role() == Role::Secondary && peer.unfit().is_none();
         let reported = self.primary_report.state().filter(|_| counts);
-        match (common.state(), self.standstill(common), reported) {
-            (State::Failed(_), _, _) => None,
-            (_, Some((_, words)), _) => Some(words),
-            (_, _, Some(State::Failed(_))) => Some(PEER_FAILED),
-            (_, _, Some(State::Paused(pause))) => Some(pause.words()),
-            (_, _, Some(state)) if state.sends() => Some(""),
+        match (self.standstill(common), reported) {
+            _ if common.has_failed() => None,
+            (Some((_, words)), _) => Some(words),
+            (_, Some(State::Failed(_))) => Some(PEER_FAILED),
+            (_, Some(State::Paused(pause))) => Some(pause.words()),
+            (_, Some(state)) if state.sends() => Some(""),
             _ => None,
         }
     }

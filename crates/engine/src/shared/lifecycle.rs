@@ -1,6 +1,7 @@
 //! What a group is busy with besides serving: one phase at a time, and one table of the edges between them.
 
 use crate::ids::CommandId;
+use crate::state::Broken;
 use crate::time::Mono;
 
 /// A promotion that was ordered.
@@ -138,14 +139,24 @@ fn follows(from: StartStage, to: StartStage) -> bool {
     }
 }
 
-/// The phase of a group.
+/// The phase of a group, and what broke in it.
 pub(crate) struct Lifecycle {
     phase: Phase,
+    broken: Option<Broken>,
 }
 
 impl Lifecycle {
     pub fn new() -> Lifecycle {
-        Lifecycle { phase: Phase::Starting(StartStage::Idle) }
+        Lifecycle { phase: Phase::Starting(StartStage::Idle), broken: None }
+    }
+
+    /// A store broke, for good: only a restart helps (rule 12). What the group was busy with ends by itself.
+    pub fn fail(&mut self, broken: Broken) {
+        self.broken.get_or_insert(broken);
+    }
+
+    pub fn broken(&self) -> Option<Broken> {
+        self.broken
     }
 
     /// The only way from one phase to another.
@@ -233,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_stage_counts_what_it_waits_for() {
-        let mut lifecycle = Lifecycle { phase: Phase::Starting(StartStage::Flush { left: 2 }) };
+        let mut lifecycle = Lifecycle { phase: Phase::Starting(StartStage::Flush { left: 2 }), broken: None };
         assert!(!lifecycle.one_done());
         assert!(lifecycle.one_done());
     }

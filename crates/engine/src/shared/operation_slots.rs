@@ -133,6 +133,11 @@ impl OperationSlots {
         self.ops.iter().any(|op| matches!(op, Some(SlotOperation::SaveRead { .. } | SlotOperation::SaveBatch { .. })))
     }
 
+    /// A write of a snapshot is on its way to the undo store, also of one that is over.
+    pub fn spills(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::SnapshotSpill(_))))
+    }
+
     /// Something of the receiving side is in flight.
     pub fn replica_busy(&self) -> bool {
         let busy = |op: &SlotOperation| {

@@ -1,47 +1,48 @@
-//! Where a group is, and why, for people.
+//! What a group says of its state, and why, to people. The state itself follows from the lifecycle and from what is sent.
 
 use alloc::string::{String, ToString};
 
 use crate::ids::GroupId;
 use crate::state::{State, legal};
 
-/// The state of a group. Each edge is in one table: see [`legal`].
+/// The state that was reported last, and its reason. Each edge is in one table: see [`legal`].
 pub(crate) struct Standing {
-    state: State,
+    reported: State,
     why: String,
 }
 
 impl Standing {
     pub fn new() -> Standing {
-        Standing { state: State::Logging, why: String::new() }
+        Standing { reported: State::Logging, why: String::new() }
     }
 
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    pub fn has_failed(&self) -> bool {
-        matches!(self.state, State::Failed(_))
+    pub fn reported(&self) -> State {
+        self.reported
     }
 
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// It stays where it is, and says why.
+    /// The state is what it was, and has this reason.
     pub fn explain(&mut self, why: impl Into<String>) {
         self.why = why.into();
     }
 
-    /// The only way from one state to another. Where it was, if it was elsewhere.
-    pub fn enter(&mut self, group: GroupId, to: State, why: &str) -> Option<State> {
+    /// The state is now this one, for this reason. The one reported before, if it was another.
+    pub fn report(&mut self, group: GroupId, now: State, why: &str) -> Option<State> {
         if self.why != why {
             self.why = why.to_string();
         }
-        if self.state == to {
+        if self.reported == now {
             return None;
         }
-        assert!(legal(self.state, to), "group {}: {} -> {to} is not in the table of edges", group.0, self.state);
-        Some(core::mem::replace(&mut self.state, to))
+        assert!(
+            legal(self.reported, now),
+            "group {}: {} -> {now} is not in the table of edges",
+            group.0,
+            self.reported
+        );
+        Some(core::mem::replace(&mut self.reported, now))
     }
 }

@@ -55,7 +55,6 @@ impl CatchUpSnapshot {
             crc,
         };
         self.begin_read(read.length);
-        common.scratch_writes += 1;
         let now = common.slots.insert(SlotOperation::SnapshotSpill(spilled));
         common.volumes.of(read.volume).hand_over(slot, now);
         let mut parts = vec![WriteBytes::Meta(allocated.image), WriteBytes::Payload(Slice { buf, start: 0, length })];
@@ -116,7 +115,7 @@ impl CatchUpSnapshot {
 
 /// The store holds what this snapshot saved, or nothing: no write of an earlier one is on its way there.
 fn holds_only(common: &mut GroupCommon, mark: u64) -> bool {
-    if common.undo.mark().is_none() && common.scratch_writes == 0 {
+    if common.undo.mark().is_none() && !common.slots.spills() {
         common.undo.begin_mark(mark);
     }
     common.undo.mark() == Some(mark)

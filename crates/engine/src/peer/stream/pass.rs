@@ -9,7 +9,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::pause::unreadable;
 use crate::peer::queue::{ItemBody, QueueItem};
-use crate::peer::stream::PeerStream;
+use crate::peer::stream::{PeerStream, StreamStage};
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
@@ -210,7 +210,7 @@ impl PeerStream {
             return None;
         }
         let ended = (self.applied_at_peer, pass.sent_bytes);
-        (self.pass, self.catching_up_since) = (None, now);
+        (self.pass, self.catching_up_since, self.stage) = (None, now, StreamStage::CatchingUp);
         Some(ended)
     }
 
