@@ -20,7 +20,7 @@ const TAG: &str = "// proves:";
 const WITHOUT_TEST: &[(&str, &str)] = &[("rule 13", "reverse sync is not there yet")];
 
 /// A promise or rule as docs/reliability.md words it.
-struct Claim {
+struct ProvenClaim {
     /// As a tag names it: `P3`, `rule 9`.
     name: String,
     words: String,
@@ -38,7 +38,7 @@ struct Test {
 
 /// All claims, the tests that prove them, and tags that say nothing.
 pub struct Proofs {
-    claims: Vec<Claim>,
+    claims: Vec<ProvenClaim>,
     tests: Vec<Test>,
     problems: Vec<TidyProblem>,
 }
@@ -79,7 +79,7 @@ impl Proofs {
         self.tests.extend(tests.tests.into_iter().filter(|test| !test.claims.is_empty()));
     }
 
-    fn tests_of<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Test> {
+    fn tests_of<'a>(&'a self, claim: &'a ProvenClaim) -> impl Iterator<Item = &'a Test> {
         self.tests.iter().filter(|test| test.claims.contains(&claim.name))
     }
 
@@ -108,7 +108,7 @@ impl Proofs {
             Tests that would fail without a promise or rule of [what holds](reliability.md). `cargo xtask proofs` writes\n\
             this page from the tags beside the tests (`// proves: P3, rule 9`); `cargo xtask tidy` compares.\n"
             .to_owned();
-        let (promises, rules): (Vec<&Claim>, Vec<&Claim>) =
+        let (promises, rules): (Vec<&ProvenClaim>, Vec<&ProvenClaim>) =
             self.claims.iter().partition(|claim| !claim.name.starts_with("rule "));
         for promise in promises {
             page.push_str(&format!("\n## {}\n\n{}\n\n", promise.name, promise.words));
@@ -127,7 +127,7 @@ impl Proofs {
     }
 
     /// A row for each test of a claim, behind what `begin` makes of the row's number.
-    fn add_rows(&self, page: &mut String, claim: &Claim, begin: impl Fn(usize) -> String) {
+    fn add_rows(&self, page: &mut String, claim: &ProvenClaim, begin: impl Fn(usize) -> String) {
         // No link: the book is read where no sources are.
         let link = |path: &str| format!("`{path}`");
         let row = |test: &Test| format!("`{}` | {} | {}", test.name, link(&test.path), test.description);
@@ -142,12 +142,12 @@ impl Proofs {
     }
 }
 
-fn reason_without_test(claim: &Claim) -> Option<&'static str> {
+fn reason_without_test(claim: &ProvenClaim) -> Option<&'static str> {
     WITHOUT_TEST.iter().find(|(name, _)| *name == claim.name).map(|(_, reason)| *reason)
 }
 
 /// The rows of the tables of promises and rules: `| P3 | words |`, `| 9 | words |`.
-fn read_claims(page: &str) -> Vec<Claim> {
+fn read_claims(page: &str) -> Vec<ProvenClaim> {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     let mut claims = Vec::new();
     for (index, line) in page.lines().enumerate() {
@@ -160,7 +160,7 @@ fn read_claims(page: &str) -> Vec<Claim> {
         };
         // What leads to a heading of that page leads there from another page too.
         let words = words.replace("](#", "](reliability.md#");
-        claims.push(Claim { name, words, line: index + 1 });
+        claims.push(ProvenClaim { name, words, line: index + 1 });
     }
     claims
 }

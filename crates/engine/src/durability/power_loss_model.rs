@@ -16,7 +16,7 @@ const BLOCKS: u64 = 6;
 const BLOCK: u64 = 4096;
 
 /// A version of a block is the number of the write that it holds; 0 before the first.
-type Versions = [u64; BLOCKS as usize];
+type BlockVersions = [u64; BLOCKS as usize];
 
 struct Draws(u64);
 
@@ -48,17 +48,17 @@ struct RecordUnderWay {
 }
 
 /// A primary with one volume, its secondary, and what lies between them.
-struct Pair {
+struct ModelledPair {
     volume: Volume,
     last: u64,
     streamed: bool,
     writing: Vec<WriteUnderWay>,
     /// Of the disk: what it answers, what it cannot lose, and what a flush under way will make of that.
-    cache: Versions,
-    stable: Versions,
-    flushing: Option<Versions>,
+    cache: BlockVersions,
+    stable: BlockVersions,
+    flushing: Option<BlockVersions>,
     /// By the request: what was complete when its flush was asked for.
-    asked: Vec<Versions>,
+    asked: Vec<BlockVersions>,
     recording: Option<RecordUnderWay>,
     /// The primary's superblock.
     recorded: Seq,
@@ -66,26 +66,26 @@ struct Pair {
     queue: VecDeque<(u64, u64)>,
     link: VecDeque<FrameUnderWay>,
     kept: KeptWrites,
-    copy: Versions,
+    copy: BlockVersions,
     landed: u64,
     /// What clients were promised is durable on the primary.
-    flushed: Versions,
+    flushed: BlockVersions,
 }
 
 fn range(block: u64) -> VolumeRange {
     VolumeRange { volume: VolumeId(0), offset: block * BLOCK, length: BLOCK }
 }
 
-impl Pair {
-    fn new() -> Pair {
+impl ModelledPair {
+    fn new() -> ModelledPair {
         let config = VolumeConfig { size_bytes: BLOCKS * BLOCK, block_bytes: BLOCK, changed_outside: false };
-        Pair {
+        ModelledPair {
             volume: Volume::new(config),
             last: 0,
             streamed: true,
             writing: Vec::new(),
-            cache: Versions::default(),
-            stable: Versions::default(),
+            cache: BlockVersions::default(),
+            stable: BlockVersions::default(),
             flushing: None,
             asked: Vec::new(),
             recording: None,
@@ -93,9 +93,9 @@ impl Pair {
             queue: VecDeque::new(),
             link: VecDeque::new(),
             kept: KeptWrites::of_stream(Seq::NONE),
-            copy: Versions::default(),
+            copy: BlockVersions::default(),
             landed: 0,
-            flushed: Versions::default(),
+            flushed: BlockVersions::default(),
         }
     }
 
@@ -211,8 +211,8 @@ impl Pair {
     }
 
     /// The primary loses its power, comes back, and fetches what the secondary names. What stands on its disk then.
-    fn after_power_loss(&self, draws: &mut Draws) -> Versions {
-        let mut disk: Versions = core::array::from_fn(|block| {
+    fn after_power_loss(&self, draws: &mut Draws) -> BlockVersions {
+        let mut disk: BlockVersions = core::array::from_fn(|block| {
             let under_way = self.writing.iter().filter(|write| write.block == block as u64).map(|write| write.seq);
             let possible: Vec<u64> = [self.stable[block], self.cache[block]].into_iter().chain(under_way).collect();
             possible[draws.below(possible.len() as u64) as usize]
@@ -244,7 +244,7 @@ impl Pair {
 fn a_primary_that_lost_power_gets_back_what_was_confirmed_and_nothing_older() {
     let mut draws = Draws(11);
     for run in 0..4_000 {
-        let mut pair = Pair::new();
+        let mut pair = ModelledPair::new();
         let writes = 1 + run % 6;
         let cut_at = draws.below(120);
         for step in 0..120 {
