@@ -19,6 +19,7 @@ mod recorder;
 mod recording;
 pub(crate) mod renewal;
 pub mod seals;
+mod service;
 mod state_files;
 mod view;
 mod watch;
@@ -104,6 +105,7 @@ pub fn run(
         );
         let recorder = Rc::new(MinuteRecorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
+        let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.len()));
         let settings = (overrides, link_overrides);
         let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
         let desk = Rc::new(desk);
@@ -114,6 +116,7 @@ pub fn run(
         }));
         let end = supervise(control, thread, &recorder).await;
         recording.abort();
+        telling.abort();
         answering.abort();
         renewing.abort();
         end
@@ -210,6 +213,7 @@ async fn supervise(
         Some(result) => result,
         None => {
             tracing::info!("stopping");
+            service::tell_stopping(driver::STOP_PATIENCE + 2 * LAST_RECORD).await;
             // A disk that hangs is the data thread's to deal with.
             if let Ok(Ok(snapshot)) = tokio::time::timeout(LAST_RECORD, control.snapshot()).await
                 && let Some(whom) = attached::cut_off(&snapshot.clients)

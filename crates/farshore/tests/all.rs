@@ -44,6 +44,7 @@ mod power_storm;
 mod prefix;
 mod record_cost;
 mod recovery;
+mod service;
 mod sparse_sync;
 mod start_alone;
 mod status_text;

@@ -157,6 +157,11 @@ fn is_unserved(now: &figures::GroupStatus, link_for: Duration) -> bool {
     waits && now.peer.link == LinkStatus::Connected && link_for >= GREETING_LATE_AFTER
 }
 
+/// Its start goes on. One that failed, or stands still for want of space, has a reason of its own.
+pub(super) fn is_starting(now: &figures::GroupStatus) -> bool {
+    now.starting && !matches!(now.state, State::Paused(_) | State::Failed(_))
+}
+
 /// Absent where the group is what it is wanted to be.
 fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
     let wanted = match now.state {
@@ -164,8 +169,7 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
         State::Logging => now.mode == Some(Mode::Logging),
         _ => false,
     };
-    // One that failed in the midst of its start does not go on with it.
-    if now.starting && !matches!(now.state, State::Paused(_) | State::Failed(_)) {
+    if is_starting(now) {
         return Some("it is starting".to_owned());
     }
     match now.state {

@@ -1,0 +1,124 @@
+//! A service manager that started the daemon hears that it is ready, how its groups stand, that it lives and that it stops.
+
+use crate::common::{DEADLINE, Pair, PairPlan, Side, must_skip};
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What systemd sets for `Type=notify` and `WatchdogSec=3`, and what it heard so far.
+struct ServiceManager {
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl ServiceManager {
+    fn new(path: &Path) -> ServiceManager {
+        let socket = UnixDatagram::bind(path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+        ServiceManager { socket, heard: Vec::new() }
+    }
+
+    fn starts(pair: &mut Pair, node: Side, socket: &Path) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
+        command.env("NOTIFY_SOCKET", socket).env("WATCHDOG_USEC", "3000000");
+        pair.serve_by(node, command);
+    }
+
+    /// Listens until a line is heard that begins like this and holds that.
+    fn until(&mut self, begins: &str, holds: &str) {
+        let (from, began) = (self.heard.len(), Instant::now());
+        let mut datagram = [0; 4096];
+        while !self.heard[from..].iter().any(|line| line.starts_with(begins) && line.contains(holds)) {
+            assert!(began.elapsed() < DEADLINE, "no {begins:?} with {holds:?} in {:?}", self.heard);
+            if let Ok(length) = self.socket.recv(&mut datagram) {
+                let text = std::str::from_utf8(&datagram[..length]).expect("text");
+                self.heard.extend(text.lines().map(str::to_owned));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_manager_hears_how_the_groups_stand() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let path = pair.path("notify");
+    let mut manager = ServiceManager::new(&path);
+    ServiceManager::starts(&mut pair, Side::Near, &path);
+    manager.until("READY=1", "");
+    manager.until("STATUS=1 group: 1 logging", "");
+    pair.serve(Side::Far);
+    pair.sync_fully(Side::Near);
+    manager.until("STATUS=1 group: 1 replicating", "");
+    manager.until("WATCHDOG=1", "");
+    assert!(pair.stop(Side::Near).success());
+    manager.until("STOPPING=1", "");
+}
+
+/// Nothing of the group is opened, for a reason that is known: whoever waits for this daemon waits no longer.
+#[test]
+fn a_daemon_with_a_group_that_is_refused_is_ready_and_says_so() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    pair.serve(Side::Near);
+    assert!(pair.stop(Side::Near).success());
+    let device = pair.device(Side::Near, "data");
+    fs::rename(&device, pair.path("kept")).expect("moved away");
+    fs::File::create(&device).and_then(|file| file.set_len(16 << 20)).expect("another file under its name");
+    let path = pair.path("notify");
+    let mut manager = ServiceManager::new(&path);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(["serve", "--node", "near", "--config"]).arg(pair.config()).env("NOTIFY_SOCKET", &path);
+    pair.serve_by(Side::Near, command);
+    manager.until("STATUS=1 group", "1 refused");
+    manager.until("READY=1", "");
+}
+
+/// It was told of a service manager that is not there: that is no reason to serve nobody.
+#[test]
+fn a_service_manager_that_does_not_listen_keeps_nobody_from_serving() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let nowhere = pair.path("nowhere");
+    ServiceManager::starts(&mut pair, Side::Near, &nowhere);
+    assert!(pair.stop(Side::Near).success());
+}
+
+/// The settings of the unit that is shipped.
+fn unit() -> Vec<(String, String)> {
+    let text = include_str!("../../../packaging/systemd/farshore.service");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once('=')).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn setting(key: &str) -> String {
+    let found: Vec<String> = unit().into_iter().filter(|(other, _)| other == key).map(|(_, value)| value).collect();
+    assert_eq!(found.len(), 1, "{key}: {found:?}");
+    found[0].clone()
+}
+
+/// The service manager does not kill a stop that is still within its own patience, and what it starts is a command.
+#[test]
+fn the_unit_fits_the_daemon() {
+    let seconds: u64 = setting("TimeoutStopSec").parse().expect("seconds");
+    assert!(Duration::from_secs(seconds) > host::driver::STOP_PATIENCE + Duration::from_secs(2), "{seconds} s");
+    assert_eq!(setting("Type"), "notify");
+    let command = setting("ExecStart");
+    let arguments = command.strip_prefix("/usr/bin/farshore ").expect("the program").split(' ');
+    let output = Command::new(env!("CARGO_BIN_EXE_farshore")).args(arguments).arg("--help").output().expect("runs");
+    assert!(output.status.success(), "{command}");
+}
+
+/// What `systemd-analyze security` finds open in the unit: 10 is everything.
+#[test]
+fn the_unit_exposes_little() {
+    let is_there = Command::new("systemd-analyze").arg("--version").output().is_ok();
+    if must_skip("the_unit_exposes_little", &[("systemd-analyze", is_there)]) {
+        return;
+    }
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/farshore.service");
+    let mut command = Command::new("systemd-analyze");
+    command.args(["security", "--offline=true", "--threshold=30", "--no-pager", unit]);
+    let output = command.output().expect("asked before");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
