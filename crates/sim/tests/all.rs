@@ -46,6 +46,7 @@ mod one_damage;
 mod one_way_cut;
 mod orders;
 mod page_cache;
+mod permits;
 mod primary_report;
 mod pulls;
 mod queue_full;

@@ -21,7 +21,8 @@ fn lost_power() -> ScenarioWorld {
 }
 
 fn asks(world: &ScenarioWorld) -> bool {
-    world.figures(0).reason.contains("asking the peer what it confirmed")
+    let reason = world.figures(0).reason;
+    reason.contains("asking the peer what it confirmed") || reason.contains("fetching from the peer")
 }
 
 // proves: rule 12

@@ -106,6 +106,47 @@ fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() 
     world.drain();
 }
 
+/// The operator chose this node's content, and the record of that hangs on its disk.
+#[test]
+fn nothing_is_said_to_be_fetched_once_the_operator_chose() {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { start_alone_ms: 2_000, ..options(Mode::Async, Policy::Degrade) });
+    world.write_done(0, 0, 64 * KIB);
+    world.drain();
+    world.cluster[FAR].storage.trouble.stalled_until = world.now() + 60 * SECOND;
+    world.write_done(0, 0, 64 * KIB);
+    world.pass(200 * MILLISECOND);
+    world.crash(NEAR, true, SECOND);
+    world.until("they meet", |world| world.cluster[NEAR].up() && link(world, NEAR) == LinkStatus::Connected);
+    world.until("the operator is asked", |world| reason(world, NEAR).contains("may be missing here"));
+    world.cluster[NEAR].storage.trouble.stalled_until = world.now() + 20 * SECOND;
+    world.command(NEAR, GROUP, Command::Sync { full: false });
+    world.pass(10 * SECOND);
+    let why = reason(&world, NEAR);
+    assert!(!why.contains("fetching"), "he chose this node's content: {why}");
+    world.drain();
+}
+
+/// The peer has nothing that is missing here, and the record of that hangs on the disk.
+#[test]
+fn nothing_is_said_to_be_fetched_where_nothing_is_missing() {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { start_alone_ms: 60_000, ..options(Mode::Async, Policy::Degrade) });
+    world.write_done(0, 0, 64 * KIB);
+    world.pass(30 * SECOND);
+    world.crash(NEAR, true, SECOND);
+    let limit = world.now() + 60 * SECOND;
+    while !world.cluster[NEAR].up() || !reason(&world, NEAR).contains("asking the peer what it confirmed") {
+        world.pass(100_000);
+        assert!(world.now() < limit);
+    }
+    world.cluster[NEAR].storage.trouble.stalled_until = world.now() + 20 * SECOND;
+    world.pass(10 * SECOND);
+    let why = reason(&world, NEAR);
+    assert!(!why.contains("fetching"), "{} bytes: {why}", world.figures(NEAR).pulled_bytes);
+    world.drain();
+}
+
 /// A primary that is being demoted, or stopped, waits for a disk that hangs. The other one was demoted meanwhile.
 #[test]
 fn two_nodes_are_not_both_called_primary_once_one_of_them_is_not() {

@@ -9,6 +9,7 @@ use crate::formats::identity::{Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
 use crate::ids::{Position, Seq};
+use crate::peer::resync::waits_for_order;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::PeerLink;
@@ -30,11 +31,18 @@ impl Group {
 }
 
 impl ShownGroup<'_> {
-    /// Inner states as one line, for a simulator's failure report.
     pub fn state(&self) -> State {
         self.primary.peer.state(self.common)
     }
 
+    /// A permit to sync would be of use to it, now or once its peer is back.
+    pub fn has_use_for_permit(&self) -> bool {
+        let (common, peer) = (self.common, &self.primary.peer);
+        let begins = self.state() == State::Logging && waits_for_order(peer, common).is_none();
+        common.role() == Role::Primary && (begins || peer.waits_to_resume(common) || peer.sync_is_ordered(common))
+    }
+
+    /// Inner states as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
         let ShownGroup { common, primary, secondary } = self;
         format!(

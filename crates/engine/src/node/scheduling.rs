@@ -51,8 +51,13 @@ impl Node {
         }
         if group.shown().state() == State::Syncing {
             self.syncs.acquire(self.now.mono, id);
+            // It may have asked for one earlier in this input.
+            group.wants_sync_permit();
         } else {
             self.syncs.release(id);
+            if !group.shown().has_use_for_permit() {
+                self.syncs.leave(id);
+            }
             if group.wants_sync_permit() {
                 self.coverage.hit(CoveragePoint::SyncWaitedForPermit);
                 if !injected(Fault::SyncWaiterForgotten) {

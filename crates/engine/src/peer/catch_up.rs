@@ -26,9 +26,10 @@ use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
-use crate::peer::streaming::confirmed;
+use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
+use crate::state::Pause;
 use crate::time::Mono;
 
 /// What catching up showed so far; lives from a sync's begin to its end.
@@ -114,13 +115,13 @@ impl Peer {
     }
 
     pub fn next_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
-        let small = small_bytes(common, cx);
+        let (small, paused) = (small_bytes(common, cx), self.outbox.sending.paused());
         match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             CatchUpStep::Stream => {
                 self.outbox.sending.end_snapshot();
-                self.begin_sync_in_stream(common, cx, why);
+                self.begin_sync_in_stream(common, cx, paused, why);
             }
-            CatchUpStep::Snapshot => self.begin_snapshot(common, cx, why),
+            CatchUpStep::Snapshot => self.begin_snapshot(common, cx, paused, why),
             CatchUpStep::SnapshotLater => {
                 let since = self.outbox.sending.snapshot().map_or(cx.now.mono, CatchUpSnapshot::frozen_at);
                 let wait = since.plus(limits::SNAPSHOT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
@@ -137,7 +138,7 @@ impl Peer {
         if common.volumes.dirty_bytes() == 0 {
             return self.next_step(common, cx, "update sync");
         }
-        self.begin_snapshot(common, cx, "update sync");
+        self.begin_snapshot(common, cx, self.outbox.sending.paused(), "update sync");
     }
 
     /// Snapshots go on for a while before the stream is tried again.
@@ -147,7 +148,7 @@ impl Peer {
 
     // ---- a snapshot begins ----------------------------------------------------------------------------------------------
 
-    pub fn begin_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+    pub fn begin_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
         cx.coverage.hit(CoveragePoint::SnapshotBegan);
         let wall = common.numbers.stamp(cx);
         self.passes += 1;
@@ -165,7 +166,7 @@ impl Peer {
         self.catch_up.snapshots += 1;
         self.catch_up.last_bytes = total_bytes;
         let reason = self.catch_up.reason(why);
-        self.report_state(common, cx, &reason);
+        step_begun(self, common, cx, paused, &reason);
         self.stall.watch_sync(common, cx);
     }
 

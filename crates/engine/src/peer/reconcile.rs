@@ -181,8 +181,10 @@ impl Reconciliation {
                 Some("asking the peer which blocks differ there")
             }
             ReconcileStage::AskedTail { .. } | ReconcileStage::StoringRanges { .. } => Some(ASKS_TAIL),
-            ReconcileStage::Pulling(_) | ReconcileStage::Draining | ReconcileStage::Recording => {
-                Some("fetching from the peer what this node lost with its power")
+            ReconcileStage::Pulling(_) => Some("fetching from the peer what this node lost with its power"),
+            // Whether anything was fetched or not: the operator may have chosen what stands here.
+            ReconcileStage::Draining | ReconcileStage::Recording => {
+                Some("recording that nothing is to be fetched from the peer any more")
             }
             ReconcileStage::NotYet | ReconcileStage::Asking | ReconcileStage::Done => None,
         }

@@ -13,13 +13,13 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
-use crate::peer::streaming::confirmed;
+use crate::peer::streaming::{confirmed, step_begun};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
-use crate::state::{Mode, State};
+use crate::state::{Mode, Pause, State};
 use crate::{Event, IoResult};
 use alloc::string::String;
 
@@ -39,7 +39,7 @@ impl Peer {
         if !cx.may_sync {
             // Another group took the permit while this one's bits were being stored.
             self.wanted.wait_for_permit(&self.greeting, true);
-            return;
+            return self.report_state(common, cx, WAITS_FOR_TURN);
         }
         self.begin_sync(common, cx, true);
     }
@@ -114,6 +114,9 @@ pub(crate) fn waits_for_order(peer: &Peer, common: &GroupCommon) -> Option<&'sta
     }
 }
 
+/// Why a sync that nothing else stands in the way of has not begun.
+pub(crate) const WAITS_FOR_TURN: &str = "waiting for its turn: other groups of this node are syncing";
+
 /// Why nothing begins by itself, whether the peer is there or not.
 pub(crate) const HELD_IN_LOGGING: &str = "waiting for 'sync': the operator holds the group in logging";
 
@@ -137,7 +140,7 @@ impl Peer {
             // What is dirty is not known: most of it is answered by a hash, in the stream.
             (_, true) => {
                 let why = "update sync; what was being written when this primary stopped is compared";
-                self.begin_sync_in_stream(common, cx, why);
+                self.begin_sync_in_stream(common, cx, None, why);
             }
             _ => self.begin_catch_up(common, cx, "update sync"),
         }
@@ -153,11 +156,11 @@ impl Peer {
     }
 
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
-    pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+    pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
         self.passes += 1;
         let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
         self.outbox.begin_stream(common, cx, Some(pass));
-        self.report_state(common, cx, why);
+        step_begun(self, common, cx, paused, why);
         self.stall.watch_sync(common, cx);
     }
 

@@ -68,6 +68,11 @@ impl Sending {
         }
     }
 
+    /// Why the peer cannot apply, if it cannot.
+    pub fn paused(&self) -> Option<Pause> {
+        if let State::Paused(pause) = self.state() { Some(pause) } else { None }
+    }
+
     /// The peer cannot apply.
     pub fn pause(&mut self, pause: Pause) {
         match self {

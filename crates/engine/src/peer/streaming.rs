@@ -145,7 +145,7 @@ impl Peer {
     }
 
     pub fn peer_paused(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>) {
-        self.catch_up.resumes = false;
+        let waited = core::mem::take(&mut self.catch_up.resumes);
         if matches!(self.state(common), State::Paused(_)) && paused.map(State::Paused) != Some(self.state(common)) {
             if paused.is_none() && self.outbox.syncs() && !cx.may_sync {
                 // While it was paused others took its permit.
@@ -156,8 +156,11 @@ impl Peer {
             }
             self.resume(common, cx);
         }
+        let state = self.state(common);
+        // The state says that the peer has space again, and it has none.
+        let again = waited && matches!(state, State::Paused(_));
         if let Some(pause) = paused
-            && matches!(self.state(common), State::Syncing | State::CatchingUp | State::Replicating)
+            && (again || matches!(state, State::Syncing | State::CatchingUp | State::Replicating))
         {
             self.outbox.sending.pause(pause);
             self.report_state(common, cx, pause.words());
@@ -175,6 +178,14 @@ impl Peer {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.repair.forget_pause();
         self.outbox.end_stream(common, cx, why);
+    }
+}
+
+/// The next step of a sync has begun. If the one before was `paused`, so is this one: it may have no permit.
+pub(crate) fn step_begun(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
+    match paused {
+        Some(pause) => peer.outbox.sending.pause(pause),
+        None => peer.report_state(common, cx, why),
     }
 }
 

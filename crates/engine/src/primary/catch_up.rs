@@ -18,9 +18,10 @@ impl Primary {
     /// Live writes do not fit the stream beside a sync: nobody waits, the sync goes on by snapshots.
     pub fn switch_to_snapshots(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         cx.coverage.hit(CoveragePoint::SyncTurnedToSnapshots);
+        let paused = self.peer.outbox.sending().paused();
         self.end_stream(common, cx, "writes come faster than the link carries them beside the sync");
         self.peer.keep_from_stream(cx.now.mono);
-        self.peer.begin_snapshot(common, cx, "writes come faster than the link carries them beside the sync");
+        self.peer.begin_snapshot(common, cx, paused, "writes come faster than the link carries them beside the sync");
         common.wake(Wake::Room);
     }
 

@@ -6,7 +6,7 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::CommandId;
 use crate::peer::meeting::why_apart;
-use crate::peer::resync::set_all_dirty;
+use crate::peer::resync::{WAITS_FOR_TURN, set_all_dirty};
 use crate::primary::Primary;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -85,8 +85,7 @@ impl Primary {
         if !cx.may_sync {
             self.peer.wanted.wait_for_permit(&self.peer.greeting, full);
             if self.peer.state(common) == State::Logging {
-                let why = "waiting for its turn: other groups of this node are syncing";
-                self.peer.report_state(common, cx, why);
+                self.peer.report_state(common, cx, WAITS_FOR_TURN);
             }
             return false;
         }

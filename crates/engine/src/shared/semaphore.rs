@@ -50,6 +50,11 @@ impl GroupSemaphore {
         }
     }
 
+    /// It wants none any more.
+    pub fn leave(&mut self, group: GroupId) {
+        self.waiting.retain(|waiting| *waiting != group);
+    }
+
     /// Who has a permit now, by order.
     pub fn next(&mut self, now: Mono) -> Option<GroupId> {
         if !self.has_permit(now) {

@@ -27,6 +27,7 @@ impl World {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
                 self.checkers.facts.remove(KnownFact::OperatorAsked(group, node));
+                self.checkers.facts.remove(KnownFact::Overwrites(group, node));
                 self.checkers.sees_primary(&self.cluster, node, group);
                 Ok(())
             }
