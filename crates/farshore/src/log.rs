@@ -7,12 +7,18 @@
 //! Own code and not `tracing-appender`: its thread swallows write errors without counting what they cost, tells nobody of what it
 //! dropped, and its end cannot be waited for before an abort.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::fstat;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
+use tracing_subscriber::registry::LookupSpan;
 
 /// What may wait to be written: some ten thousand lines, minutes of a log that is far too busy. As much again is being written.
 const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -24,7 +30,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(50);
 /// The process's one log, once it was started.
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log of a daemon: to standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less.
+/// Starts the log of a daemon: to standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less. The
+/// system's journal gets each line's priority, and no time, which it knows.
 ///
 /// # Errors
 /// A sentence: the thread that writes it cannot be started.
@@ -35,13 +42,47 @@ pub fn start(colours: bool) -> Result<(), String> {
     let log = LOG.get_or_init(|| log).clone();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FARSHORE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || log.clone())
         .with_ansi(colours)
-        .log_internal_errors(false)
-        .try_init();
+        .log_internal_errors(false);
+    let _ = match is_journal(&io::stderr()) {
+        true => lines.event_format(JournalLines(format().without_time())).try_init(),
+        false => lines.try_init(),
+    };
     Ok(())
+}
+
+/// Whether the system's journal reads this: systemd names the device and the inode of its end in `JOURNAL_STREAM`.
+fn is_journal(out: impl AsFd) -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    fstat(out).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Lines for the journal, which knows the time and reads the priority from the line's head (sd-daemon(3)).
+struct JournalLines(Format<Full, ()>);
+
+impl<S, N> FormatEvent<S, N> for JournalLines
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            tracing::Level::ERROR => 3,
+            tracing::Level::WARN => 4,
+            tracing::Level::INFO => 6,
+            _ => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        self.0.format_event(context, writer, event)
+    }
 }
 
 /// Lines that were not written since the start: the disk was full, or nobody read the pipe.

@@ -84,6 +84,23 @@ fn a_service_manager_that_does_not_listen_keeps_nobody_from_serving() {
     assert!(pair.stop(Side::Near).success());
 }
 
+/// The journal knows the time of a line, and reads its priority from the line's head.
+#[test]
+fn the_journal_gets_priorities_and_no_times() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let log = fs::File::create(pair.path("journal")).expect("a log");
+    let stat = rustix::fs::fstat(&log).expect("asked");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(["serve", "--node", "near", "--config"]).arg(pair.config());
+    command.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino));
+    pair.serve_by_with_log(Side::Near, command, log.into());
+    assert!(pair.stop(Side::Near).success());
+    let text = fs::read_to_string(pair.path("journal")).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("<6> INFO farshore::daemon: node near of cluster")), "{text}");
+    assert!(lines.iter().all(|line| line.starts_with("<6> INFO ")), "{text}");
+}
+
 /// The settings of the unit that is shipped.
 fn unit() -> Vec<(String, String)> {
     let text = include_str!("../../../packaging/systemd/farshore.service");

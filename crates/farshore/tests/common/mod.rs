@@ -327,6 +327,11 @@ impl Pair {
         assert!(self.start(node, command), "{} lost its power:\n{}", node.name(), self.log(node));
     }
 
+    /// As [`Pair::serve_by`], with a log of the caller's too.
+    pub fn serve_by_with_log(&mut self, node: Side, command: Command, log: Stdio) {
+        assert!(self.start_logging(node, command, log), "{} lost its power", node.name());
+    }
+
     /// Starts the node's daemon with a log of the caller's.
     pub fn serve_with_log(&mut self, node: Side, log: Stdio) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
