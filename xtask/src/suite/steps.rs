@@ -77,10 +77,13 @@ impl PinnedTool {
             return Ok(name.to_owned());
         }
         if !self.is_wanted(&ours) {
-            // Once per target folder, and not optimised: a minute on two cores instead of four, for work of two seconds.
-            let home = home.to_string_lossy();
+            // Once per target folder, and not optimised: a minute on two cores instead of four, for work of two seconds. What the tools
+            // have in common is built once.
+            let (home, build) = (home.to_string_lossy(), bench.project.target.join("tools/build"));
+            let build = build.to_string_lossy();
             let install = ["install", "--debug", "--locked", name, "--version", version, "--root", &home];
-            bench.run("cargo", &[&install, self.features].concat())?;
+            let lean = ["--target-dir", &build, "--config", "profile.dev.debug=false"];
+            bench.run("cargo", &[&install[..], &lean, self.features].concat())?;
             ensure!(self.is_wanted(&ours), "installing {name} {version} failed; see above");
         }
         Ok(ours)
