@@ -1,21 +1,19 @@
 //! Who holds a permit to sync, who stands in line for one, and what is said of it, where a sync is paused meanwhile.
 // proves: rule 17
 
+use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::state::{Mode, Pause, Policy, State};
+use engine::state::{Mode, Pause, State};
 use engine::status::GroupStatus;
-use engine::{Command, GroupId};
+use engine::{Command, GroupId, Settings};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld};
+
+use crate::sync_semaphore::one_permit;
 
 fn status(world: &ScenarioWorld, node: usize, group: GroupId) -> GroupStatus {
     world.cluster[node].engine().expect("up").status_of(group).expect("there")
-}
-
-/// Node 0 is primary of every second of these groups, and one of them syncs at a time.
-fn one_permit(bytes_per_s: u64) -> SimOptions {
-    SimOptions { pairs: vec![[0, 1]; 4], syncs_at_once: 1, bytes_per_s, ..options(Mode::Async, Policy::Degrade) }
 }
 
 /// The group is in step, and held in logging from then on.
@@ -70,11 +68,17 @@ fn paused_with_all_sent(history_bytes: u64, regions: u64) -> (ScenarioWorld, Gro
     (world, busy, paused)
 }
 
+/// Gives the copy's rollback point up, if there is one.
+fn drop_point(world: &mut ScenarioWorld, group: GroupId) {
+    if let Some(point) = status(world, 1, group).rollback_point {
+        world.command(1, group, Command::DropRollbackPoint { name: point.name });
+    }
+}
+
 /// The rollback point is given up, and with it what the paused sync waits for. In how many milliseconds after that both groups sync, and
 /// in how many the paused one stands in line though it does not sync any more.
 fn with_space_again(world: &mut ScenarioWorld, busy: GroupId, paused: GroupId) -> (u64, u64) {
-    let name = status(world, 1, paused).rollback_point.expect("taken").name;
-    world.command(1, paused, Command::DropRollbackPoint { name });
+    drop_point(world, paused);
     let (mut both, mut for_nothing) = (0, 0);
     while status(world, 0, busy).state == State::Syncing {
         let now = status(world, 0, paused);
@@ -97,9 +101,7 @@ fn the_snapshot_behind_a_paused_one_takes_no_permit() {
     assert_eq!(with_space_again(&mut world, busy, paused), (0, 0));
     for _ in 0..20 {
         world.pass(3 * SECOND);
-        if let Some(point) = status(&world, 1, paused).rollback_point {
-            world.command(1, paused, Command::DropRollbackPoint { name: point.name });
-        }
+        drop_point(&mut world, paused);
     }
     world.until("in step", |world| world.cluster.in_step(busy) && world.cluster.in_step(paused));
 }
@@ -109,6 +111,85 @@ fn the_snapshot_behind_a_paused_one_takes_no_permit() {
 fn a_sync_that_has_ended_stands_in_line_no_more() {
     let (mut world, busy, paused) = paused_with_all_sent(32 * KIB, 1);
     assert_eq!(with_space_again(&mut world, busy, paused).1, 0);
+}
+
+/// A full sync is ordered while the group's update sync is paused, or waits for a permit to go on: it begins when it is its turn.
+#[test]
+fn a_full_sync_ordered_over_a_paused_one_is_not_forgotten() {
+    for has_space in [false, true] {
+        let (mut world, busy, paused) = paused_with_all_sent(160 * KIB, 6);
+        if has_space {
+            drop_point(&mut world, paused);
+            world.until("it waits", |world| status(world, 0, paused).sync_position == Some(1));
+        }
+        let before = world.coverage(0, CoveragePoint::FullSyncBegan);
+        world.command(0, paused, Command::Sync { full: true });
+        world.pass(SECOND);
+        let now = status(&world, 0, paused);
+        assert_eq!((now.state, now.sync_position, now.sync_ordered), (State::Logging, Some(1), true), "{}", now.reason);
+        while !world.cluster.in_step(paused) || !world.cluster.in_step(busy) {
+            world.pass(3 * SECOND);
+            drop_point(&mut world, paused);
+            assert!(world.now() < 600 * SECOND, "{:?}: {}", now.state, now.reason);
+        }
+        assert_eq!(world.coverage(0, CoveragePoint::FullSyncBegan), before + 1, "has space: {has_space}");
+        assert!(!status(&world, 0, paused).sync_ordered);
+    }
+}
+
+/// It stands in line by `autosync`, and `autosync` is turned off.
+#[test]
+fn a_group_without_autosync_is_not_said_to_wait_for_its_turn() {
+    let mut world = ScenarioWorld::new(SimOptions { volumes: 1, ..one_permit(20_000) });
+    world.pass(SECOND);
+    let (busy, waits) = (GroupId(2), GroupId(0));
+    held_in_logging(&mut world, waits);
+    world.command(0, waits, Command::Sync { full: false });
+    world.until("in step", |world| world.cluster.in_step(waits));
+    for n in 0..14 {
+        world.write_to(busy, 0, n * 64 * KIB, 64 * KIB);
+    }
+    world.pass(SECOND);
+    world.command(0, busy, Command::Sync { full: true });
+    world.pass(SECOND);
+    world.set(waits, |settings| settings.mode = Mode::Logging);
+    world.set(waits, |settings| settings.mode = Mode::Async);
+    world.pass(SECOND);
+    assert_eq!(status(&world, 0, waits).sync_position, Some(1), "{}", status(&world, 0, waits).reason);
+    // At this node alone: a peer that was set too would send a greeting, and the reason would be looked at again.
+    let settings = Settings { autosync: false, ..world.cluster.ledger.settings(waits) };
+    world.command(0, waits, Command::Set(settings));
+    world.pass(SECOND);
+    let now = status(&world, 0, waits);
+    assert_eq!(now.sync_position, None);
+    assert!(now.reason.contains("autosync is off"), "{}", now.reason);
+}
+
+/// A group in step goes on streaming until its full sync has its turn, and then nobody comes between.
+#[test]
+fn a_full_sync_keeps_its_permit_while_its_bits_are_stored() {
+    let mut world = ScenarioWorld::new(SimOptions { disk_ns: (5_000_000, 20_000_000), ..one_permit(100_000) });
+    world.pass(SECOND);
+    let (busy, full) = (GroupId(2), GroupId(0));
+    for group in [busy, full] {
+        held_in_logging(&mut world, group);
+        world.command(0, group, Command::Sync { full: false });
+        world.until("in step", |world| world.cluster.in_step(group));
+    }
+    world.command(0, busy, Command::Logging);
+    world.pass(SECOND);
+    world.write_to(busy, 0, 0, 64 * KIB);
+    world.pass(SECOND);
+    world.command(0, full, Command::Sync { full: true });
+    world.command(0, busy, Command::Sync { full: false });
+    let mut apart = 0;
+    while !world.cluster.in_step(full) || !world.cluster.in_step(busy) {
+        world.pass(10 * MILLISECOND);
+        let first_waits = status(&world, 0, full).sync_position.is_some();
+        apart += u64::from(first_waits && status(&world, 0, full).state == State::Logging);
+        assert!(world.now() < 600 * SECOND);
+    }
+    assert_eq!(apart, 0, "it stood in line again, and was apart meanwhile");
 }
 
 /// It stands in line, and the operator wants logging.

@@ -7,6 +7,21 @@ use engine::{Command, CommandResult, GroupId};
 use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, options};
 
+/// Node 0 is primary of every second of these groups, and one of them syncs at a time.
+pub fn one_permit(bytes_per_s: u64) -> SimOptions {
+    SimOptions { pairs: vec![[0, 1]; 4], syncs_at_once: 1, bytes_per_s, ..options(Mode::Async, Policy::Degrade) }
+}
+
+/// Two groups: one that will be busy, and one that is in step and will have to wait.
+fn one_in_step() -> (ScenarioWorld, GroupId, GroupId) {
+    let mut world = ScenarioWorld::new(SimOptions { volumes: 1, ..one_permit(400_000) });
+    world.pass(SECOND);
+    let (busy, waiting) = (GroupId(2), GroupId(0));
+    world.command(0, waiting, Command::Sync { full: true });
+    world.until("synced", |world| world.cluster.in_step(waiting));
+    (world, busy, waiting)
+}
+
 // proves: P5, rule 17
 #[test]
 fn syncs_share_the_permits_and_all_end() {
@@ -46,19 +61,7 @@ fn syncs_share_the_permits_and_all_end() {
 /// What an operator asked for is over the copy that he saw.
 #[test]
 fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
-    let mut world = ScenarioWorld::new(SimOptions {
-        pairs: vec![[0, 1]; 4],
-        volumes: 1,
-        syncs_at_once: 1,
-        bytes_per_s: 400_000,
-        ..options(Mode::Async, Policy::Degrade)
-    });
-    world.pass(SECOND);
-    let (busy, waiting) = (GroupId(2), GroupId(0));
-    world.command(0, waiting, Command::Sync { full: true });
-    while !world.cluster.in_step(waiting) {
-        world.pass(20 * MILLISECOND);
-    }
+    let (mut world, busy, waiting) = one_in_step();
     for n in 0..16 {
         world.write_to(busy, 0, n * 64 * 1024, 64 * 1024);
     }
@@ -87,17 +90,7 @@ fn a_full_sync_that_waited_does_not_overwrite_a_peer_that_was_promoted_since() {
 /// Without `autosync` an update sync that had to wait for its turn begins when it has it: the operator was told so.
 #[test]
 fn a_sync_that_was_promised_a_permit_begins_without_autosync() {
-    let mut world = ScenarioWorld::new(SimOptions {
-        pairs: vec![[0, 1]; 4],
-        volumes: 1,
-        syncs_at_once: 1,
-        bytes_per_s: 400_000,
-        ..options(Mode::Async, Policy::Degrade)
-    });
-    world.pass(SECOND);
-    let (busy, waiting) = (GroupId(2), GroupId(0));
-    world.command(0, waiting, Command::Sync { full: true });
-    world.until("synced", |world| world.cluster.in_step(waiting));
+    let (mut world, busy, waiting) = one_in_step();
     world.set(waiting, |settings| settings.autosync = false);
     world.command(0, waiting, Command::Logging);
     world.pass(100 * MILLISECOND);
@@ -120,17 +113,7 @@ fn a_sync_that_was_promised_a_permit_begins_without_autosync() {
 /// One group has been synced, and nothing begins by itself any more unless its next sync is to be a full one; another one would
 /// take long.
 fn one_synced(full: bool) -> (ScenarioWorld, GroupId, GroupId) {
-    let mut world = ScenarioWorld::new(SimOptions {
-        pairs: vec![[0, 1]; 4],
-        volumes: 1,
-        syncs_at_once: 1,
-        bytes_per_s: 400_000,
-        ..options(Mode::Async, Policy::Degrade)
-    });
-    world.pass(SECOND);
-    let (busy, waiting) = (GroupId(2), GroupId(0));
-    world.command(0, waiting, Command::Sync { full: true });
-    world.until("synced", |world| world.cluster.in_step(waiting));
+    let (mut world, busy, waiting) = one_in_step();
     if !full {
         world.set(waiting, |settings| settings.autosync = false);
         world.command(0, waiting, Command::Logging);

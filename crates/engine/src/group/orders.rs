@@ -71,7 +71,8 @@ impl Group {
             self.common.wake(Wake::Room);
             self.primary.peer.reconcile.start_alone(&mut self.common, cx);
         }
-        if settings.autosync && !before.autosync {
+        if settings.autosync != before.autosync {
+            // Or says that it waits for an order from now on.
             self.primary.try_autosync(&mut self.common, cx);
         }
         if before != settings {

@@ -35,11 +35,21 @@ impl ShownGroup<'_> {
         self.primary.peer.state(self.common)
     }
 
-    /// A permit to sync would be of use to it, now or once its peer is back.
+    /// It syncs, or stores the bits of a full sync that begins then: another group in between would make it wait for its turn again.
+    pub fn uses_permit(&self) -> bool {
+        let begins = self.common.bitmap.awaits_full_sync() && self.primary.peer.wants_full(self.common);
+        self.state() == State::Syncing || begins && !self.common.has_failed()
+    }
+
+    /// A permit to sync would be of use to it, now or once its peer is back, or has space again.
     pub fn has_use_for_permit(&self) -> bool {
         let (common, peer) = (self.common, &self.primary.peer);
-        let begins = self.state() == State::Logging && waits_for_order(peer, common).is_none();
-        common.role() == Role::Primary && (begins || peer.waits_to_resume(common) || peer.sync_is_ordered(common))
+        let may_use = match self.state() {
+            State::Logging => waits_for_order(peer, common).is_none(),
+            State::Paused(_) => peer.outbox.syncs(),
+            _ => false,
+        };
+        common.role() == Role::Primary && (may_use || peer.sync_is_ordered(common))
     }
 
     /// Inner states as one line, for a simulator's failure report.

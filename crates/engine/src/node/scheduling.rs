@@ -11,7 +11,6 @@ use crate::ids::{GroupId, mix};
 use crate::injected_fault::{Fault, injected};
 use crate::node::Node;
 use crate::shared::coverage::CoveragePoint;
-use crate::state::State;
 
 /// Groups short of memory that are asked in one turn; the others are in the next.
 const ASKED_MAX: usize = 64;
@@ -49,7 +48,7 @@ impl Node {
         if group.common().lifecycle.stage().is_none() {
             self.starts.release(id);
         }
-        if group.shown().state() == State::Syncing {
+        if group.shown().uses_permit() {
             self.syncs.acquire(self.now.mono, id);
             // It may have asked for one earlier in this input.
             group.wants_sync_permit();

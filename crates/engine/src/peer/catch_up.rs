@@ -132,7 +132,8 @@ impl Peer {
 
     /// It is time for the next snapshot.
     pub fn snapshot_due(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !self.outbox.sending.snapshot().is_some_and(CatchUpSnapshot::is_done) || !common.lifecycle.is_running() {
+        let is_due = self.outbox.sending.snapshot().is_some_and(CatchUpSnapshot::is_done);
+        if !is_due || !common.lifecycle.is_running() || self.waits_to_resume(common) {
             return;
         }
         if common.volumes.dirty_bytes() == 0 {

@@ -75,7 +75,7 @@ impl Peer {
     pub fn sync_is_ordered(&self, common: &GroupCommon) -> bool {
         let full = self.wanted.full.is_some() && self.greeting.hello().is_none() || self.wants_full(common);
         let waits = full || self.wanted.update || self.reconcile.is_full_sync_due();
-        waits && common.role() == Role::Primary && !self.outbox.syncs()
+        waits && common.role() == Role::Primary && !common.has_failed() && !self.outbox.syncs()
     }
 
     /// What was given so far was not given under the promise of this mode.

@@ -28,8 +28,9 @@ impl Peer {
         if !self.reconcile.may_sync_in_full() || !self.wants_full(common) {
             return;
         }
-        let fits =
-            self.state(common) == State::Logging && common.lifecycle.is_running() && self.greeting.hello().is_some();
+        let fits = self.state(common) == State::Logging
+            && common.lifecycle.is_running()
+            && self.greeting.hello().is_some_and(|h| !h.failed);
         let sb = &common.sb;
         let changed = sb.changed_outside && !injected(Fault::ChangedSentUnasked);
         let held = sb.held_in_logging || changed || common.settings.mode == Mode::Logging;

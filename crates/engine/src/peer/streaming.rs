@@ -6,6 +6,7 @@ use crate::formats::wire::{Ack, FrameHeader};
 use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
+use crate::peer::snapshot::CatchUpSnapshot;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
@@ -172,6 +173,9 @@ impl Peer {
         self.stall.moved(cx.now.mono);
         self.outbox.sending.resume();
         self.report_state(common, cx, "the secondary has space again");
+        if self.outbox.sending.snapshot().is_some_and(CatchUpSnapshot::is_done) && common.lifecycle.is_running() {
+            self.next_step(common, cx, "update sync");
+        }
     }
 
     /// The stream ends, and with it what put off a repair.

@@ -43,7 +43,8 @@ impl Primary {
             return;
         }
         self.wake_for_memory(common);
-        if common.lifecycle.is_running() {
+        // Writers would pay for a snapshot that is not sent while others have the permit: it begins when this group goes on.
+        if common.lifecycle.is_running() && !self.peer.waits_to_resume(common) {
             self.peer.next_step(common, cx, "update sync");
         }
     }

@@ -84,6 +84,10 @@ impl Primary {
     pub fn request_sync(&mut self, common: &mut GroupCommon, cx: &mut Cx, full: bool) -> bool {
         if !cx.may_sync {
             self.peer.wanted.wait_for_permit(&self.peer.greeting, full);
+            if full && self.peer.outbox.syncs() {
+                // All of it is sent again: the sync that is paused is of no use any more, and its answers would end this order.
+                self.fall_to_logging(common, cx, WAITS_FOR_TURN);
+            }
             if self.peer.state(common) == State::Logging {
                 self.peer.report_state(common, cx, WAITS_FOR_TURN);
             }
@@ -98,6 +102,7 @@ impl Primary {
         }
         if full {
             self.peer.reconcile.ask_nothing(common, cx);
+            self.peer.report_state(common, cx, "a full sync begins once it is on record that all of it is to be sent");
             set_all_dirty(common, cx);
         } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);

@@ -164,6 +164,11 @@ impl BitmapWriter {
         core::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.then).collect()
     }
 
+    /// A full sync waits until its bits are on disk.
+    pub fn awaits_full_sync(&self) -> bool {
+        self.waiting.iter().any(|waiting| matches!(waiting.then, AfterBits::FullSync))
+    }
+
     /// Something has its bits on disk, and nobody has gone on with it.
     pub fn is_overdue(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.left.is_empty())

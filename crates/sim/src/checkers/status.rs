@@ -147,6 +147,11 @@ const CLAIMS: &[StatusClaim] = &[
         |s| s.is_held_in_logging(),
     ),
     ("autosync is off", |s| s.says("autosync is off"), |s| !s.here.settings.autosync),
+    (
+        "it stands in line for a permit",
+        |s| s.is_primary() && s.says("waiting for its turn"),
+        |s| s.here.sync_position.is_some(),
+    ),
     ("the peer has failed", |s| s.says("the peer reports that its half"), |s| !s.hears_peer() || s.peer_has_failed()),
     (
         "the peer is waited for",
