@@ -139,7 +139,7 @@ pub struct StatusArgs {
 pub struct SyncArgs {
     /// The group
     pub group: String,
-    /// Compare and send everything, not only what is dirty
+    /// Send everything, not only what is dirty
     #[arg(long)]
     pub full: bool,
     /// Wait until the group replicates, with a progress bar

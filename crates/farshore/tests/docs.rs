@@ -158,3 +158,33 @@ fn the_protocols_version_is_the_wires() {
     assert!(text.contains(&format!("\nVersion {version}. ")), "the page begins with version {version}");
     assert!(text.contains(&format!("| 4 | 1 | version | {version} |")), "the frame's table says version {version}");
 }
+
+/// A command's help, and that of all commands below it.
+fn add_help(command: &mut clap::Command, page: &mut String) {
+    let help = command.render_long_help().to_string();
+    let text = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    page.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", text.trim_end()));
+    for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+        add_help(below, page);
+    }
+}
+
+/// docs/options.md is what the program says of itself. `BLESS=1` writes it anew.
+#[test]
+fn the_page_of_options_is_what_the_program_says() {
+    let mut page = "# All options\n\n\
+        What `--help` says of every command. This page is made by the program; [Commands](cli.md) has the short form.\n"
+        .to_owned();
+    let mut command = Args::command().term_width(100);
+    command.build();
+    add_help(&mut command, &mut page);
+    if std::env::var_os("BLESS").is_some() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
+        std::fs::write(file, &page).expect("docs/options.md is written");
+    }
+    assert!(
+        manual("options.md") == page,
+        "docs/options.md differs: run BLESS=1 cargo test -p farshore --test all options"
+    );
+}
