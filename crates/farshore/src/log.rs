@@ -47,7 +47,7 @@ pub fn start(colours: bool) -> Result<(), String> {
         .with_writer(move || log.clone())
         .with_ansi(colours)
         .log_internal_errors(false);
-    let _ = match is_journal(&io::stderr()) {
+    let _ = match is_journal(io::stderr()) {
         true => lines.event_format(JournalLines(format().without_time())).try_init(),
         false => lines.try_init(),
     };

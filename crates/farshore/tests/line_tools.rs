@@ -230,11 +230,12 @@ fn what_was_found_before_an_interrupt_is_reported() {
         let words = [&["link", command, &address, "--json"], words].concat();
         farshore(pair, &words, Side::Near).stdout(Stdio::piped()).spawn().expect("the binary runs")
     };
-    let reported = |client: Child, code: i32| {
+    let reported = |client: Child, codes: &[i32]| {
         interrupt(&client);
         let output = client.wait_with_output().expect("it ended");
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert!(output.status.code() == Some(code) && json["interrupted"] == true, "{json}");
+        let is_expected = output.status.code().is_some_and(|code| codes.contains(&code));
+        assert!(is_expected && json["interrupted"] == true, "{}: {json}", output.status);
         json
     };
     let is_free = |pair: &mut Pair| {
@@ -246,7 +247,7 @@ fn what_was_found_before_an_interrupt_is_reported() {
     // One size is over when the next begins.
     let sweep = start(&pair, "sweep", &["--time", "2s"]);
     (0..2).for_each(|_| server.until("test from"));
-    let json = reported(sweep, 1);
+    let json = reported(sweep, &[1]);
     assert!(json["sweep"].as_array().map(Vec::len) >= Some(1), "{json}");
     assert!(
         json["end"]["knee_bytes"].is_null() && json["end"]["recommended_bytes"].is_null(),
@@ -256,14 +257,15 @@ fn what_was_found_before_an_interrupt_is_reported() {
     let out = pair.path("records");
     let soak = start(&pair, "soak", &["--rate", "1MB/s", "--every", "1s", "--out", out.to_str().expect("text")]);
     (0..3).for_each(|_| server.until("test from"));
-    let json = reported(soak, 0);
+    // Where the machine is busy a stretch may be an outlier, and the soak warns of it.
+    let json = reported(soak, &[0, 1]);
     let stretches = json["stretches"].as_array().map(Vec::len);
     assert!(stretches >= Some(1), "{json}");
     assert_eq!(Some(fs::read_to_string(&out).expect("records").lines().count()), stretches);
     is_free(&mut pair);
     let probe = start(&pair, "probe", &["--time", "1h"]);
     server.until("catchup, flushes of 64 KiB, 60 min");
-    let json = reported(probe, 1);
+    let json = reported(probe, &[1]);
     assert!(json["idle_rtt_s"]["count"].as_u64() > Some(0) && json["large_packets"] == "pass", "{json}");
 }
 

@@ -27,12 +27,18 @@ impl ServiceManager {
         pair.serve_by(node, command);
     }
 
-    /// Listens until a line is heard that begins like this and holds that.
-    fn until(&mut self, begins: &str, holds: &str) {
+    /// Listens until each of these is heard: a line that begins like the first and holds the second.
+    fn until(&mut self, wanted: &[(&str, &str)]) {
         let (from, began) = (self.heard.len(), Instant::now());
         let mut datagram = [0; 4096];
-        while !self.heard[from..].iter().any(|line| line.starts_with(begins) && line.contains(holds)) {
-            assert!(began.elapsed() < DEADLINE, "no {begins:?} with {holds:?} in {:?}", self.heard);
+        loop {
+            let is_heard = |(begins, holds): &(&str, &str)| {
+                self.heard[from..].iter().any(|line| line.starts_with(begins) && line.contains(holds))
+            };
+            if wanted.iter().all(is_heard) {
+                return;
+            }
+            assert!(began.elapsed() < DEADLINE, "not all of {wanted:?} in {:?}", self.heard);
             if let Ok(length) = self.socket.recv(&mut datagram) {
                 let text = std::str::from_utf8(&datagram[..length]).expect("text");
                 self.heard.extend(text.lines().map(str::to_owned));
@@ -47,14 +53,12 @@ fn a_service_manager_hears_how_the_groups_stand() {
     let path = pair.path("notify");
     let mut manager = ServiceManager::new(&path);
     ServiceManager::starts(&mut pair, Side::Near, &path);
-    manager.until("READY=1", "");
-    manager.until("STATUS=1 group: 1 logging", "");
+    manager.until(&[("READY=1", ""), ("STATUS=1 group: 1 logging", "")]);
     pair.serve(Side::Far);
     pair.sync_fully(Side::Near);
-    manager.until("STATUS=1 group: 1 replicating", "");
-    manager.until("WATCHDOG=1", "");
+    manager.until(&[("STATUS=1 group: 1 replicating", ""), ("WATCHDOG=1", "")]);
     assert!(pair.stop(Side::Near).success());
-    manager.until("STOPPING=1", "");
+    manager.until(&[("STOPPING=1", "")]);
 }
 
 /// Nothing of the group is opened, for a reason that is known: whoever waits for this daemon waits no longer.
@@ -71,8 +75,7 @@ fn a_daemon_with_a_group_that_is_refused_is_ready_and_says_so() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
     command.args(["serve", "--node", "near", "--config"]).arg(pair.config()).env("NOTIFY_SOCKET", &path);
     pair.serve_by(Side::Near, command);
-    manager.until("STATUS=1 group", "1 refused");
-    manager.until("READY=1", "");
+    manager.until(&[("STATUS=1 group", "1 refused"), ("READY=1", "")]);
 }
 
 /// It was told of a service manager that is not there: that is no reason to serve nobody.
