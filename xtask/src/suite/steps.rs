@@ -132,9 +132,9 @@ fn tidy_up(bench: &StepContext) -> Result<StepOutcome> {
 fn tests(bench: &StepContext) -> Result<StepOutcome> {
     let mut nextest = bench.project.command("cargo");
     let has_nextest = nextest.args(["nextest", "--version"]).output()?.status.success();
-    // Half of the tests of whole processes wait most of the time, for a deadline of theirs.
+    // Half of the tests of whole processes wait most of the time, for a deadline of theirs: four at once leave a fifth of two cores idle.
     let cores = std::thread::available_parallelism()?.get();
-    let threads = (cores + cores.div_ceil(2)).to_string();
+    let threads = (cores + cores.div_ceil(2).max(2)).to_string();
     let at_once = ["--test-threads", threads.as_str()];
     let (runner, at_once): (&[&str], &[&str]) =
         if has_nextest { (&["nextest", "run"], &at_once) } else { (&["test", "--tests"], &[]) };
