@@ -1,5 +1,6 @@
 //! A group that has failed leaves nobody waiting: neither clients nor operators, nor a node that is to stop.
 
+use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
 use engine::state::{Mode, Pause, Policy, State};
 use engine::{Command, CommandResult, Input};
@@ -191,4 +192,40 @@ fn a_group_that_failed_at_its_start_says_so() {
     let why = world.refused(1, Command::Promote { force: true, entropy: 9 });
     assert!(why.contains("failed"), "{why}");
     assert!(world.figures(0).reason.contains("failed"), "{}", world.figures(0).reason);
+}
+
+/// Seed 503817: the record that drops a rollback point fails while the next snapshot waits for it. The group fails, and nothing begins
+/// over what it left.
+#[test]
+fn a_sync_that_waits_for_a_record_that_fails_does_not_begin() {
+    let mut met = 0;
+    for step in 0..120 {
+        let mut world = ScenarioWorld::in_peace(SimOptions {
+            bytes_per_s: 400_000,
+            disk_ns: (5_000_000, 60_000_000),
+            ..options(Mode::Async, Policy::Degrade)
+        });
+        for n in 0..64 {
+            world.write_done(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
+        }
+        world.drain();
+        assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
+        for n in 0..64 {
+            world.write_done(n % 2, u64::from(n) / 2 * 32 * KIB, 32 * KIB);
+        }
+        world.command(0, GROUP, Command::Sync { full: false });
+        world.until("a snapshot", |world| world.figures(1).rollback_point.is_some());
+        for n in 0..40 {
+            world.write(0, n * 16 * KIB, 4 * KIB);
+        }
+        let ended = world.coverage(0, CoveragePoint::SnapshotEnded);
+        while world.coverage(0, CoveragePoint::SnapshotEnded) == ended {
+            world.pass(100_000);
+        }
+        world.pass(step * MILLISECOND);
+        world.cluster[1].storage.trouble.fail_next_record = true;
+        world.pass(2 * SECOND);
+        met += u32::from(world.cluster[1].status_of(GROUP).is_some_and(|now| matches!(now.state, State::Failed(_))));
+    }
+    assert!(met > 0);
 }

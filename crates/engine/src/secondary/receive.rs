@@ -51,7 +51,10 @@ impl Secondary {
     /// What came before is applied and recorded first; then the new stream's identity is, and `inconsistent` with it,
     /// before anything of it is accepted.
     pub fn proceed_sync_begin(&mut self, common: &mut GroupCommon, cx: &mut Cx, primary: &Greeting) {
-        let Some(StreamBeginning { begin, number, recording: false }) = self.beginning else { return };
+        let Some(StreamBeginning { begin, number, recording: false }) = self.beginning.filter(|_| !common.has_failed())
+        else {
+            return;
+        };
         // One that was overtaken while it is recorded is waited for: however many come, one record is under way. So is the end of the
         // rollback point before: the undo store holds one.
         let records = common.sb.awaits(|then| matches!(then, AfterSuper::SyncReady { .. }));

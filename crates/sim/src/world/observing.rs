@@ -100,8 +100,9 @@ impl World {
 
     fn sync_began(&mut self, node: usize, group: GroupId, full: bool, dirty_bytes: u64) -> Result<(), OracleFailure> {
         self.checkers.check_asked_for(&self.cluster, node, group)?;
+        // Whether it overwrites what only the other one has is asked when that one takes its rollback point: it may be another by now than
+        // this node has heard, and take none of this.
         if !full {
-            self.checkers.check_consent(&self.cluster, node, group)?;
             self.checkers.check_covered(&self.cluster, group)?;
             self.over |= self.cluster.options.takes_hours(dirty_bytes);
         } else if self.cluster.options.syncs_for_hours() {
@@ -161,8 +162,11 @@ impl World {
     /// something over it. The host finds that at the next start, and until a start is on record at each one after it.
     pub(super) fn write_from_outside(&mut self, node: usize, write: OutsideWrite) {
         let OutsideWrite { group, volume, first, sectors } = write;
-        // After any other stop nobody can tell (docs/reliability.md, P7); so after one in whose midst a start was being recorded.
-        let Some(record) = self.cluster.readable_record(node, group).filter(|record| record.clean) else { return };
+        // After any other stop nobody can tell (docs/reliability.md, P7); so after one in whose midst a start was being recorded, or of
+        // a group that had failed: what its file says may be in a cache.
+        let stopped = Some(()).filter(|()| !self.cluster[node].has_failed(group));
+        let record = stopped.and_then(|()| self.cluster.readable_record(node, group));
+        let Some(record) = record.filter(|record| record.clean) else { return };
         self.draw_request();
         let bytes = content(SectorFill::Stamp(FOREIGN + self.next_request), volume, first..first + sectors);
         self.log(format_args!(
