@@ -213,7 +213,8 @@ async fn supervise(
         Some(result) => result,
         None => {
             tracing::info!("stopping");
-            service::tell_stopping(driver::STOP_PATIENCE + 2 * LAST_RECORD).await;
+            let patience = driver::STOP_PATIENCE + 3 * LAST_RECORD;
+            let _ = tokio::time::timeout(LAST_RECORD, service::tell_stopping(patience)).await;
             // A disk that hangs is the data thread's to deal with.
             if let Ok(Ok(snapshot)) = tokio::time::timeout(LAST_RECORD, control.snapshot()).await
                 && let Some(whom) = attached::cut_off(&snapshot.clients)

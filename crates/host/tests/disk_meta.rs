@@ -92,6 +92,19 @@ fn a_state_file_is_made_whole_and_keeps_its_content() {
     });
 }
 
+// proves: P9
+/// Somebody cuts a file short that is in use: what is gone is not told as a hole that reads as zeroes.
+#[test]
+fn the_lost_end_of_a_file_is_no_hole() {
+    let directory = tempfile::tempdir_in(scratch()).unwrap();
+    let path = directory.path().join("journal");
+    let file = create_or_open_meta(&path, 1 << 20).unwrap().file;
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+    let error = block_status(&file, 768 << 10, 64 << 10, 9).unwrap_err();
+    assert!(error.to_string().contains("shorter than when it was opened"), "{error}");
+    assert_eq!(block_status(&file, 0, 512 << 10, 9).unwrap(), [AllocationRun { length: 512 << 10, hole: false }]);
+}
+
 #[test]
 fn an_interrupted_creation_is_begun_anew() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();

@@ -10,7 +10,8 @@ use super::op::{AllocationRun, DiskError, ErrorKind, OpName};
 /// when the bound on runs was met). A device has no holes to tell. Blocks while the file system reads its extent tree.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for a range outside the file or off its block boundaries, else what the kernel says.
+/// [`ErrorKind::Invalid`] for a range outside the file or off its block boundaries, [`ErrorKind::Truncated`] where the file was cut
+/// short since it was opened, else what the kernel says.
 pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> Result<Vec<AllocationRun>, DiskError> {
     if !file.admits(offset, length) {
         return Err(DiskError::of_kind(ErrorKind::Invalid, OpName::BlockStatus, file.path()));
@@ -28,7 +29,13 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
     let mut at = offset;
     while at < end && runs.len() < runs_max.max(1) {
         // A block that holds any data counts as data.
-        let data = seek(file, SeekFrom::Data(at)).map_err(failed)?.unwrap_or(end) / block * block;
+        let data = match seek(file, SeekFrom::Data(at)).map_err(failed)? {
+            Some(data) => data / block * block,
+            None if is_cut_short(file, end).map_err(failed)? => {
+                return Err(DiskError::of_kind(ErrorKind::Truncated, OpName::BlockStatus, file.path()));
+            }
+            None => end,
+        };
         if data > at {
             let stop = data.min(end);
             runs.push(AllocationRun { length: stop - at, hole: true });
@@ -42,6 +49,11 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
         }
     }
     Ok(runs)
+}
+
+/// The file ends before that now: what is gone is no hole.
+fn is_cut_short(file: &File, end: u64) -> Result<bool, Errno> {
+    Ok(u64::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size < end))
 }
 
 /// `None`: nothing of that kind up to the end of the file.

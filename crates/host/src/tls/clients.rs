@@ -163,6 +163,7 @@ mod tests {
             not_after: 1,
             serial: "01".into(),
             fingerprint: "00".into(),
+            other_fingerprints: Vec::new(),
             public_key: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
+use super::twins::twins;
 use crate::node_name::is_name;
 
 /// Whom a certificate was made for.
@@ -82,6 +83,8 @@ pub struct CertificateFacts {
     pub serial: String,
     /// SHA-256 of the whole certificate, as hexadecimal digits.
     pub fingerprint: String,
+    /// The same of each form in which its holder may write it besides: see `twins`.
+    pub(super) other_fingerprints: Vec<String>,
     /// Its public key, as the certificate spells it.
     pub public_key: Vec<u8>,
 }
@@ -102,7 +105,8 @@ impl CertificateFacts {
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
             serial: digits(parsed.raw_serial()),
-            fingerprint: digits(digest::digest(&digest::SHA256, certificate).as_ref()),
+            fingerprint: fingerprint(certificate),
+            other_fingerprints: twins(certificate).iter().map(|twin| fingerprint(twin)).collect(),
             public_key: parsed.public_key().subject_public_key.data.to_vec(),
         };
         let names = parsed.subject_alternative_name().map_err(|error| format!("its names cannot be read: {error}"))?;
@@ -135,6 +139,10 @@ impl CertificateFacts {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+fn fingerprint(certificate: &[u8]) -> String {
+    digits(digest::digest(&digest::SHA256, certificate).as_ref())
 }
 
 fn digits(bytes: &[u8]) -> String {

@@ -18,6 +18,7 @@ pub mod facts;
 mod refusal;
 mod revoked;
 mod trust;
+mod twins;
 mod verify;
 
 pub(crate) use channel::{Channel, ChannelError, Raw, TlsReceived};

@@ -61,8 +61,11 @@ impl Revoked {
         self.fingerprints.len() + self.serials.len()
     }
 
+    /// In whatever form its holder shows it.
     pub fn has(&self, facts: &CertificateFacts) -> bool {
-        self.fingerprints.contains(&facts.fingerprint) || self.serials.contains(significant(&facts.serial))
+        let mut fingerprints = std::iter::once(&facts.fingerprint).chain(&facts.other_fingerprints);
+        fingerprints.any(|fingerprint| self.fingerprints.contains(fingerprint))
+            || self.serials.contains(significant(&facts.serial))
     }
 }
 

@@ -206,6 +206,7 @@ mod tests {
     use rustls::crypto::aws_lc_rs;
 
     use super::super::facts::CertificateFacts;
+    use super::super::twins::twins;
     use super::*;
 
     type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -240,6 +241,22 @@ mod tests {
         TrustStore::new(roots.iter().map(one).collect(), Arc::new(aws_lc_rs::default_provider())).expect("sound")
     }
 
+    // proves: P10
+    /// Its signature can be written in two ways (ECDSA), and both are verified: the fingerprint of one names the other.
+    #[test]
+    fn a_revoked_certificate_is_not_believed_in_another_form() {
+        let root = authority("root", None);
+        let shown = node(&root);
+        let fingerprint = CertificateFacts::of(&shown).expect("a certificate").fingerprint;
+        let twins: Vec<_> = twins(&shown).into_iter().map(CertificateDer::from).collect();
+        assert!(twins.iter().any(|twin| is_believed(&trust(&[&root]), twin, &[])), "it has a twin that is verified");
+        let trust = trust(&[&root]).without(Revoked::parse(&fingerprint).expect("a list"));
+        for form in twins.iter().chain([&shown]) {
+            assert!(!is_believed(&trust, form, &[]));
+        }
+        assert!(is_believed(&trust, &node(&root), &[]), "another one is");
+    }
+
     fn is_believed(trust: &TrustStore, end: &CertificateDer<'_>, between: &[&Issuer]) -> bool {
         let between: Vec<_> = between.iter().map(|issuer| issuer.der().clone()).collect();
         let server = trust.verify_server(end, &between, UnixTime::now());
@@ -247,7 +264,8 @@ mod tests {
         assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
         if let Err(error) = &server {
             let why = super::super::refusal::sentence(error);
-            assert!(why.contains("path length") || why.contains("not of this cluster's authority"), "{why}");
+            let known = ["path length", "not of this cluster's authority", "was revoked"];
+            assert!(known.iter().any(|words| why.contains(words)), "{why}");
         }
         server.is_ok()
     }
