@@ -89,6 +89,32 @@ fn a_file_is_locked_against_others_in_both_ways_and_freed() {
     open(&path).unwrap();
 }
 
+// proves: P7
+/// A killed daemon's writes go on in the kernel, by the second open file that durable writes use. While one is left, nobody else opens
+/// the volume: he would read, and write, what that one is still to change.
+#[test]
+fn a_file_is_held_by_a_durable_write_that_outlives_its_process() {
+    let directory = tempfile::tempdir_in(scratch()).unwrap();
+    let path = directory.path().join("volume");
+    sparse(&path, 4096);
+    let behind = 1_i64 << 62;
+    let range = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: behind, l_len: 0, l_pid: 0 };
+    let lock = || {
+        let left = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        // SAFETY: the descriptor is open and the structure complete; the call only reads it.
+        let taken = unsafe { libc::fcntl(left.as_raw_fd(), libc::F_OFD_SETLK, &range) };
+        (taken == 0).then_some(left)
+    };
+    let held = open(&path).unwrap();
+    assert!(lock().is_none(), "its own second open file is locked");
+    drop(held);
+    let left = lock().expect("it is free again");
+    let refused = refusal(&path);
+    assert!(refused.to_string().contains("an earlier process that has not ended"), "{refused}");
+    drop(left);
+    open(&path).unwrap();
+}
+
 #[test]
 fn the_backing_file_of_a_loop_device_is_refused() {
     if !root_or_skip("the_backing_file_of_a_loop_device_is_refused") {

@@ -174,7 +174,8 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_block_device() {
-            unlock(&self.opened.plain.fd);
+            let durable = self.opened.durable.as_ref();
+            durable.into_iter().chain([&self.opened.plain]).for_each(|ways| unlock(&ways.fd));
         }
     }
 }

@@ -10,7 +10,7 @@ use engine::limits::SECTOR_BYTES;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::advisory_lock::{LOCK_NAME, lock};
+use super::advisory_lock::{LOCK_NAME, lock, lock_second};
 use super::file::{DirectRules, File, FileDescriptors, OpenedFile};
 use super::holders;
 use super::identity::{FileIdentity, identity_from, identity_of};
@@ -203,6 +203,9 @@ pub(super) fn finish(
     let small = || (!takes_small).then(|| again(false)).transpose();
     let durable =
         if is_cached { Some(FileDescriptors { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
+    if let (Some(durable), FileIdentity::File { .. }) = (&durable, identity) {
+        lock_second(&durable.fd, path)?;
+    }
     let buffered = small()?;
     let (plain, path) = (FileDescriptors { fd, buffered }, path.into());
     Ok(File::new(OpenedFile { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
