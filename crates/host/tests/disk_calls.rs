@@ -389,3 +389,28 @@ fn a_flush_reports_what_became_of_the_ends_of_a_hole() {
         assert!(flushed.is_err(), "the flush succeeds, and the write before was told {errors:?}");
     });
 }
+
+// proves: P4, rule 12
+/// Flushes that are asked for at once: none succeeds beside the one that is told of a lost write.
+#[test]
+fn no_flush_succeeds_beside_one_that_fails() {
+    let test = "no_flush_succeeds_beside_one_that_fails";
+    on_a_store(test, async |rig, store, directory, options| {
+        let path = directory.join("volume");
+        sparse(&path, SIZE);
+        for round in 0..20 {
+            let file = Arc::new(open_volume(&path, options).unwrap());
+            let write = PageChange { name: VOLUME, page: 1, byte: round, is_durable: false };
+            rig.run(&file, write.write()).await.unwrap();
+            store.fail_call_after(0, libc::EIO);
+            (0..4).for_each(|token| rig.engine.submit(token, &file, DiskOp::Flush, Inline::Forbidden));
+            rig.engine.kick();
+            let mut completions = Vec::new();
+            while completions.len() < 4 {
+                completions.extend(rig.some_completions().await);
+            }
+            store.fail_no_call();
+            assert!(completions.iter().all(|completion| completion.result.is_err()), "round {round}");
+        }
+    });
+}

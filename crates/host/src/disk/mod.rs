@@ -33,7 +33,8 @@ pub mod volume;
 mod work;
 mod zero;
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,9 @@ pub struct FileEngine {
     signals: Rc<Signals>,
     /// Submitted since the last kick.
     gathered: Vec<DiskWork>,
+    /// Files that are being flushed, by their address, and the flushes that wait behind that. The kernel reports a lost write to one flush
+    /// of an open file: another one beside it could succeed before anybody has heard of that.
+    flushes: BTreeMap<usize, VecDeque<DiskWork>>,
     /// Done, not yet reported.
     finished: Vec<Completion>,
     /// Done, but not to be reported before the key's time.
@@ -131,6 +135,7 @@ impl FileEngine {
             workers: WorkerPool::new(WORKERS_MAX, bell),
             signals: Rc::new(signals),
             gathered: Vec::new(),
+            flushes: BTreeMap::new(),
             finished: Vec::new(),
             delayed: BTreeMap::new(),
             delayed_count: 0,
@@ -150,7 +155,8 @@ impl FileEngine {
 
     /// Requests submitted and not yet reported as completed.
     pub fn pending(&self) -> usize {
-        self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
+        let held: usize = self.flushes.values().map(VecDeque::len).sum();
+        held + self.gathered.len() + self.at_ring + self.at_workers + self.delayed.len() + self.finished.len()
     }
 
     /// For how long the device on which this file lies owes an answer and has given none, whatever file it was asked for:
@@ -176,8 +182,47 @@ impl FileEngine {
                 let result = Ok(work.answer_empty());
                 self.finished.push(Completion { token, result, elapsed: Duration::ZERO });
             }
-            Ok(work) => self.gathered.push(work),
+            Ok(work) => {
+                if let Some(work) = self.first_in_line(work) {
+                    self.gathered.push(work);
+                }
+            }
             Err(error) => self.finished.push(Completion { token, result: Err(error), elapsed: Duration::ZERO }),
+        }
+    }
+
+    /// A flush waits while its file is being flushed; nothing else does.
+    fn first_in_line(&mut self, work: DiskWork) -> Option<DiskWork> {
+        if !work.is_flush() {
+            return Some(work);
+        }
+        match self.flushes.entry(Arc::as_ptr(&work.file) as usize) {
+            Entry::Vacant(line) => {
+                line.insert(VecDeque::new());
+                Some(work)
+            }
+            Entry::Occupied(line) => {
+                line.into_mut().push_back(work);
+                None
+            }
+        }
+    }
+
+    /// A flush has ended: the next one of its file is on its way.
+    fn begin_next_flush(&mut self, file: &Arc<File>, now: Instant) {
+        let Entry::Occupied(mut line) = self.flushes.entry(Arc::as_ptr(file) as usize) else { return };
+        let Some(mut work) = line.get_mut().pop_front() else {
+            line.remove();
+            return;
+        };
+        (work.issued, work.device) = (now, self.devices.number(&work.file));
+        self.devices.begin(work.device, now);
+        match &mut self.ring {
+            Some(ring) if ring.has_workers() || !work.needs_kernel_worker() => {
+                self.at_ring += 1;
+                ring.add(work);
+            }
+            _ => self.at_workers += self.workers.submit(std::iter::once(work)),
         }
     }
 
@@ -231,6 +276,8 @@ impl FileEngine {
         if !collected.is_empty() || !self.delayed.is_empty() {
             let now = Instant::now();
             collected.drain(..).for_each(|(work, result)| self.finish(work, result, now));
+            // Flushes that waited for one that has ended.
+            self.submit_ring();
             self.release_delayed(now);
         }
         self.collected = collected;
@@ -287,6 +334,9 @@ impl FileEngine {
 
     fn finish(&mut self, work: DiskWork, result: Result<DiskAnswer, DiskError>, now: Instant) {
         self.devices.end(work.device, now);
+        if work.is_flush() {
+            self.begin_next_flush(&work.file, now);
+        }
         let due = work.due().unwrap_or(now).max(now);
         let elapsed = due - work.issued;
         work.sample(elapsed);

@@ -84,9 +84,13 @@ impl DiskWork {
         Ok(DiskWork { token, file, device: 0, task, inline, lone: false, issued, retries: 0 })
     }
 
+    pub fn is_flush(&self) -> bool {
+        matches!(self.task, DiskTask::Flush)
+    }
+
     /// Nothing to do at all: a transfer of no bytes.
     pub fn is_empty(&self) -> bool {
-        !matches!(self.task, DiskTask::Flush) && self.task.range().1 == 0
+        !self.is_flush() && self.task.range().1 == 0
     }
 
     /// The answer to an empty request.
