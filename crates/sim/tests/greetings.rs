@@ -114,13 +114,7 @@ fn a_sync_decided_by_an_old_greeting_is_not_taken() {
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     let written = world.images_of(0);
     world.command(1, GROUP, Command::Promote { force: true, entropy: 7 });
-    let limit = world.now() + SECOND;
-    while world.verdict().is_ok() && world.now() < limit {
-        world.run_until(world.now() + MILLISECOND);
-    }
-    // The checker objects as soon as it is sent.
-    assert!(world.verdict().is_err(), "no sync began");
-    world.pardon();
+    world.until("a sync began", |world| world.figures(1).state == State::Syncing);
     world.pass(100 * MILLISECOND);
     world.restore_path();
     world.pass(500 * MILLISECOND);
