@@ -77,9 +77,9 @@ fn an_operator_who_ordered_a_sync_is_not_said_to_hold_the_group_in_logging() {
     assert!(!why.contains("the operator asked for logging"), "he asked for a sync since: {why}");
 }
 
-/// Seeds 430399, 435951, 441398: the operator ordered a sync, and the peer, whose disks stand still, has not answered what it holds.
-#[test]
-fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() {
+/// The peer received writes of which its disks, which stand still for a minute, have none yet. A primary that loses its power serves alone
+/// after two seconds.
+fn with_writes_that_the_peer_has_not_landed() -> ScenarioWorld {
     let mut world =
         ScenarioWorld::in_peace(SimOptions { start_alone_ms: 2_000, ..options(Mode::Async, Policy::Degrade) });
     world.write_done(0, 0, 64 * KIB);
@@ -87,6 +87,13 @@ fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() 
     world.cluster[FAR].storage.trouble.stalled_until = world.now() + 60 * SECOND;
     world.write_done(0, 0, 64 * KIB);
     world.pass(200 * MILLISECOND);
+    world
+}
+
+/// Seeds 430399, 435951, 441398: the operator ordered a sync, and the peer, whose disks stand still, has not answered what it holds.
+#[test]
+fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() {
+    let mut world = with_writes_that_the_peer_has_not_landed();
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     world.crash(NEAR, true, SECOND);
     world.until("they meet", |world| world.cluster[NEAR].up() && link(world, NEAR) == LinkStatus::Connected);
@@ -109,13 +116,7 @@ fn a_sync_that_waits_for_what_the_peer_holds_is_not_said_to_wait_for_an_order() 
 /// The operator chose this node's content, and the record of that hangs on its disk.
 #[test]
 fn nothing_is_said_to_be_fetched_once_the_operator_chose() {
-    let mut world =
-        ScenarioWorld::in_peace(SimOptions { start_alone_ms: 2_000, ..options(Mode::Async, Policy::Degrade) });
-    world.write_done(0, 0, 64 * KIB);
-    world.drain();
-    world.cluster[FAR].storage.trouble.stalled_until = world.now() + 60 * SECOND;
-    world.write_done(0, 0, 64 * KIB);
-    world.pass(200 * MILLISECOND);
+    let mut world = with_writes_that_the_peer_has_not_landed();
     world.crash(NEAR, true, SECOND);
     world.until("they meet", |world| world.cluster[NEAR].up() && link(world, NEAR) == LinkStatus::Connected);
     world.until("the operator is asked", |world| reason(world, NEAR).contains("may be missing here"));
