@@ -49,10 +49,18 @@ use crate::outcome::Exit;
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
      daemon again";
 
+const HUNG: &str = "the stop gives up waiting for disks that answer nothing: this process ends now, and the next start treats this \
+     as a crash; nothing acknowledged is lost by that";
+
+const UNSEALED: &str = "the stop gives up waiting for the fingerprints of the volumes, as a disk answers nothing: this process ends now, \
+     and the next start cannot know whether a volume was changed until then; nothing acknowledged is lost by that";
+
 /// Far more than clients, links and files can be; the kernel takes no more than a million by itself.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
+/// How long it waits for the fingerprints of the volumes: some MiB of each are read.
+const SEALING_MAX: Duration = Duration::from_secs(5);
 
 /// How the daemon comes to its end.
 enum DaemonStop {
@@ -123,12 +131,14 @@ pub fn run(
     });
     // Of a disk that hangs, whoever asked it for a file of ours would be waited for.
     runtime.shutdown_background();
-    let DaemonStop::Ended(end) = end? else { give_up() };
+    let DaemonStop::Ended(end) = end? else { give_up(HUNG) };
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
     match end {
         DriverEnd::Clean => {
-            seals.write();
+            if !seals.write_within(SEALING_MAX) {
+                give_up(UNSEALED);
+            }
             tracing::info!("stopped");
             Ok(Exit::Done.into())
         }
@@ -137,11 +147,8 @@ pub fn run(
 }
 
 /// Ends the process beside a disk that owes answers. Files that lie on it are not closed first: that would be waited for as well.
-fn give_up() -> ! {
-    tracing::error!(
-        "the stop gives up waiting for disks that answer nothing: this process ends now, and the next start treats this as a crash; \
-         nothing acknowledged is lost by that"
-    );
+fn give_up(why: &str) -> ! {
+    tracing::error!("{why}");
     log::finish();
     std::process::exit(i32::from(Exit::Warning as u8))
 }
@@ -213,7 +220,7 @@ async fn supervise(
         Some(result) => result,
         None => {
             tracing::info!("stopping");
-            let patience = driver::STOP_PATIENCE + 3 * LAST_RECORD;
+            let patience = driver::STOP_PATIENCE + 3 * LAST_RECORD + SEALING_MAX;
             let _ = tokio::time::timeout(LAST_RECORD, service::tell_stopping(patience)).await;
             // A disk that hangs is the data thread's to deal with.
             if let Ok(Ok(snapshot)) = tokio::time::timeout(LAST_RECORD, control.snapshot()).await

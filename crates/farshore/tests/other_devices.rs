@@ -288,7 +288,7 @@ fn the_other_groups_go_on() {
 }
 
 #[test]
-fn a_damaged_record_of_the_devices_is_asked_about() {
+fn a_damaged_or_missing_record_of_the_devices_is_asked_about() {
     let mut pair = in_step(&SMALL);
     assert!(pair.stop(Side::Near).success());
     let record = state(&pair, Side::Near, "devices");
@@ -296,6 +296,10 @@ fn a_damaged_record_of_the_devices_is_asked_about() {
     rot(&record, 60);
     pair.serve(Side::Near);
     is_refused(&mut pair, Side::Near, &["the record of its devices is damaged"]);
+    pair.kill(Side::Near);
+    fs::remove_file(&record).expect("there");
+    pair.serve(Side::Near);
+    is_refused(&mut pair, Side::Near, &["the record of its devices is missing", "accept-device"]);
     pair.kill(Side::Near);
     fs::write(&record, sound).expect("restored");
     pair.serve(Side::Near);

@@ -1,14 +1,24 @@
-//! Connections that have not proven who they are: few, short-lived, and evicted by their own kind.
+//! Connections that have not proven who they are: few, short-lived, evicted by their own kind, and not more of them a second than
+//! the data thread has time for beside its work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 /// Networks from which somebody has come in that are remembered: more than a configuration has nodes.
 const KNOWN_MAX: usize = 256;
+
+/// Handshakes that may begin a second: those of one known network, or of all others together.
+pub(crate) const HANDSHAKES_PER_S: u32 = 100;
+/// As many may begin at once: the clients of a host that comes back.
+const HANDSHAKES_AT_ONCE: u32 = 64;
+/// Who would have to wait longer is turned away.
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Those of one kind of listener.
 pub(crate) struct UnauthenticatedPeers {
@@ -16,7 +26,32 @@ pub(crate) struct UnauthenticatedPeers {
     counter: Cell<u64>,
     /// The oldest first.
     waiting: RefCell<Vec<UnauthenticatedPeer>>,
-    known: RefCell<VecDeque<IpAddr>>,
+    known: RefCell<VecDeque<KnownNetwork>>,
+    /// Of networks that are not known.
+    others: Pace,
+}
+
+/// A network from which somebody has come in.
+struct KnownNetwork {
+    network: IpAddr,
+    pace: Pace,
+}
+
+/// When the next handshake is due at [`HANDSHAKES_PER_S`].
+#[derive(Default)]
+struct Pace(Cell<Option<Instant>>);
+
+impl Pace {
+    /// How long one more has to wait; `None`: too long, and it is not counted.
+    fn one_more(&self, now: Instant) -> Option<Duration> {
+        let interval = Duration::from_secs(1) / HANDSHAKES_PER_S;
+        let due = self.0.get().map_or(now, |due| due.max(now));
+        let wait = due.duration_since(now).saturating_sub(interval * (HANDSHAKES_AT_ONCE - 1));
+        (wait <= HANDSHAKE_WAIT_MAX).then(|| {
+            self.0.set(Some(due + interval));
+            wait
+        })
+    }
 }
 
 struct UnauthenticatedPeer {
@@ -43,6 +78,7 @@ impl UnauthenticatedPeers {
             counter: Cell::new(0),
             waiting: RefCell::default(),
             known: RefCell::default(),
+            others: Pace::default(),
         })
     }
 
@@ -71,7 +107,8 @@ impl UnauthenticatedPeers {
         let known = self.known.borrow();
         let mut held = BTreeMap::new();
         waiting.iter().for_each(|peer| *held.entry(peer.network).or_insert(0) += 1);
-        let stays = |peer: &UnauthenticatedPeer| held[&peer.network] == 1 && known.contains(&peer.network);
+        let is_known = |network: IpAddr| known.iter().any(|known| known.network == network);
+        let stays = |peer: &UnauthenticatedPeer| held[&peer.network] == 1 && is_known(peer.network);
         // Whoever has just come; if all others may stay, it goes.
         let last = waiting.len() - 1;
         let others = waiting[..last].iter().enumerate().filter(|(_, peer)| !stays(peer));
@@ -85,14 +122,30 @@ impl UnauthenticatedSlot {
         self.evict.notified().await;
     }
 
+    /// Waits until the handshake may begin; false: too many are before it.
+    pub async fn turn(&self) -> bool {
+        let wait = self.wait(Instant::now());
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            sleep(wait).await;
+        }
+        wait.is_some()
+    }
+
+    /// How long a handshake has to wait that would begin `now`; `None`: too long.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let known = self.unauthenticated.known.borrow();
+        let ours = known.iter().find(|known| known.network == self.network);
+        ours.map_or(&self.unauthenticated.others, |known| &known.pace).one_more(now)
+    }
+
     /// The peer has proven who it is, and needs the slot no longer.
     pub fn authenticated(self) {
         let mut known = self.unauthenticated.known.borrow_mut();
-        known.retain(|network| *network != self.network);
+        let before = known.iter().position(|known| known.network == self.network).and_then(|at| known.remove(at));
         if known.len() == KNOWN_MAX {
             known.pop_front();
         }
-        known.push_back(self.network);
+        known.push_back(before.unwrap_or_else(|| KnownNetwork { network: self.network, pace: Pace::default() }));
     }
 }
 
@@ -170,7 +223,25 @@ mod tests {
         let network = |number: u16| IpAddr::from([10, (number >> 8) as u8, number as u8, 1]);
         (0..=KNOWN_MAX as u16).for_each(|number| unauthenticated.admit(network(number)).authenticated());
         let known = unauthenticated.known.borrow();
-        assert!(known.len() == KNOWN_MAX && !known.contains(&network(0)) && known.contains(&network(KNOWN_MAX as u16)));
+        let knows = |address: IpAddr| known.iter().any(|known| known.network == address);
+        assert!(known.len() == KNOWN_MAX && !knows(network(0)) && knows(network(KNOWN_MAX as u16)));
+    }
+
+    /// Each costs signatures on the thread that carries the data.
+    #[test]
+    fn a_flood_of_handshakes_is_paced_and_turned_away() {
+        let unauthenticated = UnauthenticatedPeers::new(1000);
+        let from = |last: u8| unauthenticated.admit(IpAddr::from([10, 0, 0, last]));
+        from(1).authenticated();
+        let now = Instant::now();
+        let at_once = (0..HANDSHAKES_AT_ONCE).map(|_| from(7).wait(now));
+        assert!(at_once.eq((0..HANDSHAKES_AT_ONCE).map(|_| Some(Duration::ZERO))));
+        let waits: Vec<_> = (0..1000).map(|_| from(8).wait(now)).collect();
+        assert_eq!(waits.iter().flatten().count(), 200, "two seconds of a hundred each");
+        assert_eq!(waits[199..201], [Some(HANDSHAKE_WAIT_MAX), None]);
+        assert_eq!(from(1).wait(now), Some(Duration::ZERO), "a known network has a pace of its own");
+        let later = now + Duration::from_millis(10);
+        assert_eq!([from(9).wait(later), from(9).wait(later)], [Some(HANDSHAKE_WAIT_MAX), None]);
     }
 
     #[test]

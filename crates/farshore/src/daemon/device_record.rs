@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use engine::identity::Role;
@@ -27,6 +27,11 @@ pub(super) struct Accepted {
     /// As which the group begins anew on this node.
     pub begins_as: Role,
     pub devices: GroupDevices,
+}
+
+/// Where the record of the devices lies.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join(DEVICES)
 }
 
 /// Reads `devices`; `None`: there is none.

@@ -20,6 +20,7 @@ use anyhow::{Context, bail};
 use engine::identity::{Identity, Role};
 use engine::limits;
 use engine::superblock::{self, Superblock};
+use host::disk::File;
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory, read_blocks};
 use host::driver::group_tag;
@@ -36,6 +37,8 @@ pub(super) enum StartDecision {
         found: GroupDevices,
         begins_as: Option<Role>,
     },
+    /// The state directory is the other node's, or a copy of it.
+    ThePeers,
     Refused(Box<ClosedGroup>),
     /// A device cannot be looked at: opening it tells why.
     Unknown,
@@ -86,8 +89,7 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &ConfiguredGroup) ->
     let on_record = !group_dir.is_new();
     if on_record && group_dir.is_the_peers() {
         // All that is recorded is about its devices: the engine refuses that in words of its own, and nothing is kept.
-        let theirs = record::read_devices(&group_dir.directory).ok().flatten().unwrap_or(found);
-        return Ok(StartDecision::Good { found: theirs, begins_as: None });
+        return Ok(StartDecision::ThePeers);
     }
     let foreign_devices = if on_record { group_dir.foreign_devices(&found) } else { Vec::new() };
     if foreign_devices.is_empty() && on_record {
@@ -147,6 +149,19 @@ pub(super) fn close_unseen(
     problem: &str,
 ) -> Box<ClosedGroup> {
     GroupOnDisk::of(config, node, group).close(&GroupDevices::default(), &[problem.to_owned()])
+}
+
+/// What is open for `volumes`, but is not what was `found` when they were looked at: a path came to lead elsewhere meanwhile.
+pub(super) fn exchanged<'a>(found: &GroupDevices, volumes: impl Iterator<Item = (&'a str, &'a File)>) -> Vec<String> {
+    let exchanged = |(name, file): (&str, &File)| {
+        let why = match (found.get(name), DeviceId::of_open(file)) {
+            (Some(looked_at), Ok(open)) => compare(looked_at, &open).err()?.to_string(),
+            (None, _) => "it was not looked at".to_owned(),
+            (_, Err(error)) => error.to_string(),
+        };
+        Some(format!("volume {name}: what is at its path changed while it was opened ({why}); start again"))
+    };
+    volumes.filter_map(exchanged).collect()
 }
 
 /// Keeps which devices the group is on, durably. Called before the group is taken up.
@@ -282,8 +297,8 @@ impl<'a> GroupOnDisk<'a> {
     fn foreign_devices(&self, found: &GroupDevices) -> Vec<ForeignDevice<'a>> {
         let recorded = match record::read_devices(&self.directory) {
             Ok(Some(recorded)) => Ok(recorded),
-            // Of an older program: what is there is kept from now on.
-            Ok(None) => return Vec::new(),
+            // A start keeps it before the superblock says anything: it was lost, or an old copy was restored.
+            Ok(None) => Err(format!("is missing ({})", record::path(&self.directory).display())),
             Err(error) => Err(format!("{error:#}")),
         };
         let one = |volume: &'a ConfiguredVolume| {
@@ -424,4 +439,30 @@ fn same_devices(accepted: &GroupDevices, found: &GroupDevices) -> bool {
             .iter()
             .zip(found)
             .all(|((name, theirs), (other, ours))| name == other && compare(theirs, ours).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use host::disk::volume::{VolumeOptions, open_volume};
+
+    use super::*;
+
+    /// Looked at and opened are two steps, and what is opened is what is written to.
+    #[test]
+    fn a_device_that_is_exchanged_while_it_is_opened_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [path, other] = ["volume", "other"].map(|name| directory.path().join(name));
+        [&path, &other].iter().for_each(|path| fs::write(path, [7; 4096]).expect("written"));
+        let found = GroupDevices::from([("data".to_owned(), DeviceId::of(&path).expect("there"))]);
+        let open = || open_volume(&path, VolumeOptions::default()).expect("opens");
+        let exchanged = |name, file: &File| exchanged(&found, std::iter::once((name, file)));
+        assert!(exchanged("data", &open()).is_empty());
+        fs::rename(&other, &path).expect("in its place");
+        let said = exchanged("data", &open()).concat();
+        assert!(said.contains("volume data: what is at its path changed while it was opened (its inode was"), "{said}");
+        let said = exchanged("log", &open()).concat();
+        assert!(said.contains("it was not looked at"), "{said}");
+    }
 }

@@ -115,12 +115,20 @@ impl GroupOpening<'_> {
                 Err(problem) => problems.push(format!("volume {name}: {problem}")),
             }
         }
-        let StartDecision::Good { found, begins_as } = look else {
-            if problems.is_empty() {
-                problems.push("a device came into being in this very moment".to_owned());
+        let (found, begins_as) = match look {
+            StartDecision::Good { found, begins_as } => (Some(found), begins_as),
+            StartDecision::ThePeers => (None, None),
+            StartDecision::Unknown | StartDecision::Refused(_) => {
+                if problems.is_empty() {
+                    problems.push("a device came into being in this very moment; start again".to_owned());
+                }
+                return Err(close(&problems));
             }
-            return Err(close(&problems));
         };
+        if let Some(found) = found.as_ref().filter(|_| problems.is_empty()) {
+            let names = group.volumes.iter().map(|volume| volume.name.as_str());
+            problems = devices::exchanged(found, names.zip(files.iter().map(|file| &**file)));
+        }
         if problems.is_empty() {
             problems.extend(self.is_unclaimed(group, &files, begins_as));
         }
@@ -155,13 +163,15 @@ impl GroupOpening<'_> {
         &self,
         (id, group): (GroupId, &ConfiguredGroup),
         files: Vec<Arc<File>>,
-        (found, begins_as): (GroupDevices, Option<Role>),
+        (found, begins_as): (Option<GroupDevices>, Option<Role>),
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
         let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
         let sizes = files.iter().map(|file| file.size_bytes());
         let stores = Some(state_files::open(&directory, group, tag, sizes, self.patience)?);
-        devices::keep(&directory, &found)?;
+        if let Some(found) = found {
+            devices::keep(&directory, &found)?;
+        }
         let named = group.volumes.iter().map(|volume| volume.name.to_string());
         let named: Vec<_> = named.zip(files.iter().cloned()).collect();
         let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);

@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use anyhow::Context;
 use engine::{Incarnation, superblock};
@@ -63,8 +64,20 @@ impl Seals {
         self.0.push(seals);
     }
 
-    /// Seals what this run has left at rest. A failure costs what seals are for, nothing more.
-    pub fn write(&self) {
+    /// Seals what this run has left at rest; false: a disk answers nothing for so long.
+    pub fn write_within(self, limit: Duration) -> bool {
+        let (done, wait) = mpsc::channel();
+        let write = move || {
+            self.write();
+            // Given up, nobody waits any more.
+            let _ = done.send(());
+        };
+        let spawned = std::thread::Builder::new().name("seals".into()).spawn(write);
+        spawned.is_ok() && wait.recv_timeout(limit).is_ok()
+    }
+
+    /// A failure costs what seals are for, nothing more.
+    fn write(&self) {
         for group in &self.0 {
             if let Err(error) = group.write() {
                 tracing::warn!(

@@ -14,11 +14,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use units::size::show_exact;
 
+use super::file::File;
 use super::holders::{DeviceNumber, sysfs};
 use super::identity::{FileIdentity, identity_from, identity_of};
 use super::open_error::OpenError;
@@ -78,9 +80,22 @@ impl DeviceId {
     /// # Errors
     /// The path leads nowhere, or may not be looked at.
     pub fn of(path: &Path) -> Result<DeviceId, OpenError> {
-        let failed = |errno| OpenError::at(path, "looking at it", errno);
+        DeviceId::behind(path, path)
+    }
+
+    /// What a file that is open stands for, wherever its path leads by now.
+    ///
+    /// # Errors
+    /// It may not be looked at.
+    pub fn of_open(file: &File) -> Result<DeviceId, OpenError> {
+        DeviceId::behind(Path::new(&format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())), file.path())
+    }
+
+    /// `name`: what an error calls it.
+    fn behind(path: &Path, name: &Path) -> Result<DeviceId, OpenError> {
+        let failed = |errno| OpenError::at(name, "looking at it", errno);
         let stat = rustix::fs::stat(path).map_err(failed)?;
-        check_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+        check_kind(name, FileType::from_raw_mode(stat.st_mode))?;
         let identity = identity_from(&stat);
         let mut id = DeviceId::default();
         match identity {
@@ -354,6 +369,7 @@ fn plugged(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::volume::{VolumeOptions, open_volume};
     use super::*;
 
     fn id(lines: &str) -> DeviceId {
@@ -371,6 +387,18 @@ mod tests {
     fn other(recorded: &str, found: &str, sentence: &str) {
         let why = compare(&id(recorded), &id(found)).expect_err("another one").to_string();
         assert_eq!(why, sentence);
+    }
+
+    #[test]
+    fn an_open_file_is_known_whatever_its_path_leads_to() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [path, other] = ["volume", "other"].map(|name| directory.path().join(name));
+        [&path, &other].iter().for_each(|path| std::fs::write(path, [7; 4096]).expect("written"));
+        let was = DeviceId::of(&path).expect("there");
+        let open = open_volume(&path, VolumeOptions::default()).expect("opens");
+        std::fs::rename(&other, &path).expect("in its place");
+        assert_eq!(DeviceId::of_open(&open).expect("open"), was);
+        assert!(compare(&was, &DeviceId::of(&path).expect("there")).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::auth::{AuthError, Authenticated, ClusterSecret, Handshake, Ourselves,
 use super::link_stream::LinkStream;
 use crate::report_limiter::ReportSubject;
 use crate::tls::ChannelError;
+use crate::unauthenticated::HANDSHAKES_PER_S;
 
 /// Peers whose definitions differ, and that tell theirs at this moment: each sends up to 1 MiB and may take minutes. Nodes dial one
 /// connection at a time; more than this is not what a node does.
@@ -22,6 +23,7 @@ pub(super) enum LinkFailure {
     NoLink,
     TooSlow(Duration),
     PushedOut(usize),
+    TooMany,
     Comparing,
     Address(String),
 }
@@ -43,6 +45,12 @@ impl fmt::Display for LinkFailure {
                 write!(
                     f,
                     "more than {limit} connections were waiting to prove who they are, and it was among those to go"
+                )
+            }
+            LinkFailure::TooMany => {
+                write!(
+                    f,
+                    "more than {HANDSHAKES_PER_S} unauthenticated connections a second arrive, and it was turned away"
                 )
             }
             LinkFailure::Comparing => {

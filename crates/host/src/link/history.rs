@@ -20,6 +20,8 @@ const HEAD_BYTES: usize = 4096;
 pub const RECORD_BYTES: usize = 128;
 /// Four weeks of minutes, and 5 MiB.
 pub(crate) const RECORDS_MAX: u64 = 28 * 24 * 60;
+/// No record is numbered so high: at one a minute it takes 8 000 million years.
+const NUMBERS_END: u64 = 1 << 52;
 /// Files put aside at most.
 const ASIDE_MAX: u64 = 5;
 
@@ -122,7 +124,8 @@ impl MinuteRecord {
             buffer_limited_ms: narrow(80),
         };
         let is_whole = u32::from_le_bytes(*sum) == crc32c::crc32c(content);
-        (is_whole && record.number > 0 && position_of(record.number) == position).then_some(record)
+        let counts = (1..NUMBERS_END).contains(&record.number) && position_of(record.number) == position;
+        (is_whole && counts).then_some(record)
     }
 }
 
@@ -170,7 +173,7 @@ impl MinuteHistory {
         let read = file.map_err(HistoryError::Io).and_then(|file| Ok((read_from(&file, tag)?, file)));
         let why = match read {
             Ok((records, file)) => {
-                let next = records.list.last().map_or(1, |last| last.number.saturating_add(1));
+                let next = records.list.last().map_or(1, |last| last.number + 1);
                 let note = (records.damaged > 0).then(|| damaged_sentence(path, records.damaged));
                 return Ok((MinuteHistory { file, next }, note));
             }
@@ -415,6 +418,25 @@ mod tests {
         let record = full_record();
         assert_eq!(MinuteRecord::decode(&record.encode(), 2), Some(record));
         assert_eq!(MinuteRecord::decode(&record.encode(), 3), None, "astray");
+    }
+
+    /// The record after it would have no number, and whoever wrote it broke down.
+    #[test]
+    fn a_number_that_nobody_reaches_is_damage() {
+        let (_directory, path) = file();
+        let (mut history, _) = open(&path);
+        history.append(&record(1)).expect("written");
+        for number in [NUMBERS_END, u64::MAX] {
+            let bytes = MinuteRecord { number, ..full_record() }.encode();
+            history
+                .file
+                .write_all_at(&bytes, HEAD_BYTES as u64 + position_of(number) * RECORD_BYTES as u64)
+                .expect("written");
+        }
+        let (mut history, note) = open(&path);
+        assert!(note.is_some_and(|note| note.contains("2 damaged records")));
+        history.append(&record(2)).expect("written");
+        assert_eq!(read(&path, TAG).expect("a history").list.len(), 2);
     }
 
     #[test]

@@ -255,6 +255,9 @@ impl LinkHub {
     ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
         let bounds = &self.config.bounds;
         let handshake = async {
+            if !slot.turn().await {
+                return Err(LinkFailure::TooMany);
+            }
             let handshake = Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
             let mut handshake = handshake.certified(certified(line));
             let shaken = run_handshake(line, &mut handshake, Vec::new()).await?;

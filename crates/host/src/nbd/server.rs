@@ -399,10 +399,17 @@ async fn serve(
         let context = HandshakeContext { tls: &tls, admit: &admit, denied: &denied, shown: &shown };
         let negotiation = handshake::negotiate(&connection, &shared.gateway, context);
         let Some(unauthenticated) = unauthenticated else { return negotiation.await };
+        let paced = async {
+            // It is TLS that costs time.
+            if tls.store.is_some() && !unauthenticated.turn().await {
+                return Err(NoSession::Left("more connections arrive than can prove who they are"));
+            }
+            negotiation.await
+        };
         tokio::select! {
             biased;
             () = unauthenticated.evicted() => Err(NoSession::Left("others came before it had chosen an export")),
-            session = negotiation => session.inspect(|_| unauthenticated.authenticated()),
+            session = paced => session.inspect(|_| unauthenticated.authenticated()),
         }
     };
     let outcome = timeout(shared.limits.handshake, negotiation).await;

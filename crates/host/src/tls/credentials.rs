@@ -224,7 +224,7 @@ impl Credentials {
 
     /// A connection made by the one would look like one made by the other.
     pub fn shows_same_as(&self, other: &Credentials) -> bool {
-        self.own == other.own && self.authorities == other.authorities
+        self.shown.cert == other.shown.cert && self.authorities == other.authorities
     }
 
     /// What is believed no more.
