@@ -375,3 +375,19 @@ fn a_promotion_says_that_the_peer_was_promoted_meanwhile() {
     };
     assert!(said.contains("both nodes are primary") && !said.contains("nothing is missing"), "{said}");
 }
+
+/// A demotion that was over at once leaves its timer; the next one, of a peer that confirms nothing, ends by its own all the same.
+#[test]
+fn a_demotion_soon_after_another_ends_in_its_time() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
+    world.pass(3 * SECOND);
+    assert!(!matches!(world.promote(0, true), CommandResult::Refused(_)));
+    world.until("in step", |world| world.in_step());
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 60 * SECOND;
+    world.write_done(0, 0, 64 * 1024);
+    world.pass(SECOND);
+    let id = world.command(0, GROUP, Command::Demote);
+    world.pass(12 * SECOND);
+    assert!(world.cluster.ledger.result(id).is_some(), "{}", world.figures(0).reason);
+}

@@ -169,3 +169,22 @@ fn the_time_of_another_run_is_not_the_time_of_the_copy() {
         assert_eq!(recovery_point(&world), before);
     }
 }
+
+// proves: rule 19
+/// The nodes exchange their roles within one session, and nothing is written afterwards: the new primary goes on reporting its clock.
+#[test]
+fn a_primary_that_was_promoted_within_the_session_reports_as_any_other() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    assert!(matches!(world.order(NEAR, Command::Demote), CommandResult::Done(_)));
+    world.pass(100 * MILLISECOND);
+    assert!(matches!(world.promote(FAR, false), CommandResult::Done(_)));
+    world.until("in step", |world| world.figures(FAR).state == State::Replicating);
+    let copied = |world: &ScenarioWorld| world.figures(NEAR).promotable.expect("an image").1;
+    world.pass(10 * SECOND);
+    let before = copied(&world);
+    world.pass(20 * SECOND);
+    world.input(NEAR, Input::Tick);
+    assert_eq!(world.figures(NEAR).peer.lag, Some(Duration::ZERO), "it is heard of");
+    let moved = copied(&world).0 - before.0;
+    assert!(moved > 18 * SECOND, "the time of an idle copy moves on: {moved}");
+}

@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use crate::sync_semaphore::one_permit;
 use engine::coverage::CoveragePoint;
 use engine::identity::Role;
 use engine::limits::{KIB, MIB};
 use engine::state::{Broken, Mode, Pause, Policy, State};
-use engine::{Command, CommandResult, Store};
+use engine::{Command, CommandResult, GroupId, Store};
 use sim::nodes::disk::SimDisk;
 use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -550,4 +551,59 @@ fn a_promotion_that_is_refused_after_the_way_back_costs_no_full_sync() {
         begin_sync(&mut world);
         world.drain();
     }
+}
+
+// proves: P3, rule 6
+/// The copy went back and holds bits of its own. While it is asked for them a full sync is typed, which waits for its turn, and is taken
+/// back: the bits are asked for again, as the update sync that follows sends only what is known to differ.
+#[test]
+fn a_full_sync_that_never_began_spares_no_question() {
+    let busy = GroupId(2);
+    let mut world = ScenarioWorld::new(SimOptions { delay_ns: 20 * MILLISECOND, ..one_permit(400_000) });
+    world.pass(SECOND);
+    for group in [GROUP, busy] {
+        world.command(NEAR, group, Command::Sync { full: true });
+        world.until("in step", |world| world.cluster.in_step(group));
+    }
+    world.command(NEAR, GROUP, Command::Logging);
+    for n in 0..14 {
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
+    }
+    begin_sync(&mut world);
+    world.until("a part is overwritten", |world| used(world) > 200 * KIB);
+    world.command(NEAR, busy, Command::Logging);
+    world.pass(MILLISECOND);
+    world.cut([false; 2]);
+    let entropy = world.rng.draw();
+    world.command(FAR, GROUP, Command::Promote { force: true, entropy });
+    let writes_back =
+        |world: &ScenarioWorld| world.cluster[FAR].explain(GROUP).is_some_and(|inside| inside.contains("WriteBack"));
+    while !writes_back(&world) {
+        world.pass(50_000);
+        assert!(world.now() < 60 * SECOND);
+    }
+    world.crash(FAR, true, MILLISECOND);
+    world.until("it is back", |world| world.glance(FAR, GROUP).is_some_and(|g| g.running));
+    assert!(world.figures(FAR).volumes.iter().any(|volume| volume.dirty_bytes > 0));
+    for n in 0..16 {
+        world.write_to(busy, 0, n * 60 * KIB, 36 * KIB);
+    }
+    world.pass(20 * SECOND);
+    world.restore_path();
+    while !world.figures(NEAR).reason.contains("asking the peer which blocks differ") {
+        world.pass(MILLISECOND);
+        assert!(world.now() < 120 * SECOND, "{}", world.figures(NEAR).reason);
+    }
+    world.pass(2 * MILLISECOND);
+    world.command(NEAR, busy, Command::Sync { full: true });
+    world.pass(2 * MILLISECOND);
+    let takes_permit = world.cluster[NEAR].engine().expect("up").status_of(busy).expect("there");
+    assert_eq!(takes_permit.state, State::Syncing, "{}", takes_permit.reason);
+    assert!(world.figures(NEAR).reason.contains("asking the peer which blocks differ"));
+    for command in [Command::Sync { full: true }, Command::Logging, Command::Sync { full: false }] {
+        world.command(NEAR, GROUP, command);
+        world.pass(30 * MILLISECOND);
+    }
+    world.drain();
+    assert!(world.coverage(NEAR, CoveragePoint::BitsJoined) > 0);
 }

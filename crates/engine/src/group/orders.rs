@@ -103,8 +103,9 @@ impl Group {
         if self.primary.peer.greeting.hello().is_some_and(|h| h.failed) {
             return cx.refuse(id, PEER_FAILED);
         }
-        // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not.
-        let overrules = full || self.common.sb.changed_outside;
+        // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not. A full sync that waits
+        // for its turn may be taken back, and then what only the peer knows has to be asked for: it overrules when it begins.
+        let overrules = full && cx.may_sync || self.common.sb.changed_outside;
         self.common.sb.sync_ordered();
         self.primary.peer.stall.ordered(cx.now.mono);
         if overrules {

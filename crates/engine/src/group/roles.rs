@@ -207,6 +207,8 @@ impl Group {
         if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {
             self.primary.meet_peer(&mut self.common, cx);
         }
+        // The session began while this node was secondary, and nobody has set the clock's timer.
+        self.primary.peer.send_tick(&mut self.common, cx);
     }
 }
 

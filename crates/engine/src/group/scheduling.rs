@@ -120,6 +120,11 @@ impl Group {
         self.primary.peer.wanted.take_permit_request()
     }
 
+    /// It begins a full sync by the permit it was given, once.
+    pub fn takes_sync_permit(&mut self) -> bool {
+        self.primary.peer.wanted.take_permit_taken()
+    }
+
     /// Begins a sync that an operator typed; what he is told.
     pub fn begins(&mut self, cx: &mut Cx, full: bool) -> &'static str {
         let begins = self.primary.request_sync(&mut self.common, cx, full);

@@ -35,10 +35,16 @@ impl ShownGroup<'_> {
         self.primary.peer.state(self.common)
     }
 
-    /// It syncs, or stores the bits of a full sync that begins then: another group in between would make it wait for its turn again.
+    /// It syncs.
     pub fn uses_permit(&self) -> bool {
-        let begins = self.common.bitmap.awaits_full_sync() && self.primary.peer.wants_full(self.common);
-        self.state() == State::Syncing || begins && !self.common.has_failed()
+        self.state() == State::Syncing
+    }
+
+    /// It records that it syncs in full, and begins then: a permit that it has is kept, as another group in between would make it wait for
+    /// its turn again. One that it has lost with its peer is not taken anew.
+    pub fn keeps_permit(&self) -> bool {
+        let records = self.common.bitmap.awaits_full_sync() || self.primary.peer.reconcile.is_full_sync_due();
+        records && self.primary.peer.wants_full(self.common) && !self.common.has_failed()
     }
 
     /// A permit to sync would be of use to it, now or once its peer is back, or has space again.

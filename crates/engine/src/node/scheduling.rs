@@ -48,7 +48,9 @@ impl Node {
         if group.common().lifecycle.stage().is_none() {
             self.starts.release(id);
         }
-        if group.shown().uses_permit() {
+        let has_permit = group.takes_sync_permit() || self.syncs.holds(id);
+        let shown = group.shown();
+        if shown.uses_permit() || shown.keeps_permit() && has_permit {
             self.syncs.acquire(self.now.mono, id);
             // It may have asked for one earlier in this input.
             group.wants_sync_permit();

@@ -32,6 +32,10 @@ use crate::shared::peer_copy::PeerCopy;
 use crate::state::Pause;
 use crate::time::Mono;
 
+/// Small snapshots in a row after which the stream is tried, whatever they showed; doubled so often at most.
+const SMALL_SNAPSHOTS: u32 = 3;
+const MISFITS_MAX: u32 = 5;
+
 /// What catching up showed so far; lives from a sync's begin to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CatchUp {
@@ -43,6 +47,10 @@ pub(crate) struct CatchUp {
     sent_bytes: u64,
     /// Live writes did not fit the stream: not again before this.
     no_stream_before: Mono,
+    /// How often they did not.
+    misfits: u32,
+    /// Snapshots in a row in which so little was that the stream would have taken it along.
+    small_in_a_row: u32,
     /// It was paused and could go on, but others have its permit.
     pub(super) resumes: bool,
 }
@@ -59,12 +67,16 @@ enum CatchUpStep {
 impl CatchUp {
     /// What went as data so far: the catch-up is over.
     pub fn take_sent_bytes(&mut self) -> u64 {
+        self.misfits = 0;
         core::mem::take(&mut self.sent_bytes)
     }
 
-    /// What follows with this much dirty; `small`: what the stream takes along with live writes.
+    /// What follows with this much dirty; `small`: what the stream takes along with live writes. A snapshot that was small shows less
+    /// than the link carries, so after some of them the stream is tried whatever they showed; each time in vain, after twice as many.
     fn step(&self, now: Mono, dirty_bytes: u64, small: u64) -> CatchUpStep {
-        let fits = self.rates.is_none_or(|r| r.written <= r.carried / 10 * 9) && now >= self.no_stream_before;
+        let shows_room = self.rates.is_none_or(|r| r.written <= r.carried / 10 * 9);
+        let shows_little = self.small_in_a_row >= SMALL_SNAPSHOTS << self.misfits.min(MISFITS_MAX);
+        let fits = (shows_room || shows_little) && now >= self.no_stream_before;
         let shrinks = self.snapshots == 0 || dirty_bytes <= self.last_bytes / 4 * 3;
         if dirty_bytes == 0 || (fits && (dirty_bytes <= small || !shrinks)) {
             CatchUpStep::Stream
@@ -109,8 +121,8 @@ impl Peer {
 
     /// A sync begins: how, follows from what is dirty.
     pub fn begin_catch_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
-        let CatchUp { no_stream_before, .. } = self.catch_up;
-        self.catch_up = CatchUp { no_stream_before, ..CatchUp::default() };
+        let CatchUp { no_stream_before, misfits, .. } = self.catch_up;
+        self.catch_up = CatchUp { no_stream_before, misfits, ..CatchUp::default() };
         self.next_step(common, cx, why);
     }
 
@@ -118,11 +130,13 @@ impl Peer {
         let (small, paused) = (small_bytes(common, cx), self.outbox.sending.paused());
         match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
             CatchUpStep::Stream => {
+                self.catch_up.small_in_a_row = 0;
                 self.outbox.sending.end_snapshot();
                 self.begin_sync_in_stream(common, cx, paused, why);
             }
             CatchUpStep::Snapshot => self.begin_snapshot(common, cx, paused, why),
             CatchUpStep::SnapshotLater => {
+                self.catch_up.small_in_a_row += 1;
                 let since = self.outbox.sending.snapshot().map_or(cx.now.mono, CatchUpSnapshot::frozen_at);
                 let wait = since.plus(limits::SNAPSHOT_EVERY).since(cx.now.mono).max(Duration::from_millis(1));
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Snapshot), cx.now.mono.plus(wait));
@@ -145,6 +159,7 @@ impl Peer {
     /// Snapshots go on for a while before the stream is tried again.
     pub fn keep_from_stream(&mut self, now: Mono) {
         self.catch_up.no_stream_before = now.plus(limits::STREAM_AGAIN_AFTER);
+        self.catch_up.misfits += 1;
     }
 
     // ---- a snapshot begins ----------------------------------------------------------------------------------------------
@@ -254,5 +269,10 @@ mod tests {
         let tried = CatchUp { no_stream_before: Mono(2), ..fits };
         assert_eq!(tried.step(now, MIB, MIB), CatchUpStep::SnapshotLater, "the stream was tried a moment ago");
         assert_eq!(tried.step(Mono(2), MIB, MIB), CatchUpStep::Stream);
+        let often = CatchUp { small_in_a_row: SMALL_SNAPSHOTS, ..does_not };
+        assert_eq!(often.step(now, MIB, MIB), CatchUpStep::Stream, "small ones show little of what the link carries");
+        assert_eq!(often.step(now, MIB + 1, MIB), CatchUpStep::Snapshot);
+        let in_vain = CatchUp { misfits: 1, ..often };
+        assert_eq!(in_vain.step(now, MIB, MIB), CatchUpStep::SnapshotLater);
     }
 }

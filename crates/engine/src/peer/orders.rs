@@ -1,7 +1,7 @@
 //! What is ordered of the peer, and waits for its turn.
 
 use crate::common::GroupCommon;
-use crate::context::{Cx, GroupTimer};
+use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
@@ -25,6 +25,8 @@ pub(crate) struct WantedSyncs {
     update: bool,
     /// One could have begun if this node had a permit for it.
     wants_permit: bool,
+    /// A full one begins by the permit that it was given just now, and is recorded first.
+    takes_permit: bool,
 }
 
 impl WantedSyncs {
@@ -60,6 +62,14 @@ impl WantedSyncs {
 
     pub fn take_permit_request(&mut self) -> bool {
         core::mem::take(&mut self.wants_permit)
+    }
+
+    pub fn begin_with_permit(&mut self) {
+        self.takes_permit = true;
+    }
+
+    pub fn take_permit_taken(&mut self) -> bool {
+        core::mem::take(&mut self.takes_permit)
     }
 }
 
@@ -127,8 +137,10 @@ impl Peer {
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.reconcile.stop(common);
         self.wanted.forget_orders();
-        common.lifecycle.enter(Phase::Demoting { id, deadline: cx.now.mono.plus(limits::DRAIN_LIMIT) });
-        common.set_timer(cx, GroupTimer::Drain, limits::DRAIN_LIMIT);
+        let deadline = cx.now.mono.plus(limits::DRAIN_LIMIT);
+        common.lifecycle.enter(Phase::Demoting { id, deadline });
+        // One of an earlier demotion may be left.
+        cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Drain), deadline);
     }
 
     /// Nothing is read for a sync that waits to go on.

@@ -101,6 +101,7 @@ impl Primary {
             self.fall_to_logging(common, cx, "the operator asked for a sync");
         }
         if full {
+            self.peer.wanted.begin_with_permit();
             self.peer.reconcile.ask_nothing(common, cx);
             self.peer.report_state(common, cx, "a full sync begins once it is on record that all of it is to be sent");
             set_all_dirty(common, cx);

@@ -34,6 +34,10 @@ impl GroupSemaphore {
         self.holders.contains_key(&group) || (self.waiting.is_empty() && self.has_permit(now))
     }
 
+    pub fn holds(&self, group: GroupId) -> bool {
+        self.holders.contains_key(&group)
+    }
+
     pub fn acquire(&mut self, now: Mono, group: GroupId) {
         self.holders.entry(group).or_insert(now);
         self.waiting.retain(|waiting| *waiting != group);
