@@ -52,15 +52,13 @@ const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log
 const HUNG: &str = "the stop gives up waiting for disks that answer nothing: this process ends now, and the next start treats this \
      as a crash; nothing acknowledged is lost by that";
 
-const UNSEALED: &str = "the stop gives up waiting for the fingerprints of the volumes, as a disk answers nothing: this process ends now, \
-     and the next start cannot know whether a volume was changed until then; nothing acknowledged is lost by that";
-
 /// Far more than clients, links and files can be; the kernel takes no more than a million by itself.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// How long the stop waits for the last line of the links' histories.
 const LAST_RECORD: Duration = Duration::from_secs(1);
-/// How long it waits for the fingerprints of the volumes: some MiB of each are read.
-const SEALING_MAX: Duration = Duration::from_secs(5);
+/// How long the stop waits for the next answer while fingerprints of the volumes are taken: some MiB of each are read, by a thousand
+/// reads of a disk.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// How the daemon comes to its end.
 enum DaemonStop {
@@ -93,7 +91,9 @@ pub fn run(
     let here = config.node(&node).with_context(|| format!("the configuration has no node {node}"))?;
     let control_socket = here.control_socket();
     raise_descriptors();
+    let telling = service::keep_waiting("opening volumes and journals");
     let opened = open::open(&config, &node, &silent)?;
+    drop(telling);
     let (proof, renewal) = given(&config, &node, proof);
     let refused = opened.refused.clone();
     let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
@@ -136,8 +136,14 @@ pub fn run(
     let _ = std::fs::remove_file(&control_socket);
     match end {
         DriverEnd::Clean => {
-            if !seals.write_within(SEALING_MAX) {
-                give_up(UNSEALED);
+            let _telling = service::keep_waiting("taking fingerprints of the volumes");
+            let unsealed = seals.write_unless_silent(SILENCE_MAX);
+            if !unsealed.is_empty() {
+                give_up(&format!(
+                    "a disk answers nothing, so the volumes of {} get no fingerprint: this process ends now, and the next start cannot \
+                     know whether they were changed until then; nothing acknowledged is lost by that",
+                    unsealed.join(", ")
+                ));
             }
             tracing::info!("stopped");
             Ok(Exit::Done.into())
@@ -220,7 +226,7 @@ async fn supervise(
         Some(result) => result,
         None => {
             tracing::info!("stopping");
-            let patience = driver::STOP_PATIENCE + 3 * LAST_RECORD + SEALING_MAX;
+            let patience = driver::STOP_PATIENCE + 3 * LAST_RECORD + SILENCE_MAX;
             let _ = tokio::time::timeout(LAST_RECORD, service::tell_stopping(patience)).await;
             // A disk that hangs is the data thread's to deal with.
             if let Ok(Ok(snapshot)) = tokio::time::timeout(LAST_RECORD, control.snapshot()).await

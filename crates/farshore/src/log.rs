@@ -80,8 +80,10 @@ where
             tracing::Level::INFO => 6,
             _ => 7,
         };
-        write!(writer, "<{priority}>")?;
-        self.0.format_event(context, writer, event)
+        let mut text = String::new();
+        self.0.format_event(context, Writer::new(&mut text), event)?;
+        // A message may have several, and what a peer sent may stand in it.
+        text.lines().try_for_each(|line| writeln!(writer, "<{priority}>{line}"))
     }
 }
 

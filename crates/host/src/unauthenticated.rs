@@ -13,12 +13,16 @@ use tokio::time::{Instant, sleep};
 /// Networks from which somebody has come in that are remembered: more than a configuration has nodes.
 const KNOWN_MAX: usize = 256;
 
-/// Handshakes that may begin a second: those of one known network, or of all others together.
+/// Handshakes from one network that may begin a second, and of all networks together from which nobody came in before. One costs the
+/// thread that carries the data half a millisecond, so strangers get a fifth of it at most.
 pub(crate) const HANDSHAKES_PER_S: u32 = 100;
-/// As many may begin at once: the clients of a host that comes back.
-const HANDSHAKES_AT_ONCE: u32 = 64;
+const HANDSHAKES_OF_STRANGERS_PER_S: u32 = 400;
+/// As many of a network may begin at once: the clients of a host that comes back.
+const HANDSHAKES_AT_ONCE: u32 = 1024;
 /// Who would have to wait longer is turned away.
 const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Networks whose pace is remembered, besides the known.
+const STRANGERS_MAX: usize = 256;
 
 /// Those of one kind of listener.
 pub(crate) struct UnauthenticatedPeers {
@@ -26,31 +30,42 @@ pub(crate) struct UnauthenticatedPeers {
     counter: Cell<u64>,
     /// The oldest first.
     waiting: RefCell<Vec<UnauthenticatedPeer>>,
-    known: RefCell<VecDeque<KnownNetwork>>,
-    /// Of networks that are not known.
-    others: Pace,
+    /// From which somebody has come in, or is expected; the latest last.
+    known: RefCell<VecDeque<PacedNetwork>>,
+    strangers: RefCell<VecDeque<PacedNetwork>>,
+    all_strangers: Pace,
 }
 
-/// A network from which somebody has come in.
-struct KnownNetwork {
+struct PacedNetwork {
     network: IpAddr,
     pace: Pace,
 }
 
-/// When the next handshake is due at [`HANDSHAKES_PER_S`].
-#[derive(Default)]
-struct Pace(Cell<Option<Instant>>);
+impl PacedNetwork {
+    fn of(network: IpAddr) -> PacedNetwork {
+        PacedNetwork { network, pace: Pace::per_second(HANDSHAKES_PER_S) }
+    }
+}
+
+/// When the next handshake is due.
+struct Pace {
+    interval: Duration,
+    due: Cell<Option<Instant>>,
+}
 
 impl Pace {
-    /// How long one more has to wait; `None`: too long, and it is not counted.
-    fn one_more(&self, now: Instant) -> Option<Duration> {
-        let interval = Duration::from_secs(1) / HANDSHAKES_PER_S;
-        let due = self.0.get().map_or(now, |due| due.max(now));
-        let wait = due.duration_since(now).saturating_sub(interval * (HANDSHAKES_AT_ONCE - 1));
-        (wait <= HANDSHAKE_WAIT_MAX).then(|| {
-            self.0.set(Some(due + interval));
-            wait
-        })
+    fn per_second(count: u32) -> Pace {
+        Pace { interval: Duration::from_secs(1) / count, due: Cell::new(None) }
+    }
+
+    /// How long one more has to wait.
+    fn wait(&self, now: Instant) -> Duration {
+        let ahead = self.due.get().map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
+        ahead.saturating_sub(self.interval * (HANDSHAKES_AT_ONCE - 1))
+    }
+
+    fn count_one(&self, now: Instant) {
+        self.due.set(Some(self.due.get().map_or(now, |due| due.max(now)) + self.interval));
     }
 }
 
@@ -78,8 +93,39 @@ impl UnauthenticatedPeers {
             counter: Cell::new(0),
             waiting: RefCell::default(),
             known: RefCell::default(),
-            others: Pace::default(),
+            strangers: RefCell::default(),
+            all_strangers: Pace::per_second(HANDSHAKES_OF_STRANGERS_PER_S),
         })
+    }
+
+    /// Somebody from there is expected: a flood from elsewhere does not push him out, though nobody came in so far.
+    pub fn expect(&self, address: IpAddr) {
+        self.learn(network(address));
+    }
+
+    fn learn(&self, network: IpAddr) {
+        let mut known = self.known.borrow_mut();
+        let before = known.iter().position(|known| known.network == network).and_then(|at| known.remove(at));
+        if known.len() == KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back(before.unwrap_or_else(|| PacedNetwork::of(network)));
+    }
+
+    /// How long a handshake has to wait that would begin `now`; `None`: too long, and it is not counted.
+    fn wait(&self, from: IpAddr, now: Instant) -> Option<Duration> {
+        if let Some(known) = self.known.borrow().iter().find(|known| known.network == from) {
+            return take_turn(&[&known.pace], now);
+        }
+        let mut strangers = self.strangers.borrow_mut();
+        let at = strangers.iter().position(|stranger| stranger.network == from).unwrap_or_else(|| {
+            if strangers.len() == STRANGERS_MAX {
+                strangers.pop_front();
+            }
+            strangers.push_back(PacedNetwork::of(from));
+            strangers.len() - 1
+        });
+        take_turn(&[&strangers[at].pace, &self.all_strangers], now)
     }
 
     pub fn most(&self) -> usize {
@@ -124,28 +170,16 @@ impl UnauthenticatedSlot {
 
     /// Waits until the handshake may begin; false: too many are before it.
     pub async fn turn(&self) -> bool {
-        let wait = self.wait(Instant::now());
+        let wait = self.unauthenticated.wait(self.network, Instant::now());
         if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             sleep(wait).await;
         }
         wait.is_some()
     }
 
-    /// How long a handshake has to wait that would begin `now`; `None`: too long.
-    fn wait(&self, now: Instant) -> Option<Duration> {
-        let known = self.unauthenticated.known.borrow();
-        let ours = known.iter().find(|known| known.network == self.network);
-        ours.map_or(&self.unauthenticated.others, |known| &known.pace).one_more(now)
-    }
-
     /// The peer has proven who it is, and needs the slot no longer.
     pub fn authenticated(self) {
-        let mut known = self.unauthenticated.known.borrow_mut();
-        let before = known.iter().position(|known| known.network == self.network).and_then(|at| known.remove(at));
-        if known.len() == KNOWN_MAX {
-            known.pop_front();
-        }
-        known.push_back(before.unwrap_or_else(|| KnownNetwork { network: self.network, pace: Pace::default() }));
+        self.unauthenticated.learn(self.network);
     }
 }
 
@@ -153,6 +187,15 @@ impl Drop for UnauthenticatedSlot {
     fn drop(&mut self) {
         self.unauthenticated.waiting.borrow_mut().retain(|peer| peer.number != self.number);
     }
+}
+
+/// The longest of these waits, and one more for each; `None`: it is too long, and counts nowhere.
+fn take_turn(paces: &[&Pace], now: Instant) -> Option<Duration> {
+    let wait = paces.iter().map(|pace| pace.wait(now)).max().unwrap_or_default();
+    (wait <= HANDSHAKE_WAIT_MAX).then(|| {
+        paces.iter().for_each(|pace| pace.count_one(now));
+        wait
+    })
 }
 
 /// What counts as one origin. Who holds an address holds its neighbours: of IPv6 a customer has 2^64 at the least.
@@ -230,18 +273,32 @@ mod tests {
     /// Each costs signatures on the thread that carries the data.
     #[test]
     fn a_flood_of_handshakes_is_paced_and_turned_away() {
-        let unauthenticated = UnauthenticatedPeers::new(1000);
-        let from = |last: u8| unauthenticated.admit(IpAddr::from([10, 0, 0, last]));
-        from(1).authenticated();
+        let unauthenticated = UnauthenticatedPeers::new(1);
         let now = Instant::now();
-        let at_once = (0..HANDSHAKES_AT_ONCE).map(|_| from(7).wait(now));
-        assert!(at_once.eq((0..HANDSHAKES_AT_ONCE).map(|_| Some(Duration::ZERO))));
-        let waits: Vec<_> = (0..1000).map(|_| from(8).wait(now)).collect();
+        let wait = |last: u8, now| unauthenticated.wait(IpAddr::from([10, 0, 0, last]), now);
+        let at_once = (0..HANDSHAKES_AT_ONCE).map(|_| wait(7, now));
+        assert!(at_once.eq((0..HANDSHAKES_AT_ONCE).map(|_| Some(Duration::ZERO))), "the clients of a host come back");
+        let waits: Vec<_> = (0..1000).map(|_| wait(7, now)).collect();
         assert_eq!(waits.iter().flatten().count(), 200, "two seconds of a hundred each");
         assert_eq!(waits[199..201], [Some(HANDSHAKE_WAIT_MAX), None]);
-        assert_eq!(from(1).wait(now), Some(Duration::ZERO), "a known network has a pace of its own");
-        let later = now + Duration::from_millis(10);
-        assert_eq!([from(9).wait(later), from(9).wait(later)], [Some(HANDSHAKE_WAIT_MAX), None]);
+        assert!(
+            wait(8, now).is_some_and(|wait| wait < Duration::from_secs(1)),
+            "another network does not wait for that one"
+        );
+        assert_eq!(wait(7, now + Duration::from_millis(10)), Some(HANDSHAKE_WAIT_MAX));
+    }
+
+    #[test]
+    fn a_flood_from_everywhere_keeps_nobody_waiting_who_is_expected() {
+        let unauthenticated = UnauthenticatedPeers::new(1);
+        let peer = IpAddr::from([192, 168, 0, 1]);
+        unauthenticated.expect(peer);
+        let now = Instant::now();
+        let strangers = (0..5000_u16).map(|number| IpAddr::from([10, (number >> 8) as u8, number as u8, 1]));
+        let came = strangers.filter(|from| unauthenticated.wait(*from, now).is_some()).count();
+        assert_eq!(came, (HANDSHAKES_AT_ONCE + 2 * HANDSHAKES_OF_STRANGERS_PER_S) as usize);
+        assert_eq!(unauthenticated.wait(peer, now), Some(Duration::ZERO));
+        assert_eq!(unauthenticated.strangers.borrow().len(), STRANGERS_MAX);
     }
 
     #[test]

@@ -97,22 +97,65 @@ fn a_file_is_held_by_a_durable_write_that_outlives_its_process() {
     let directory = tempfile::tempdir_in(scratch()).unwrap();
     let path = directory.path().join("volume");
     sparse(&path, 4096);
-    let behind = 1_i64 << 62;
-    let range = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: behind, l_len: 0, l_pid: 0 };
-    let lock = || {
-        let left = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        // SAFETY: the descriptor is open and the structure complete; the call only reads it.
-        let taken = unsafe { libc::fcntl(left.as_raw_fd(), libc::F_OFD_SETLK, &range) };
-        (taken == 0).then_some(left)
-    };
     let held = open(&path).unwrap();
-    assert!(lock().is_none(), "its own second open file is locked");
+    assert!(lock_behind(&path).is_none(), "its own second open file is locked");
     drop(held);
-    let left = lock().expect("it is free again");
+    let left = lock_behind(&path).expect("it is free again");
     let refused = refusal(&path);
     assert!(refused.to_string().contains("an earlier process that has not ended"), "{refused}");
     drop(left);
     open(&path).unwrap();
+}
+
+// proves: P9
+/// A write behind the cut makes the file long again, and zeroes of what was lost: it is refused, and so is a trim.
+#[test]
+fn a_file_that_was_cut_short_is_not_made_long_again() {
+    on_both(async |rig: &mut DiskRig| {
+        let path = rig.directory.path().join("volume");
+        sparse(&path, 1 << 20);
+        let file = Arc::new(open(&path).unwrap());
+        rig.done(&file, write(0, 4096, 1)).await;
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+        let zero = DiskOp::Zero { offset: 768 << 10, length: 4096, no_hole: false };
+        for op in [write((1 << 20) - 4096, 4096, 2), write(0, 4096, 2), zero] {
+            let error = rig.run(&file, op).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Truncated, "{error}");
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 512 << 10);
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        rig.done(&file, write(0, 4096, 3)).await;
+    });
+}
+
+// proves: P7
+/// The same of a device whose sectors are of 4 KiB: its exclusive hold goes with the first open file.
+#[test]
+fn a_device_is_held_by_a_durable_write_that_outlives_its_process() {
+    if !root_or_skip("a_device_is_held_by_a_durable_write_that_outlives_its_process") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(scratch()).unwrap();
+    let backing = directory.path().join("backing");
+    sparse(&backing, 8 << 20);
+    let device = LoopDevice::new(&backing, &["--sector-size", "4096"]);
+    let left = lock_behind(&device.path).expect("nobody holds it");
+    let refused = refusal(&device.path);
+    assert!(refused.to_string().contains("an earlier process that has not ended"), "{refused}");
+    drop(left);
+    let held = open(&device.path).unwrap();
+    assert!(lock_behind(&device.path).is_none(), "its own second open file is locked");
+    drop(held);
+    assert!(lock_behind(&device.path).is_some());
+}
+
+/// The lock of a second open file, as a write that is left in the kernel holds it; `None`: somebody has it.
+fn lock_behind(path: &Path) -> Option<std::fs::File> {
+    let range = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: 1 << 62, l_len: 0, l_pid: 0 };
+    let left = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    // SAFETY: the descriptor is open and the structure complete; the call only reads it.
+    let taken = unsafe { libc::fcntl(left.as_raw_fd(), libc::F_OFD_SETLK, &range) };
+    (taken == 0).then_some(left)
 }
 
 #[test]

@@ -651,6 +651,11 @@ fn a_link_of_a_peer_that_is_believed_no_more_ends_at_once() {
             };
             let again = Credentials::load(&own, &us, &[revoked.to_owned()], &Clients::Certified).unwrap();
             let (checking, store) = if checking_node == "west" { (&west, &stores[1]) } else { (&east, &stores[0]) };
+            let before = store.current();
+            assert!(
+                before.lacks_some_of(&again) && !again.lacks_some_of(&before),
+                "a list that lost a line is looked at twice"
+            );
             store.replace(again);
             checking.seen.until("the end", |seen| !seen.down.borrow().is_empty()).await;
             let reason = checking.seen.down.borrow()[0].clone();

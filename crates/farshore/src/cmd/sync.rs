@@ -28,9 +28,11 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     let mut bar: Option<ProgressBar> = None;
     let mut seen = false;
     let mut position = None;
+    let mut reason = None;
     let result = reach::watch(&args.reach, &args.group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
         say_position(&mut position, group);
+        say_reason(&mut reason, group);
         draw(&mut bar, group, started);
         examine(group, seen || started.elapsed() > START_PATIENCE)
     });
@@ -87,6 +89,16 @@ fn say_position(said: &mut Option<u64>, group: &GroupView) {
         );
     }
     *said = group.sync_position;
+}
+
+/// Why nothing moves, whenever that changes: a sync that waits for somebody would else wait in silence.
+fn say_reason(said: &mut Option<String>, group: &GroupView) {
+    let stands = matches!(group.state, GroupState::Paused | GroupState::Queuing | GroupState::Holding);
+    let reason = stands.then(|| explained(group));
+    if let Some(reason) = reason.as_ref().filter(|reason| said.as_ref() != Some(*reason)) {
+        let _ = writeln!(std::io::stderr(), "{} {reason}", group.name);
+    }
+    *said = reason;
 }
 
 fn draw(bar: &mut Option<ProgressBar>, group: &GroupView, started: Instant) {

@@ -29,6 +29,8 @@ pub(crate) struct Renewal {
     taken: Cell<Stamps>,
     /// Files that make no sense, and whether that was said.
     failed: Cell<Option<(Stamps, bool)>>,
+    /// Files that make sense, and may be half written.
+    seen_once: Cell<Option<Stamps>>,
     problem: RefCell<Option<String>>,
     /// The links still use the credentials of before.
     links_are_due: Cell<bool>,
@@ -44,6 +46,7 @@ impl Renewal {
             store,
             paths,
             failed: Cell::new(None),
+            seen_once: Cell::new(None),
             problem: RefCell::default(),
             links_are_due: Cell::new(false),
             warned_on: Cell::new(facts::now() / DAY),
@@ -64,6 +67,7 @@ impl Renewal {
         let Ok((now, new)) = tokio::task::spawn_blocking(read).await else { return false };
         if let Some(new) = new {
             match new {
+                Ok(credentials) if self.may_be_half_written(now, &credentials) => {}
                 Ok(credentials) => self.take(now, credentials),
                 Err(wrong) => self.complain(now, &wrong),
             }
@@ -72,6 +76,14 @@ impl Renewal {
             self.problem.replace(None);
         }
         self.links_are_due.get()
+    }
+
+    /// Files that believe more than those in use, or believe fewer authorities, count when a second look finds them the same: a list that
+    /// is being copied in place is empty for a moment, and makes sense.
+    fn may_be_half_written(&self, now: Stamps, new: &Credentials) -> bool {
+        let waits = new.lacks_some_of(&self.store.current()) && self.seen_once.get() != Some(now);
+        self.seen_once.set(waits.then_some(now));
+        waits
     }
 
     fn take(&self, now: Stamps, credentials: Credentials) {

@@ -16,11 +16,13 @@
 //!
 //! The file: see `docs/format.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -33,6 +35,9 @@ use units::size::show_exact;
 
 /// A thousand volumes with the longest device names.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Fingerprints that are taken at once; of a group's volumes, and of groups.
+const AT_ONCE_MAX: usize = 16;
 
 /// What the file begins with.
 pub const MAGIC: [u8; 8] = *b"FSHSEALS";
@@ -64,29 +69,31 @@ impl Seals {
         self.0.push(seals);
     }
 
-    /// Seals what this run has left at rest; false: a disk answers nothing for so long.
-    pub fn write_within(self, limit: Duration) -> bool {
+    /// Seals what this run has left at rest. Groups that are not sealed, as no disk answers anything for `silence`: none, mostly.
+    pub fn write_unless_silent(self, silence: Duration) -> Vec<String> {
+        let progress = Arc::new(AtomicU64::new(0));
+        let unsealed: BTreeSet<String> = self.0.iter().map(|group| group.group.clone()).collect();
+        let unsealed = Arc::new(Mutex::new(unsealed));
         let (done, wait) = mpsc::channel();
+        let left = unsealed.clone();
+        let moved = progress.clone();
         let write = move || {
-            self.write();
+            at_once(&self.0, |group| {
+                group.write_or_warn(&|| _ = moved.fetch_add(1, Ordering::Relaxed));
+                left.lock().unwrap_or_else(PoisonError::into_inner).remove(&group.group);
+            });
             // Given up, nobody waits any more.
             let _ = done.send(());
         };
-        let spawned = std::thread::Builder::new().name("seals".into()).spawn(write);
-        spawned.is_ok() && wait.recv_timeout(limit).is_ok()
-    }
-
-    /// A failure costs what seals are for, nothing more.
-    fn write(&self) {
-        for group in &self.0 {
-            if let Err(error) = group.write() {
-                tracing::warn!(
-                    "group {}: its volumes were not sealed, so the next start cannot know whether they were changed until \
-                     then: {error:#}",
-                    group.group
-                );
+        let spawned = std::thread::Builder::new().name("seals".into()).spawn(write).is_ok();
+        let mut seen = None;
+        while spawned && wait.recv_timeout(silence) == Err(RecvTimeoutError::Timeout) {
+            let now = progress.load(Ordering::Relaxed);
+            if seen.replace(now) == Some(now) {
+                break;
             }
         }
+        std::mem::take(&mut *unsealed.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
     }
 }
 
@@ -124,10 +131,19 @@ impl GroupSeals {
 
     /// Whether each volume was changed since the last clean stop, as far as that left seals.
     pub fn compare(&self) -> Vec<bool> {
-        let is_changed = |(name, file): &(String, Arc<File>)| {
+        at_once(&self.volumes, |(name, file)| {
             self.left.as_ref().is_some_and(|left| self.is_changed(left.get(name), name, file))
-        };
-        self.volumes.iter().map(is_changed).collect()
+        })
+    }
+
+    /// A failure costs what seals are for, nothing more.
+    fn write_or_warn(&self, goes_on: &(dyn Fn() + Sync)) {
+        if let Err(error) = self.write(goes_on) {
+            tracing::warn!(
+                "group {}: its volumes were not sealed, so the next start cannot know whether they were changed until then: {error:#}",
+                self.group
+            );
+        }
     }
 
     fn is_changed(&self, left: Option<&Fingerprint>, name: &str, file: &File) -> bool {
@@ -146,18 +162,19 @@ impl GroupSeals {
         changed.is_some()
     }
 
-    fn write(&self) -> anyhow::Result<()> {
+    fn write(&self, goes_on: &(dyn Fn() + Sync)) -> anyhow::Result<()> {
         match ended_cleanly(&self.directory, self.tag)? {
-            Some(run) if self.ended != Some(run) => self.seal(run),
+            Some(run) if self.ended != Some(run) => self.seal(run, goes_on),
             // It failed, or was stopped before this run was recorded: a change that it found has to be found again.
             _ => Ok(()),
         }
     }
 
-    fn seal(&self, run: Incarnation) -> anyhow::Result<()> {
+    fn seal(&self, run: Incarnation, goes_on: &(dyn Fn() + Sync)) -> anyhow::Result<()> {
         let mut bytes = head(run);
-        for (name, file) in &self.volumes {
-            let seal = Fingerprint::take(file, host::driver::entropy())?.to_bytes();
+        let take = |(_, file): &(String, Arc<File>)| Fingerprint::take_telling(file, host::driver::entropy(), goes_on);
+        for ((name, _), seal) in self.volumes.iter().zip(at_once(&self.volumes, take)) {
+            let seal = seal?.to_bytes();
             bytes.push(u8::try_from(name.len())?);
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
@@ -166,6 +183,25 @@ impl GroupSeals {
         let path = path(&self.directory);
         durable::replace(&path, &bytes).with_context(|| format!("{} cannot be written", path.display()))
     }
+}
+
+/// Applies `work` to each item, some at the same time: each waits for a disk, mostly one of its own.
+fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take_turns = || {
+        let mut results = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { return results };
+            results.push((at, work(item)));
+        }
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..items.len().min(AT_ONCE_MAX)).map(|_| scope.spawn(take_turns)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("it reads, and does not panic")).collect()
+    });
+    results.sort_unstable_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn path(directory: &Path) -> PathBuf {
@@ -258,7 +294,7 @@ mod tests {
         record(directory, 4, false);
         let running = group(directory);
         record(directory, 5, true);
-        running.write().expect("sealed");
+        running.write(&|| {}).expect("sealed");
     }
 
     #[test]
@@ -289,7 +325,7 @@ mod tests {
         change(state_dir, 8);
         assert_eq!(group(state_dir).compare(), [true], "then it was killed");
         let stopped = group(state_dir);
-        stopped.write().expect("nothing to do");
+        stopped.write(&|| {}).expect("nothing to do");
         assert_eq!(stopped.compare(), [true]);
         drop(stopped);
         assert_eq!(group(state_dir).compare(), [true], "it was stopped before its record");
@@ -299,7 +335,7 @@ mod tests {
         drop(started);
         assert_eq!(group(state_dir).compare(), [false], "it was killed after its record");
         let failed = group(state_dir);
-        failed.write().expect("nothing to do");
+        failed.write(&|| {}).expect("nothing to do");
         assert_eq!(decode(&fs::read(path(state_dir)).expect("there")).expect("sound").run, Incarnation(5));
     }
 
@@ -315,7 +351,7 @@ mod tests {
         assert_eq!(group(state_dir).compare(), [false], "killed between its record and its seal");
         let started = group(state_dir);
         record(state_dir, 7, true);
-        started.write().expect("sealed");
+        started.write(&|| {}).expect("sealed");
         drop(started);
         assert_eq!(group(state_dir).compare(), [false]);
         change(state_dir, 9);
@@ -337,11 +373,25 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_sealed_side_by_side_in_their_order() {
+        let directories: Vec<_> = (0..40).map(|_| tempfile::tempdir().expect("a directory")).collect();
+        let mut seals = Seals::default();
+        for directory in &directories {
+            record(directory.path(), 4, false);
+            seals.add(group(directory.path()));
+            record(directory.path(), 5, true);
+        }
+        assert_eq!(seals.write_unless_silent(Duration::from_secs(60)), [""; 0]);
+        assert!(directories.iter().all(|directory| path(directory.path()).exists()));
+        assert_eq!(at_once(&[3, 1, 2], |number| number * 2), [6, 2, 4]);
+    }
+
+    #[test]
     fn what_cannot_be_read_is_not_sealed() {
         let directory = tempfile::tempdir().expect("directory");
         let state_dir = directory.path();
         fs::write(state_dir.join("superblock"), [7; FILE_BYTES as usize]).expect("written");
-        assert!(group(state_dir).write().is_err());
+        assert!(group(state_dir).write(&|| {}).is_err());
         assert!(!path(state_dir).exists());
     }
 

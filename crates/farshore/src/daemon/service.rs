@@ -2,6 +2,7 @@
 //! stand, that its data thread answers, that it stops.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use host::driver::{DriverControl, DriverSnapshot};
@@ -67,6 +68,26 @@ pub(super) async fn keep_telling(control: DriverControl, refused: usize) {
         .await;
         tokio::time::sleep(if ready { every } else { EVERY_WHILE_STARTING.min(every) }).await;
     }
+}
+
+/// Tells the service manager for as long as it lives that a start or stop goes on.
+pub(super) struct KeepWaiting(#[expect(dead_code, reason = "dropped, it ends the thread")] mpsc::Sender<()>);
+
+/// To be held while something goes on that may take longer than the service manager waits by itself: a journal of 16 GiB is written in
+/// full when a group is new, and a thousand reads of each device are compared.
+pub(super) fn keep_waiting(status: &'static str) -> KeepWaiting {
+    let (alive, ended) = mpsc::channel();
+    let tell = move || loop {
+        let said = [NotifyState::Status(status), NotifyState::ExtendTimeoutUsec(START_GOES_ON.as_micros() as u32)];
+        if sd_notify::notify(&said).is_err() || ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    };
+    if std::env::var_os("NOTIFY_SOCKET").is_some() {
+        // Without it the service manager waits as long as its unit says.
+        let _ = std::thread::Builder::new().name("service".into()).spawn(tell);
+    }
+    KeepWaiting(alive)
 }
 
 /// Tells the service manager that this daemon stops, and may take this long for it.

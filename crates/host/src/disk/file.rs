@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::limits::SECTOR_BYTES;
+use rustix::fs::{AtFlags, StatxFlags};
 
 use super::advisory_lock::unlock;
 use super::identity::FileIdentity;
@@ -100,6 +101,15 @@ impl File {
             FileIdentity::File { device, .. } => device,
             FileIdentity::Device { major, minor } => rustix::fs::makedev(major, minor),
         }
+    }
+
+    /// Whether it ends before it did when it was opened. By what the kernel knows: a server that hangs is not asked. One call, which costs
+    /// a write some 0.2 us; none for a device.
+    pub(super) fn is_cut_short(&self) -> bool {
+        let FileIdentity::File { .. } = self.opened.identity else { return false };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(self, c"", flags, StatxFlags::SIZE);
+        found.is_ok_and(|found| found.stx_size < self.opened.size_bytes)
     }
 
     /// Whether somebody who hands a request over may be held until it is done, though they asked not to be.

@@ -116,6 +116,14 @@ impl Fingerprint {
     /// # Errors
     /// A failed read or stat.
     pub fn take(file: &File, seed: u64) -> Result<Fingerprint, DiskError> {
+        Fingerprint::take_telling(file, seed, &|| {})
+    }
+
+    /// The same; `goes_on` hears of each read that was answered.
+    ///
+    /// # Errors
+    /// A failed read or stat.
+    pub fn take_telling(file: &File, seed: u64, goes_on: &dyn Fn()) -> Result<Fingerprint, DiskError> {
         let size_bytes = file.size_bytes();
         let facts = match file.identity() {
             FileIdentity::File { .. } => {
@@ -130,7 +138,7 @@ impl Fingerprint {
                 }
             }
             FileIdentity::Device { major, minor } => {
-                let content = sample(file, seed)?;
+                let content = sample(file, seed, goes_on)?;
                 // After the reads: they write nothing, and a writer during them is caught by the count.
                 let sectors_written = sectors_written(major, minor);
                 VolumeFacts::Device(DeviceFacts {
@@ -319,7 +327,7 @@ impl FieldReader<'_> {
 }
 
 /// The hash over both ends and the seeded samples, read in the order of the disk.
-fn sample(file: &File, seed: u64) -> Result<[u8; 32], DiskError> {
+fn sample(file: &File, seed: u64, goes_on: &dyn Fn()) -> Result<[u8; 32], DiskError> {
     let size = file.size_bytes();
     let mut hasher = blake3::Hasher::new();
     let mut buffer = Buffer::detached(EDGE_BYTES as usize);
@@ -327,6 +335,7 @@ fn sample(file: &File, seed: u64) -> Result<[u8; 32], DiskError> {
         let part = &mut buffer[..length as usize];
         read_exactly(file, part, offset)?;
         hasher.update(part);
+        goes_on();
         Ok(())
     };
     let edge = EDGE_BYTES.min(size);

@@ -31,7 +31,8 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
         // A block that holds any data counts as data.
         let data = match seek(file, SeekFrom::Data(at)).map_err(failed)? {
             Some(data) => data / block * block,
-            None if is_cut_short(file, end).map_err(failed)? => {
+            // What is gone is no hole.
+            None if file.is_cut_short() => {
                 return Err(DiskError::of_kind(ErrorKind::Truncated, OpName::BlockStatus, file.path()));
             }
             None => end,
@@ -49,11 +50,6 @@ pub fn block_status(file: &File, offset: u64, length: u64, runs_max: usize) -> R
         }
     }
     Ok(runs)
-}
-
-/// The file ends before that now: what is gone is no hole.
-fn is_cut_short(file: &File, end: u64) -> Result<bool, Errno> {
-    Ok(u64::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size < end))
 }
 
 /// `None`: nothing of that kind up to the end of the file.

@@ -203,7 +203,8 @@ pub(super) fn finish(
     let small = || (!takes_small).then(|| again(false)).transpose();
     let durable =
         if is_cached { Some(FileDescriptors { fd: again(direct.is_some())?, buffered: small()? }) } else { None };
-    if let (Some(durable), FileIdentity::File { .. }) = (&durable, identity) {
+    // Of a device too: its exclusive hold goes with the first open file.
+    if let Some(durable) = &durable {
         lock_second(&durable.fd, path)?;
     }
     let buffered = small()?;

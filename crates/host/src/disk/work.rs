@@ -80,6 +80,11 @@ impl DiskWork {
         if !file.admits(offset, length) {
             return Err(DiskError::of_kind(ErrorKind::Invalid, task.name(), file.path()));
         }
+        let changes = matches!(task, DiskTask::Write { .. } | DiskTask::Zero { .. });
+        if changes && file.is_cut_short() {
+            // It would make the file whole again, and zeroes of what was cut off.
+            return Err(DiskError::of_kind(ErrorKind::Truncated, task.name(), file.path()));
+        }
         let (file, issued) = (file.clone(), Instant::now());
         Ok(DiskWork { token, file, device: 0, task, inline, lone: false, issued, retries: 0 })
     }

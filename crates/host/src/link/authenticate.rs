@@ -50,7 +50,7 @@ impl fmt::Display for LinkFailure {
             LinkFailure::TooMany => {
                 write!(
                     f,
-                    "more than {HANDSHAKES_PER_S} unauthenticated connections a second arrive, and it was turned away"
+                    "more than {HANDSHAKES_PER_S} connections a second come from its network, or too many from others, so it was turned away"
                 )
             }
             LinkFailure::Comparing => {

@@ -164,12 +164,16 @@ impl LinkHub {
             assert!(is_name(name), "names are checked when the configuration is read");
         }
         assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
+        let unauthenticated = UnauthenticatedPeers::new(config.bounds.unauthenticated_max);
+        // Names are asked for when they are dialed: whoever is known by one is a stranger until he has come in.
+        let expected = config.peers.iter().filter_map(|peer| peer.address.parse::<SocketAddr>().ok());
+        expected.for_each(|address| unauthenticated.expect(address.ip()));
         Ok(LinkHub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
             flow: Cell::new(config.flow),
             report_limiter: ReportLimiter::new(config.bounds.repeat_after),
-            unauthenticated: UnauthenticatedPeers::new(config.bounds.unauthenticated_max),
+            unauthenticated,
             comparing: Cell::new(0),
             config,
             pool,

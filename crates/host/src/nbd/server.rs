@@ -402,7 +402,9 @@ async fn serve(
         let paced = async {
             // It is TLS that costs time.
             if tls.store.is_some() && !unauthenticated.turn().await {
-                return Err(NoSession::Left("more connections arrive than can prove who they are"));
+                return Err(NoSession::Refused(
+                    "more connections arrive from there than can prove who they are".to_owned(),
+                ));
             }
             negotiation.await
         };

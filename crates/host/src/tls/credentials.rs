@@ -227,6 +227,12 @@ impl Credentials {
         self.shown.cert == other.shown.cert && self.authorities == other.authorities
     }
 
+    /// Whether something that `other` has revoked is believed by these, or an authority that it believes is not.
+    pub fn lacks_some_of(&self, other: &Credentials) -> bool {
+        let is_believed = |authority: &CertificateFacts| self.authorities.contains(authority);
+        !self.revoked().includes(other.revoked()) || !other.authorities.iter().all(is_believed)
+    }
+
     /// What is believed no more.
     pub fn revoked(&self) -> &Revoked {
         self.trust.revoked()

@@ -52,6 +52,11 @@ impl Revoked {
         Ok(revoked)
     }
 
+    /// Whether everything that `other` names is named here.
+    pub(super) fn includes(&self, other: &Revoked) -> bool {
+        self.fingerprints.is_superset(&other.fingerprints) && self.serials.is_superset(&other.serials)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
