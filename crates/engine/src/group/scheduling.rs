@@ -9,6 +9,7 @@ use crate::formats::superblock::Superblock;
 use crate::formats::wire::FrameHeader;
 use crate::group::Group;
 use crate::ids::{NodeId, RequestId, VolumeId};
+use crate::peer::orders::PermitEvents;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::link::LinkUse;
@@ -115,14 +116,9 @@ impl Group {
         (before != now).then_some((before, now))
     }
 
-    /// It asks for a permit to sync, once.
-    pub fn wants_sync_permit(&mut self) -> bool {
-        self.primary.peer.wanted.take_permit_request()
-    }
-
-    /// It begins a full sync by the permit it was given, once.
-    pub fn takes_sync_permit(&mut self) -> bool {
-        self.primary.peer.wanted.take_permit_taken()
+    /// What became of permits to sync in this input, once.
+    pub fn take_permit_events(&mut self) -> PermitEvents {
+        self.primary.peer.wanted.take_permit_events()
     }
 
     /// Begins a sync that an operator typed; what he is told.

@@ -48,18 +48,18 @@ impl Node {
         if group.common().lifecycle.stage().is_none() {
             self.starts.release(id);
         }
-        let has_permit = group.takes_sync_permit() || self.syncs.holds(id);
+        let permit = group.take_permit_events();
+        let has_permit = permit.taken || self.syncs.holds(id);
         let shown = group.shown();
         if shown.uses_permit() || shown.keeps_permit() && has_permit {
-            self.syncs.acquire(self.now.mono, id);
             // It may have asked for one earlier in this input.
-            group.wants_sync_permit();
+            self.syncs.acquire(self.now.mono, id);
         } else {
             self.syncs.release(id);
             if !group.shown().has_use_for_permit() {
                 self.syncs.leave(id);
             }
-            if group.wants_sync_permit() {
+            if permit.wanted {
                 self.coverage.hit(CoveragePoint::SyncWaitedForPermit);
                 if !injected(Fault::SyncWaiterForgotten) {
                     self.syncs.wait(id);

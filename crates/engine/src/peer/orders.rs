@@ -16,6 +16,15 @@ use crate::{CommandResult, Output, limits};
 use alloc::format;
 use alloc::string::String;
 
+/// What became of permits to sync since this was asked last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PermitEvents {
+    /// A sync could have begun if this node had a permit for it.
+    pub wanted: bool,
+    /// A full one begins by the permit that it was given, and is recorded first.
+    pub taken: bool,
+}
+
 /// Syncs that are wanted and have not begun yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WantedSyncs {
@@ -23,10 +32,7 @@ pub(crate) struct WantedSyncs {
     full: Option<Generation>,
     /// An operator's, of what is dirty: without `autosync` nothing else begins it.
     update: bool,
-    /// One could have begun if this node had a permit for it.
-    wants_permit: bool,
-    /// A full one begins by the permit that it was given just now, and is recorded first.
-    takes_permit: bool,
+    permits: PermitEvents,
 }
 
 impl WantedSyncs {
@@ -37,7 +43,7 @@ impl WantedSyncs {
 
     /// A sync waits for its turn.
     pub fn wait_for_permit(&mut self, peer: &Greeting, full: bool) {
-        self.wants_permit = true;
+        self.permits.wanted = true;
         if full {
             self.order_full(peer, true);
         }
@@ -60,16 +66,12 @@ impl WantedSyncs {
         self.update
     }
 
-    pub fn take_permit_request(&mut self) -> bool {
-        core::mem::take(&mut self.wants_permit)
-    }
-
     pub fn begin_with_permit(&mut self) {
-        self.takes_permit = true;
+        self.permits.taken = true;
     }
 
-    pub fn take_permit_taken(&mut self) -> bool {
-        core::mem::take(&mut self.takes_permit)
+    pub fn take_permit_events(&mut self) -> PermitEvents {
+        core::mem::take(&mut self.permits)
     }
 }
 
