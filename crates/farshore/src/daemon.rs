@@ -38,6 +38,7 @@ use host::tls::{CredentialStore, Paths};
 use recorder::MinuteRecorder;
 use renewal::Renewal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seals::Seals;
 use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
@@ -134,22 +135,25 @@ pub fn run(
     let DaemonStop::Ended(end) = end? else { give_up(HUNG) };
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
-    match end {
-        DriverEnd::Clean => {
-            let _telling = service::keep_waiting("taking fingerprints of the volumes");
-            let unsealed = seals.write_unless_silent(SILENCE_MAX);
-            if !unsealed.is_empty() {
-                give_up(&format!(
-                    "a disk answers nothing, so the volumes of {} get no fingerprint: this process ends now, and the next start cannot \
-                     know whether they were changed until then; nothing acknowledged is lost by that",
-                    unsealed.join(", ")
-                ));
-            }
-            tracing::info!("stopped");
-            Ok(Exit::Done.into())
-        }
-        DriverEnd::Hurried => Ok(Exit::Warning.into()),
+    Ok(conclude(end, seals).into())
+}
+
+/// The data thread has ended: what is left at rest gets its fingerprints.
+fn conclude(end: DriverEnd, seals: Seals) -> Exit {
+    if end == DriverEnd::Hurried {
+        return Exit::Warning;
     }
+    let _telling = service::keep_waiting("taking fingerprints of the volumes");
+    let unsealed = seals.write_unless_silent(SILENCE_MAX);
+    if !unsealed.is_empty() {
+        give_up(&format!(
+            "a disk answers nothing, so the volumes of {} get no fingerprint: this process ends now, and the next start cannot know \
+             whether they were changed until then; nothing acknowledged is lost by that",
+            unsealed.join(", ")
+        ));
+    }
+    tracing::info!("stopped");
+    Exit::Done
 }
 
 /// Ends the process beside a disk that owes answers. Files that lie on it are not closed first: that would be waited for as well.
