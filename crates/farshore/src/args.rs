@@ -1,5 +1,6 @@
 //! The command line as typed: words and paths, nothing looked up yet. What they mean is decided in [`crate::cmd`].
 
+pub mod attach;
 pub mod checks;
 pub mod line;
 pub mod planner;
@@ -30,6 +31,19 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n\nExits with 1 when a group needs attention."
     )]
     Status(StatusArgs),
+    /// Make a volume a block device of this machine, which outlives restarts of the daemon
+    #[command(
+        after_help = "Examples:\n  farshore attach db\n  farshore attach db/data /dev/nbd3\n  mount /dev/farshore/db/data /srv\n\nA helper process serves the device. While the daemon is away requests wait; after --wait they fail until it is back."
+    )]
+    Attach(attach::AttachArgs),
+    /// Take a volume's block device away; refused while it is in use
+    #[command(after_help = "Example:\n  umount /srv && farshore detach db")]
+    Detach(attach::DetachArgs),
+    /// List the volumes that are block devices of this machine
+    #[command(
+        after_help = "Examples:\n  farshore attached\n  farshore attached --json\n\nExits with 1 when requests of a device are not answered."
+    )]
+    Attached(attach::AttachedArgs),
     /// Stop sending: only track what changes, until the next sync
     #[command(after_help = "Example:\n  farshore logging db")]
     Logging(GroupArgs),

@@ -1,6 +1,7 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
 mod accept_device;
+mod attach;
 mod calc;
 mod cert;
 mod config;
@@ -72,6 +73,9 @@ fn below_zero(error: &clap::Error) -> Option<String> {
 fn run(command: CliCommand) -> CommandOutcome {
     match command {
         CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Attach(args) => attach::attach(&args),
+        CliCommand::Detach(args) => attach::detach(&args),
+        CliCommand::Attached(args) => attach::list(&args),
         CliCommand::Status(args) => status::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),

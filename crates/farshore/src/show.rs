@@ -4,7 +4,7 @@
 //! the morning "what is protected now" comes first.
 
 pub mod link;
-mod table;
+pub mod table;
 
 use table::{Table, in_one_line, plain, titled};
 use toolkit::screen::{Colour, Paint, clean};

@@ -4,6 +4,7 @@
 //! output passes through; on the way their test counts are read off. The last line is the sum.
 
 mod counts;
+mod guest;
 mod packages;
 mod steps;
 
@@ -11,7 +12,7 @@ use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use counts::TestCounts;
 use std::fs;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -126,6 +127,14 @@ impl StepContext {
         println!("$ {title}");
         let (is_success, counts) = run_through(command).with_context(|| format!("running `{title}` failed"))?;
         Ok(if is_success { StepOutcome::Ok(counts) } else { StepOutcome::Failed(counts, format!("`{title}`")) })
+    }
+}
+
+impl StepContext {
+    /// A step that cannot run here: the reason is repeated at the end.
+    pub fn skip(&self, reason: &str) -> Result<()> {
+        let mut list = fs::File::options().append(true).create(true).open(&self.skips)?;
+        Ok(writeln!(list, "{}", reason.replace('\n', " "))?)
     }
 }
 

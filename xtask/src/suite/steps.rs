@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, in their order. A new one is a line in `STEPS` and a function.
 
-use super::{StepContext, StepOutcome, TestCounts, packages};
+use super::{StepContext, StepOutcome, TestCounts, guest, packages};
 use crate::tidy;
 use anyhow::{Result, ensure};
 use std::process::Command;
@@ -25,6 +25,12 @@ pub const STEPS: &[SuiteStep] = &[
         what: "unit, scenario and whole-process tests, replay of fuzz corpora",
         is_slow: false,
         run: tests,
+    },
+    SuiteStep {
+        name: "guest",
+        what: "a volume as a device of Debian's kernel, in an emulated machine",
+        is_slow: true,
+        run: guest::attach,
     },
     SuiteStep { name: "doc", what: "examples in documentation", is_slow: true, run: examples },
     SuiteStep { name: "sim", what: "simulated clusters, one per seed", is_slow: false, run: simulate },

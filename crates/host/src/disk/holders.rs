@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
 use super::identity::{FileIdentity, identity_of};
 use super::open_error::OpenError;
 
@@ -154,6 +157,16 @@ pub(super) fn claimed_by(major: u32, minor: u32) -> String {
     match holders.len() {
         0 => "another program, or a mount in another namespace".into(),
         _ => format!("what lies on it ({})", holders.join(", ")),
+    }
+}
+
+/// Who has this block device to itself, or is stacked upon it: a sentence's end. `None`: nobody.
+pub fn claimed(path: &Path) -> Option<String> {
+    let Ok(FileIdentity::Device { major, minor }) = identity_of(path) else { return None };
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::BUSY) => Some(claimed_by(major, minor)),
+        _ => None,
     }
 }
 

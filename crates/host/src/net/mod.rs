@@ -5,7 +5,7 @@
 mod clock;
 mod echo;
 mod ethtool;
-mod netlink;
+pub(crate) mod netlink;
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! Two questions to the kernel's routing: which way a packet to an address takes, and what queues an interface has.
+//! Two questions to the kernel's routing: which way a packet to an address takes, and what queues an interface has. And how a question
+//! of any kind is asked.
 
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -10,7 +11,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const QDISC_BYTES: usize = 20;
-const REQUEST: u16 = 1;
+pub(crate) const REQUEST: u16 = 1;
+/// An order that is understood is answered as well.
+pub(crate) const ACKNOWLEDGE: u16 = 4;
 const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -49,10 +52,8 @@ pub fn route_to(address: IpAddr) -> io::Result<Route> {
     };
     let mut body = vec![0; ROUTE_BYTES];
     (body[0], body[1]) = (family, bytes.len() as u8 * 8);
-    body.extend(((bytes.len() + 4) as u16).to_ne_bytes());
-    body.extend(ROUTE_DESTINATION.to_ne_bytes());
-    body.extend(bytes);
-    let answers = ask(GET_ROUTE, REQUEST, &body)?;
+    put_attribute(&mut body, ROUTE_DESTINATION, &bytes);
+    let answers = ask(libc::NETLINK_ROUTE, GET_ROUTE, REQUEST, &body)?;
     let route = answers.iter().find(|(kind, _)| *kind == NEW_ROUTE).map(|(_, body)| parse_route(body));
     route.ok_or_else(|| io::ErrorKind::HostUnreachable.into())
 }
@@ -62,7 +63,7 @@ pub fn route_to(address: IpAddr) -> io::Result<Route> {
 /// # Errors
 /// The kernel does not answer.
 pub fn qdisc_of(interface: u32) -> io::Result<Vec<String>> {
-    let answers = ask(GET_QDISC, REQUEST | DUMP, &[0; QDISC_BYTES])?;
+    let answers = ask(libc::NETLINK_ROUTE, GET_QDISC, REQUEST | DUMP, &[0; QDISC_BYTES])?;
     let bodies = answers.iter().filter(|(kind, _)| *kind == NEW_QDISC).map(|(_, body)| body.as_slice());
     Ok(qdiscs(bodies, interface))
 }
@@ -82,8 +83,12 @@ fn qdiscs<'a>(bodies: impl Iterator<Item = &'a [u8]>, interface: u32) -> Vec<Str
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
-    let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(libc::NETLINK_ROUTE)))?;
+/// Asks a part of the kernel; kind and body of each message of its answer. At most two seconds.
+///
+/// # Errors
+/// The kernel's own, or it does not answer.
+pub(crate) fn ask(protocol: i32, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
+    let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(protocol)))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend(((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
@@ -113,11 +118,11 @@ fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-fn short(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn short(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u16::from_ne_bytes(*word))
 }
 
@@ -134,7 +139,7 @@ fn messages(bytes: &[u8]) -> Vec<(u16, &[u8])> {
 }
 
 /// Kind and value of each attribute; what breaks off is left out.
-fn attributes(bytes: &[u8]) -> Vec<(u16, &[u8])> {
+pub(crate) fn attributes(bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while rest.len() >= 4 {
         let length = usize::from(short(rest, 0));
@@ -143,6 +148,14 @@ fn attributes(bytes: &[u8]) -> Vec<(u16, &[u8])> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     found
+}
+
+/// Adds an attribute: a kind, and a value of its own length.
+pub(crate) fn put_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend(u16::try_from(value.len() + 4).expect("a value is short").to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
 }
 
 fn parse_route(body: &[u8]) -> Route {
@@ -166,10 +179,8 @@ mod tests {
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let mut bytes = Vec::new();
+        put_attribute(&mut bytes, kind, value);
         bytes
     }
 

@@ -1,0 +1,41 @@
+//! `attach`, `detach`, `attached`: volumes as block devices of the kernel.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::reach::Reach;
+
+#[derive(Debug, ClapArgs)]
+pub struct AttachArgs {
+    /// The volume; of a group all its volumes
+    #[arg(value_name = "GROUP[/VOLUME]")]
+    pub name: String,
+    /// The device, such as /dev/nbd3 [default: one that is free]
+    pub device: Option<PathBuf>,
+    /// How long requests wait while the daemon, or this device's helper process, is away; then they fail
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub wait: String,
+    /// Stay, and serve the device in this process, as a service manager wants it
+    #[arg(long)]
+    pub foreground: bool,
+    /// One JSON object, schema farshore-attached/1 (docs/status-json.md)
+    #[arg(long, conflicts_with = "foreground")]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct DetachArgs {
+    /// The volume; of a group all its volumes
+    #[arg(value_name = "GROUP[/VOLUME]")]
+    pub name: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct AttachedArgs {
+    /// One JSON object, schema farshore-attached/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,238 @@
+//! What is known of attached devices: `/run/farshore/attached/GROUP/VOLUME`, JSON, and beside it `VOLUME.lock`, which the helper of the
+//! device holds for as long as it lives, and `VOLUME.log`, what the helper has to say.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use settings::durable;
+
+/// Where records lie.
+pub const DIRECTORY: &str = "/run/farshore/attached";
+/// Where devices have stable names.
+pub const LINKS: &str = "/dev/farshore";
+/// The schema of what `attached --json` prints.
+pub const ATTACHED_SCHEMA: &str = "farshore-attached/1";
+
+/// How the requests of a device fare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum AttachedState {
+    /// The daemon answers them.
+    Connected,
+    /// The daemon is away, and they wait for it.
+    Waiting { since_unix_ms: u64, why: String },
+    /// They fail.
+    Failing { since_unix_ms: u64, why: String },
+    /// They wait for a helper: the one that served them is gone. Never written: whoever reads a record sees that nobody holds its lock.
+    NoHelper,
+}
+
+/// An attached device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedDevice {
+    pub group: String,
+    pub volume: String,
+    /// The kernel's name, such as `/dev/nbd0`.
+    pub device: PathBuf,
+    /// The stable one, `/dev/farshore/GROUP/VOLUME`.
+    pub link: PathBuf,
+    pub size_bytes: u64,
+    #[serde(flatten)]
+    pub state: AttachedState,
+    /// Process of the helper.
+    pub helper_pid: u32,
+    /// When it was attached.
+    pub attached_unix_ms: u64,
+    /// How long requests wait for a daemon, and for a helper.
+    pub wait_s: u64,
+    /// The kernel's number of the device.
+    pub index: u32,
+}
+
+/// The files of one volume's device.
+#[derive(Clone, Debug)]
+pub struct RecordFiles {
+    directory: PathBuf,
+    volume: String,
+    link: PathBuf,
+}
+
+/// Held by the helper of a device.
+#[derive(Debug)]
+pub struct HelperLock(#[expect(dead_code, reason = "what counts is that it is open")] File);
+
+impl RecordFiles {
+    pub fn of(group: &str, volume: &str) -> RecordFiles {
+        RecordFiles {
+            directory: Path::new(DIRECTORY).join(group),
+            volume: volume.to_owned(),
+            link: Path::new(LINKS).join(group).join(volume),
+        }
+    }
+
+    pub fn link(&self) -> &Path {
+        &self.link
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.beside(".log")
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        self.directory.join(format!("{}{ending}", self.volume))
+    }
+
+    fn record(&self) -> PathBuf {
+        self.beside(".json")
+    }
+
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be made.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        fs::create_dir_all(&self.directory).with_context(|| format!("{} cannot be made", self.directory.display()))
+    }
+
+    /// `None`: another helper holds it.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be asked for.
+    pub fn lock(&self) -> anyhow::Result<Option<HelperLock>> {
+        let path = self.beside(".lock");
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(HelperLock(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno)).with_context(|| format!("{} cannot be locked", path.display())),
+        }
+    }
+
+    /// Whether a helper lives.
+    pub fn has_helper(&self) -> bool {
+        // Shared, so that two who look do not see each other.
+        let file = File::open(self.beside(".lock"));
+        file.is_ok_and(|file| flock(file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK))
+    }
+
+    /// What is on record; `None`: nothing.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be read.
+    pub fn read(&self) -> anyhow::Result<Option<AttachedDevice>> {
+        let path = self.record();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("{} cannot be read", path.display()))?,
+        };
+        let found: AttachedDevice = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no record of a device: remove it", path.display()))?;
+        Ok(Some(match self.has_helper() {
+            true => found,
+            false => AttachedDevice { state: AttachedState::NoHelper, ..found },
+        }))
+    }
+
+    /// # Errors
+    /// A sentence: it cannot be written.
+    pub fn write(&self, device: &AttachedDevice) -> anyhow::Result<()> {
+        let path = self.record();
+        let text = serde_json::to_string(device).context("a record is text")?;
+        durable::replace(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    /// Gives the device its stable name.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be made.
+    pub fn make_link(&self, device: &Path) -> anyhow::Result<()> {
+        let make = || {
+            fs::create_dir_all(self.link.parent().unwrap_or(Path::new("/")))?;
+            let unfinished = self.link.with_extension("new");
+            remove_if_there(&unfinished)?;
+            std::os::unix::fs::symlink(device, &unfinished)?;
+            fs::rename(&unfinished, &self.link)
+        };
+        make().with_context(|| format!("{} cannot be made", self.link.display()))
+    }
+
+    /// The device is gone.
+    ///
+    /// # Errors
+    /// A sentence: something cannot be removed.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        for path in [&self.link, &self.record()] {
+            remove_if_there(path).with_context(|| format!("{} cannot be removed", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// All devices on record, by group and volume.
+///
+/// # Errors
+/// A sentence: the directory or a record cannot be read.
+pub fn all() -> anyhow::Result<Vec<AttachedDevice>> {
+    let mut found = Vec::new();
+    for group in names(Path::new(DIRECTORY))? {
+        for file in names(&Path::new(DIRECTORY).join(&group))? {
+            let Some(volume) = file.strip_suffix(".json") else { continue };
+            found.extend(RecordFiles::of(&group, volume).read()?);
+        }
+    }
+    Ok(found)
+}
+
+fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("{} cannot be read", directory.display()))?,
+    };
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str().map(str::to_owned)).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_in_each_state() {
+        let (since_unix_ms, why) = (7, "the daemon is gone".to_owned());
+        for state in [
+            AttachedState::Connected,
+            AttachedState::Waiting { since_unix_ms, why: why.clone() },
+            AttachedState::Failing { since_unix_ms, why },
+            AttachedState::NoHelper,
+        ] {
+            let device = AttachedDevice {
+                group: "db".to_owned(),
+                volume: "data".to_owned(),
+                device: "/dev/nbd0".into(),
+                link: "/dev/farshore/db/data".into(),
+                size_bytes: 4096,
+                state,
+                helper_pid: 12,
+                attached_unix_ms: 5,
+                wait_s: 300,
+                index: 0,
+            };
+            let text = serde_json::to_string(&device).expect("text");
+            assert_eq!(serde_json::from_str::<AttachedDevice>(&text).expect(&text), device);
+        }
+    }
+}

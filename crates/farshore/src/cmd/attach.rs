@@ -1,0 +1,303 @@
+//! `attach`, `detach`, `attached`: volumes as block devices of the kernel.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use host::nbd::Address;
+use host::nbd::kernel::KernelNbd;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use settings::{Config, NbdListen};
+use toolkit::screen::Paint;
+use units::exact::parse_duration;
+use units::size::show_exact;
+
+use super::reach;
+use crate::api::{NodeView, Role};
+use crate::args::attach::{AttachArgs, AttachedArgs, DetachArgs};
+use crate::attach::record::{self, ATTACHED_SCHEMA, AttachedDevice, AttachedState, RecordFiles};
+use crate::attach::{self, AttachPlan};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
+use crate::show::table::{Table, plain};
+
+/// A helper ends in no time, unless the kernel waits for a request that nobody answers.
+const DETACH_PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+pub fn attach(args: &AttachArgs) -> CommandOutcome {
+    let wait = parse_duration(&args.wait).map_err(|why| CommandFailure::usage(format!("--wait: {why}")))?;
+    if !(Duration::from_secs(1)..=WAIT_MAX).contains(&wait) {
+        return Err(CommandFailure::usage(format!("--wait: {:?} is not between 1s and 24h", args.wait)));
+    }
+    let index = args.device.as_deref().map(index_of).transpose()?;
+    let plans = plans(args, wait, index)?;
+    if args.foreground {
+        let [plan] = &plans[..] else {
+            return Err(CommandFailure::usage("--foreground serves one volume: name it as GROUP/VOLUME"));
+        };
+        crate::log::start(super::status::colours_wanted(&std::io::stderr()))?;
+        let end = attach::run(plan, |device| _ = print(&format!("{}\n", json!(device))));
+        crate::log::finish();
+        end?;
+        return Ok(Exit::Done.into());
+    }
+    let mut devices = Vec::new();
+    for plan in &plans {
+        let (device, is_new) = attach_one(args, plan)?;
+        if !args.json {
+            let name = plan.export();
+            let text = match is_new {
+                true => format!("{name} is attached: {} ({})\n", device.link.display(), device.device.display()),
+                false => format!(
+                    "{name} is attached already: {} ({}); nothing to do\n",
+                    device.link.display(),
+                    device.device.display()
+                ),
+            };
+            print(&text)?;
+        }
+        devices.push(device);
+    }
+    if args.json {
+        print(&format!("{}\n", json!({ "schema": ATTACHED_SCHEMA, "devices": devices })))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+/// What is to be attached: everything that can be wrong is found before anything is.
+fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<AttachPlan>, CommandFailure> {
+    let (group, volume) = split(&args.name);
+    let (control, nbd) = doors(args)?;
+    let status = reach::status(&args.reach, Some(group))?;
+    let found =
+        status.groups.first().ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
+    if found.role == Role::Secondary {
+        return Err(secondary(&status, group).into());
+    }
+    let volumes: Vec<&str> = found.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let wanted: Vec<&str> = match volume {
+        Some(volume) if volumes.contains(&volume) => vec![volume],
+        Some(volume) => {
+            return Err(
+                format!("group {group} has no volume {volume:?}; its volumes are {}", volumes.join(", ")).into()
+            );
+        }
+        None => volumes,
+    };
+    if index.is_some() && wanted.len() > 1 {
+        return Err(CommandFailure::usage(format!(
+            "{group} has {} volumes, and one device holds one: name it as {group}/{}",
+            wanted.len(),
+            wanted[0]
+        )));
+    }
+    let plan = |volume: &str| AttachPlan {
+        group: group.to_owned(),
+        volume: volume.to_owned(),
+        node: status.node.clone(),
+        control: control.clone(),
+        nbd: nbd.clone(),
+        wait,
+        index,
+    };
+    Ok(wanted.into_iter().map(plan).collect())
+}
+
+fn secondary(status: &NodeView, group: &str) -> String {
+    format!(
+        "{} is the secondary of {group}, so it exports nothing: attach on the node that is primary, or make this one primary first \
+         ('farshore promote {group}')",
+        status.node
+    )
+}
+
+fn split(name: &str) -> (&str, Option<&str>) {
+    name.split_once('/').map_or((name, None), |(group, volume)| (group, Some(volume)))
+}
+
+/// Where the daemon listens: for commands, and for NBD clients of this machine.
+fn doors(args: &AttachArgs) -> Result<(PathBuf, Address), CommandFailure> {
+    let control = reach::socket(&args.reach)?;
+    if args.reach.socket.is_some() {
+        return Ok((control.clone(), Address::Unix(control.with_file_name("nbd.sock"))));
+    }
+    let config = Config::load(&args.reach.config)?;
+    let name = config.local_node(args.reach.node.as_deref())?;
+    let node = config.node(&name).ok_or("the node is not in the configuration")?;
+    let unix = node.nbd.iter().find_map(|listen| match listen {
+        NbdListen::Unix(path) => Some(Address::Unix(path.clone())),
+        NbdListen::Tcp(_) => None,
+    });
+    let open = node.nbd.iter().find_map(|listen| match listen {
+        NbdListen::Tcp(address) if address.ip().is_loopback() => Some(Address::Tcp(*address)),
+        _ => None,
+    });
+    let nbd = unix.or(open).ok_or_else(|| {
+        format!(
+            "node {name} serves NBD clients on the network only, and a device is attached on the node itself: add \
+             \"unix:{}/nbd.sock\" to 'nbd' of nodes.{name}",
+            node.state.display()
+        )
+    })?;
+    Ok((control, nbd))
+}
+
+fn index_of(device: &Path) -> Result<u32, CommandFailure> {
+    let name = device.to_str().unwrap_or_default();
+    let index = name.strip_prefix("/dev/nbd").and_then(|number| number.parse().ok());
+    index.ok_or_else(|| {
+        CommandFailure::usage(format!(
+            "{name:?} is no device of the kernel's NBD; they are called /dev/nbd0, /dev/nbd1 and so on"
+        ))
+    })
+}
+
+/// The device, and whether it is new.
+fn attach_one(args: &AttachArgs, plan: &AttachPlan) -> Result<(AttachedDevice, bool), CommandFailure> {
+    let files = RecordFiles::of(&plan.group, &plan.volume);
+    if let Some(device) = files.read()?.filter(|device| device.state != AttachedState::NoHelper) {
+        if let Some(index) = plan.index.filter(|index| *index != device.index) {
+            return Err(format!(
+                "{} is attached at {}, so not at /dev/nbd{index}: detach it first",
+                plan.export(),
+                device.device.display()
+            )
+            .into());
+        }
+        return Ok((device, false));
+    }
+    files.prepare()?;
+    Ok((start_helper(args, plan, &files)?, true))
+}
+
+/// Starts the helper as a process of its own session, which outlives this command.
+fn start_helper(args: &AttachArgs, plan: &AttachPlan, files: &RecordFiles) -> Result<AttachedDevice, CommandFailure> {
+    let log =
+        File::create(files.log()).map_err(|error| format!("{} cannot be written: {error}", files.log().display()))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["attach", "--foreground", "--wait", &args.wait, &plan.export()]).args(&args.device);
+    match &args.reach.socket {
+        Some(socket) => command.arg("--socket").arg(socket),
+        None => command.arg("--config").arg(&args.reach.config).args(["--node", &plan.node]),
+    };
+    let mut helper = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .current_dir("/")
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("the helper process cannot be started: {error}"))?;
+    let mut line = String::new();
+    let mut said = helper.stdout.take().ok_or("the helper has no output")?;
+    let mut byte = [0];
+    while said.read(&mut byte).is_ok_and(|count| count == 1) && byte != *b"\n" {
+        line.push(char::from(byte[0]));
+    }
+    serde_json::from_str(&line).map_err(|_| {
+        let _ = helper.wait();
+        let text = fs::read_to_string(files.log()).unwrap_or_default();
+        let last = text.lines().last().unwrap_or("it said nothing");
+        last.strip_prefix("farshore: ").unwrap_or(last).to_owned().into()
+    })
+}
+
+pub fn detach(args: &DetachArgs) -> CommandOutcome {
+    let (group, volume) = split(&args.name);
+    let devices: Vec<AttachedDevice> = record::all()?
+        .into_iter()
+        .filter(|device| device.group == group && volume.is_none_or(|volume| device.volume == volume))
+        .collect();
+    if devices.is_empty() {
+        print(&format!("nothing of {} is attached here; nothing to do\n", args.name))?;
+        return Ok(Exit::Done.into());
+    }
+    for device in &devices {
+        if let Some(by) = attach::in_use(&device.device) {
+            return Err(format!(
+                "{} ({}) is in use by {by}: unmount or stop that first; nothing was detached",
+                device.device.display(),
+                device.link.display()
+            )
+            .into());
+        }
+    }
+    for device in &devices {
+        detach_one(device)?;
+        print(&format!("{}/{} is detached\n", device.group, device.volume))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn detach_one(device: &AttachedDevice) -> Result<(), CommandFailure> {
+    let files = RecordFiles::of(&device.group, &device.volume);
+    if device.state == AttachedState::NoHelper {
+        let gone = KernelNbd::find().and_then(|nbd| nbd.disconnect(device.index));
+        if let Err(error) =
+            gone.or_else(|error| if host::nbd::kernel::is_connected(device.index) { Err(error) } else { Ok(()) })
+        {
+            return Err(format!("{} cannot be detached: {error}", device.device.display()).into());
+        }
+        return Ok(files.remove()?);
+    }
+    let pid = i32::try_from(device.helper_pid).ok().and_then(Pid::from_raw).ok_or("the record names no process")?;
+    kill_process(pid, Signal::TERM).map_err(|errno| {
+        format!("the helper of {} (process {pid:?}) cannot be stopped: {errno}", device.device.display())
+    })?;
+    let deadline = Instant::now() + DETACH_PATIENCE;
+    while files.read()?.is_some() || files.has_helper() {
+        if Instant::now() >= deadline {
+            return Err(format!(
+                "the helper of {} does not end: requests may wait for the daemon; {} says more",
+                device.device.display(),
+                files.log().display()
+            )
+            .into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+pub fn list(args: &AttachedArgs) -> CommandOutcome {
+    let devices = record::all()?;
+    if args.json {
+        print(&format!("{}\n", json!({ "schema": ATTACHED_SCHEMA, "devices": devices })))?;
+    } else if devices.is_empty() {
+        print("no volume is attached here; 'farshore attach GROUP' does it\n")?;
+    } else {
+        let mut table = Table::new(["volume", "device", "link", "size", "requests"]);
+        for device in &devices {
+            let (name, device_path) =
+                (format!("{}/{}", device.group, device.volume), device.device.display().to_string());
+            let link = device.link.display().to_string();
+            table.row([
+                plain(&name),
+                plain(&device_path),
+                plain(&link),
+                plain(&show_exact(device.size_bytes)),
+                plain(&words(device)),
+            ]);
+        }
+        let paint = if super::status::colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
+        print(&table.text("", &paint))?;
+    }
+    let is_well = devices.iter().all(|device| device.state == AttachedState::Connected);
+    Ok(if is_well { Exit::Done } else { Exit::Warning }.into())
+}
+
+fn words(device: &AttachedDevice) -> String {
+    match &device.state {
+        AttachedState::Connected => "are answered".to_owned(),
+        AttachedState::Waiting { why, .. } => format!("wait for the daemon: {why}"),
+        AttachedState::Failing { why, .. } => format!("fail: {why}"),
+        AttachedState::NoHelper => format!(
+            "wait for a helper process, {} s at most: 'farshore attach {}/{}' starts it",
+            device.wait_s, device.group, device.volume
+        ),
+    }
+}

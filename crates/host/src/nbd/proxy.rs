@@ -1,0 +1,321 @@
+//! Stands between the kernel's NBD client and a server that may go away and come back: a daemon that is restarted, upgraded or killed.
+//!
+//! The kernel gives a request up, or waits for half a minute, when the connection it went out on breaks. So the kernel's connection
+//! ends here and never breaks, and what the server has not answered is asked again of the one that comes back, in the order in which
+//! the kernel asked. Asking twice is harmless: reads, writes of the same bytes, trims and flushes leave what the first left, and the
+//! server orders what overlaps. What was answered is never asked again.
+//!
+//! What must hold:
+//! * each request of the kernel is answered once;
+//! * a server that stays away longer than the limit costs errors, not for ever: they end when it is back;
+//! * after [`NbdProxy::fail`] nothing reaches the server any more: it may hold another content by then.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::client::{Address, Ask, ClientError, NbdAnswer, NbdClient};
+use super::proto::{self, Errno, NbdCommand, NbdRequest, flag};
+
+/// Bytes of writes that may be kept; the kernel's device stops being read until some are answered.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Requests at the server at once: as many as the kernel's device has.
+const ASKED_MAX: usize = 128;
+/// Read from the kernel at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Pauses between two tries to reach the server: a daemon that is back is found within the last.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(200);
+/// A server that takes a connection and says nothing is tried again.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// What is worth a line in a log.
+#[derive(Debug)]
+pub enum ProxyEvent {
+    /// The server is gone, and is waited for.
+    Lost(ClientError),
+    /// It has been away too long: requests fail until it is back.
+    GivenUp(ClientError),
+    /// It is back, and has an export of this size.
+    Back { away: Duration, size_bytes: u64 },
+}
+
+/// Why the kernel asks no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyEnd {
+    /// The device was taken away.
+    Disconnected,
+    /// The kernel's end was closed, and the device may still be there.
+    Closed,
+}
+
+struct KeptRequest {
+    request: NbdRequest,
+    payload: Vec<u8>,
+}
+
+/// What the kernel asked and has no answer to.
+#[derive(Default)]
+struct KeptRequests {
+    next: u64,
+    kept: BTreeMap<u64, KeptRequest>,
+    /// Of these, those that the present server was not asked.
+    unasked: VecDeque<u64>,
+    bytes: usize,
+}
+
+/// See the module.
+pub struct NbdProxy {
+    address: Address,
+    export: String,
+    limit: Duration,
+    events: Box<dyn Fn(ProxyEvent)>,
+    requests: RefCell<KeptRequests>,
+    answers: RefCell<Vec<u8>>,
+    /// Requests fail at once.
+    fails: Cell<bool>,
+    is_away: Cell<bool>,
+    /// For ever.
+    is_over: Cell<bool>,
+    asks: Notify,
+    answered: Notify,
+    room: Notify,
+}
+
+impl NbdProxy {
+    /// `limit`: how long the server may be away before requests fail.
+    pub fn new(
+        address: Address,
+        export: String,
+        limit: Duration,
+        events: impl Fn(ProxyEvent) + 'static,
+    ) -> Rc<NbdProxy> {
+        Rc::new(NbdProxy {
+            address,
+            export,
+            limit,
+            events: Box::new(events),
+            requests: RefCell::default(),
+            answers: RefCell::default(),
+            fails: Cell::new(false),
+            is_away: Cell::new(false),
+            is_over: Cell::new(false),
+            asks: Notify::new(),
+            answered: Notify::new(),
+            room: Notify::new(),
+        })
+    }
+
+    /// Serves the kernel's end until that is closed. What another end asked before and has no answer to is forgotten: the kernel asks
+    /// it again on this one.
+    pub async fn serve(&self, kernel: UnixStream, client: Option<NbdClient>) -> ProxyEnd {
+        *self.requests.borrow_mut() = KeptRequests::default();
+        self.answers.borrow_mut().clear();
+        let (from_kernel, to_kernel) = kernel.into_split();
+        tokio::select! {
+            end = self.take_requests(BufReader::with_capacity(BUFFER_BYTES, from_kernel)) => end,
+            end = self.give_answers(to_kernel) => end,
+            never = self.keep_asking(client) => never,
+        }
+    }
+
+    /// Whether the server is gone, and waited for.
+    pub fn is_away(&self) -> bool {
+        self.is_away.get()
+    }
+
+    /// From now on, and for ever, each request fails at once.
+    pub fn fail(&self) {
+        self.is_over.set(true);
+        self.fail_all();
+        self.asks.notify_one();
+    }
+
+    async fn take_requests(&self, mut kernel: impl AsyncRead + Unpin) -> ProxyEnd {
+        loop {
+            let mut head = [0; proto::REQUEST_BYTES];
+            if kernel.read_exact(&mut head).await.is_err() {
+                return ProxyEnd::Closed;
+            }
+            let Ok(request) = proto::parse_request(&head) else { return ProxyEnd::Closed };
+            let length = request.length as usize;
+            let mut payload = Vec::new();
+            match request.command {
+                NbdCommand::Disconnect => return ProxyEnd::Disconnected,
+                NbdCommand::Write => {
+                    while !self.has_room(length) {
+                        self.room.notified().await;
+                    }
+                    payload.resize(length, 0);
+                    if kernel.read_exact(&mut payload).await.is_err() {
+                        return ProxyEnd::Closed;
+                    }
+                }
+                _ => {}
+            }
+            self.take(KeptRequest { request, payload });
+        }
+    }
+
+    /// One that is larger than all room goes alone.
+    fn has_room(&self, length: usize) -> bool {
+        let bytes = self.requests.borrow().bytes;
+        bytes == 0 || bytes + length <= KEPT_BYTES_MAX
+    }
+
+    fn take(&self, kept: KeptRequest) {
+        if self.fails.get() {
+            return self.answer(&kept.request, Err(Errno::Io));
+        }
+        let mut requests = self.requests.borrow_mut();
+        let number = requests.next;
+        requests.next += 1;
+        requests.bytes += kept.payload.len();
+        requests.kept.insert(number, kept);
+        requests.unasked.push_back(number);
+        self.asks.notify_one();
+    }
+
+    fn answer(&self, request: &NbdRequest, result: Result<&[u8], Errno>) {
+        let mut answers = self.answers.borrow_mut();
+        answers.extend_from_slice(&proto::simple_reply(request.handle, result.err()));
+        answers.extend_from_slice(result.unwrap_or_default());
+        self.answered.notify_one();
+    }
+
+    async fn give_answers(&self, mut kernel: impl AsyncWrite + Unpin) -> ProxyEnd {
+        loop {
+            let answers = std::mem::take(&mut *self.answers.borrow_mut());
+            if answers.is_empty() {
+                self.answered.notified().await;
+            } else if kernel.write_all(&answers).await.is_err() {
+                return ProxyEnd::Closed;
+            }
+        }
+    }
+
+    /// Until dropped.
+    async fn keep_asking(&self, client: Option<NbdClient>) -> ProxyEnd {
+        let mut client = client;
+        loop {
+            let lost = match client.take() {
+                Some(mut client) => self.ask(&mut client).await,
+                None => ClientError::Protocol("it was not reached yet"),
+            };
+            if self.is_over.get() {
+                return pending().await;
+            }
+            client = Some(self.find_again(lost).await);
+        }
+    }
+
+    /// Carries requests and answers until the connection is of no more use.
+    async fn ask(&self, client: &mut NbdClient) -> ClientError {
+        {
+            let mut requests = self.requests.borrow_mut();
+            requests.unasked = requests.kept.keys().copied().collect();
+        }
+        loop {
+            if self.is_over.get() {
+                return ClientError::Protocol("it is asked no more");
+            }
+            self.ask_more(client);
+            if client.in_flight() == 0 {
+                self.asks.notified().await;
+                continue;
+            }
+            tokio::select! {
+                () = self.asks.notified() => {}
+                answer = client.next() => match answer {
+                    // It stops: the request is for the one that comes after it.
+                    Ok(NbdAnswer { result: Err(Errno::Shutdown), .. }) => return ClientError::Protocol("it is stopping"),
+                    Ok(answer) => self.pass_on(answer.cookie, answer.result),
+                    Err(error) => return error,
+                },
+            }
+        }
+    }
+
+    fn ask_more(&self, client: &mut NbdClient) {
+        let mut refused = Vec::new();
+        let mut requests = self.requests.borrow_mut();
+        while client.in_flight() < ASKED_MAX
+            && let Some(number) = requests.unasked.pop_front()
+        {
+            match requests.kept.get(&number).and_then(asked) {
+                Some(ask) => client.queue(number, ask),
+                None => refused.push(number),
+            }
+        }
+        drop(requests);
+        refused.into_iter().for_each(|number| self.pass_on(number, Err(Errno::Invalid)));
+    }
+
+    fn pass_on(&self, number: u64, result: Result<Vec<u8>, Errno>) {
+        let kept = {
+            let mut requests = self.requests.borrow_mut();
+            let Some(kept) = requests.kept.remove(&number) else { return };
+            requests.bytes -= kept.payload.len();
+            kept
+        };
+        self.room.notify_one();
+        self.answer(&kept.request, result.as_deref().map_err(|errno| *errno));
+    }
+
+    /// Waits until the server is back. Everything fails meanwhile once it has been away for too long.
+    async fn find_again(&self, lost: ClientError) -> NbdClient {
+        let since = Instant::now();
+        let mut pause = RETRY_FIRST;
+        self.is_away.set(true);
+        (self.events)(ProxyEvent::Lost(lost));
+        loop {
+            let failure = match timeout(GREETING, NbdClient::connect(&self.address, &self.export)).await {
+                Ok(Ok(client)) if !self.is_over.get() => {
+                    self.fails.set(false);
+                    self.is_away.set(false);
+                    (self.events)(ProxyEvent::Back { away: since.elapsed(), size_bytes: client.export().size_bytes });
+                    return client;
+                }
+                Ok(Ok(_)) => return pending().await,
+                Ok(Err(error)) => error,
+                Err(_) => ClientError::Protocol("it says nothing"),
+            };
+            if since.elapsed() >= self.limit && !self.fails.get() {
+                self.fail_all();
+                (self.events)(ProxyEvent::GivenUp(failure));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    fn fail_all(&self) {
+        self.fails.set(true);
+        let kept = std::mem::take(&mut *self.requests.borrow_mut());
+        self.requests.borrow_mut().next = kept.next;
+        kept.kept.values().for_each(|kept| self.answer(&kept.request, Err(Errno::Io)));
+        self.room.notify_one();
+    }
+}
+
+/// `None`: what the kernel's client does not ask.
+fn asked(kept: &KeptRequest) -> Option<Ask<'_>> {
+    let NbdRequest { flags, command, offset, length, .. } = kept.request;
+    let fua = flags & flag::FUA != 0;
+    Some(match command {
+        NbdCommand::Read => Ask::Read { offset, length },
+        NbdCommand::Write => Ask::Write { offset, data: &kept.payload, fua },
+        NbdCommand::Flush => Ask::Flush,
+        NbdCommand::Trim => Ask::Trim { offset, length, fua },
+        NbdCommand::WriteZeroes => Ask::Zero { offset, length, fua, no_hole: flags & flag::NO_HOLE != 0 },
+        NbdCommand::Cache => Ask::Cache { offset, length },
+        _ => return None,
+    })
+}

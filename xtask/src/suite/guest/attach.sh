@@ -1,0 +1,114 @@
+# A volume as a device of the kernel, on both nodes of a pair in one machine. Each check prints a line that xtask counts.
+cd /trial
+
+check() { # what it shows, and the command that shows it
+    what=$1; shift
+    if said=$("$@" 2>&1); then echo "CHECK ok: $what"; else echo "CHECK FAILED: $what"; fi
+    echo "$said" | sed 's/^/    /'
+}
+ends_with() { # the exit code, a part of what is said, and the command
+    code=$1; part=$2; shift 2
+    said=$("$@" 2>&1); found=$?
+    echo "exit code $found: $said"
+    [ $found = $code ] && echo "$said" | grep -qF "$part"
+}
+now() { cut -d' ' -f1 /proc/uptime; }
+near() { farshore serve --node near >> near.log 2>&1 & NEAR=$!; }
+far() { farshore serve --node far >> far.log 2>&1 & FAR=$!; }
+answers() { # until the daemon of a node does
+    for try in $(seq 100); do farshore status --node "$1" > /dev/null 2>&1; [ $? -lt 2 ] && return; sleep 0.1; done
+    return 1
+}
+
+mkdir -m 700 near far
+(umask 077; head -c 32 /dev/urandom | base64 > secret)
+for node in near far; do truncate -s 256M $node.img; done
+cat > farshore.toml <<END
+cluster = "guest"
+secret_file = "/trial/secret"
+[nodes.near]
+address = "127.0.0.1:7001"
+state = "/trial/near"
+[nodes.far]
+address = "127.0.0.1:7002"
+state = "/trial/far"
+[groups.g]
+primary = "near"
+secondary = "far"
+mode = "async"
+journal = "128MiB"
+history = "64MiB"
+[groups.g.volumes.data]
+near = "/trial/near.img"
+far = "/trial/far.img"
+END
+export FARSHORE_CONFIG=/trial/farshore.toml
+near; far; answers near; answers far
+for try in $(seq 50); do farshore sync g --full --wait --node near > /dev/null 2>&1 && break; sleep 0.2; done
+check "the pair is in step" farshore wait g --for replicating --timeout 30s --node near
+
+check "a kernel without NBD is named" ends_with 2 "this kernel has no NBD client" farshore attach g --node near
+insmod /modules/nbd.ko
+check "a secondary is not attached" ends_with 2 "is the secondary of g" farshore attach g --node far
+check "no group, no device" ends_with 2 "no group" farshore attach h --node near
+check "no volume, no device" ends_with 2 "its volumes are data" farshore attach g/log --node near
+check "what is no device is named" ends_with 3 "is no device of the kernel's NBD" farshore attach g /dev/sda --node near
+check "a volume is attached" ends_with 0 "g/data is attached: /dev/farshore/g/data" farshore attach g --node near
+check "attaching twice is success" ends_with 0 "nothing to do" farshore attach g --node near
+check "it has one device" ends_with 2 "so not at /dev/nbd7" farshore attach g /dev/nbd7 --node near
+check "a file system is made" mkfs.ext4 -q /dev/farshore/g/data
+check "it is mounted" mount -t ext4 /dev/farshore/g/data /mnt
+check "what is mounted is not detached" ends_with 2 "in use by the mount at /mnt" farshore detach g
+check "what is attached is not demoted" ends_with 2 "client" farshore demote g --node near
+
+# Writers that verify what they wrote, while the daemon is killed twenty times.
+fio --name=v --filename=/mnt/f --size=32M --rw=randwrite --bs=4k --ioengine=psync --direct=1 --fsync=8 --verify=crc32c \
+    --verify_backlog=256 --time_based --runtime=45 --write_lat_log=fio --log_avg_msec=0 --eta=never --output=fio.out &
+FIO=$!
+for round in $(seq 20); do
+    sleep 1; kill -9 $NEAR; wait $NEAR 2>/dev/null
+    [ $((round % 5)) = 0 ] && sleep 2
+    near; answers near
+done
+wait $FIO; check "no write failed while the daemon was killed twenty times" test $? = 0
+check "requests are answered" ends_with 0 "are answered" farshore attached
+longest=$(awk -F, '$2 > m { m = $2 } END { printf "%.1f", m / 1e9 }' fio_clat.1.log)
+away=$(sed -n 's/.*is back after \([0-9.]*\) s.*/\1/p' /run/farshore/attached/g/data.log | sort -n | tail -1)
+echo "FIGURE longest write $longest s, longest outage $away s, $(wc -l < fio_clat.1.log) writes"
+
+# The helper is killed: requests wait for the next one.
+kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json); sleep 0.5
+check "a device without helper is named" ends_with 1 "wait for a helper process" farshore attached
+dd if=/dev/urandom of=/mnt/x bs=4k count=100 conv=fsync 2> /dev/null & DD=$!
+sleep 1
+check "another helper takes it over" farshore attach g --node near
+wait $DD; check "what waited for a helper is written" test $? = 0
+
+# A planned restart, and a stop of the helper while the device is in use.
+kill $NEAR; wait $NEAR; dd if=/dev/urandom of=/mnt/y bs=4k count=100 conv=fsync 2> /dev/null & DD=$!
+sleep 1; near; answers near
+wait $DD; check "a planned restart costs nothing" test $? = 0
+sum=$(cat /mnt/f /mnt/x /mnt/y | sha256sum)
+check "it is unmounted" umount /mnt
+check "it is detached" ends_with 0 "g/data is detached" farshore detach g
+check "detaching twice is success" ends_with 0 "nothing to do" farshore detach g
+check "its name is gone" test ! -e /dev/farshore/g/data
+
+# The same verb on the other node after a switch of roles.
+check "the old primary is demoted" farshore demote g --node near
+check "the other one is promoted" farshore promote g --node far
+check "the same verb attaches there" farshore attach g --node far
+check "the copy is mounted" mount -t ext4 /dev/farshore/g/data /mnt
+check "the copy has what was written" test "$(cat /mnt/f /mnt/x /mnt/y | sha256sum)" = "$sum"
+
+# Clients are cut off for a demotion: nothing that waits may reach the volume later.
+farshore wait g --for replicating --timeout 60s --node far > /dev/null
+dd if=/dev/urandom of=/mnt/z bs=4k count=100 conv=fsync 2> /dev/null
+check "a demotion cuts the device off" farshore demote g --close-clients --node far
+began=$(now)
+dd if=/dev/urandom of=/mnt/z bs=4k count=100 conv=fsync 2> /dev/null
+check "its requests fail, and are not waited for" test $(awk "BEGIN { print $(now) - $began < 60 }") = 1
+check "it says why" ends_with 1 "is the secondary of g now" farshore attached
+umount /mnt; check "it is detached all the same" farshore detach g
+kill $NEAR $FAR; wait $NEAR; wait $FAR
+check "the copies are equal" cmp near.img far.img

@@ -1,0 +1,204 @@
+//! Tests that need a kernel which this machine does not have: Debian's, in a machine that qemu emulates. It boots in some seconds, plays a
+//! scenario from an initial file system, and powers off.
+
+use super::{StepContext, StepOutcome, TestCounts};
+use crate::project::Project;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Debian's kernel for this release, whichever that is.
+const KERNEL: &str = "linux-image-amd64";
+/// In the order in which they are loaded; `nbd` is loaded by the scenario.
+const MODULES: [&str; 6] =
+    ["lib/crc16", "crypto/crc32c_generic", "lib/libcrc32c", "fs/mbcache", "fs/jbd2/jbd2", "fs/ext4/ext4"];
+const NBD: &str = "drivers/block/nbd";
+const PROGRAMS: [&str; 2] = ["mkfs.ext4", "fio"];
+/// The scenario takes a minute and a half on two cores.
+const PATIENCE: Duration = Duration::from_secs(480);
+
+/// `cargo xtask test guest`.
+pub fn attach(bench: &StepContext) -> Result<StepOutcome> {
+    if let Some(missing) = missing() {
+        println!("SKIPPED guest: it needs {missing}");
+        bench.skip(&format!("guest: it needs {missing}"))?;
+        // The suite takes one test off for each skip.
+        return Ok(StepOutcome::Ok(TestCounts { passed: 1, ..TestCounts::default() }));
+    }
+    let built = bench.run("cargo", &["build", "--quiet", "--locked", "--package", "farshore"])?;
+    let StepOutcome::Ok(_) = built else { return Ok(built) };
+    let folder = bench.project.target.join("guest");
+    let kernel = match Kernel::fetch(&folder) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            println!("SKIPPED guest: {error:#}");
+            bench.skip(&format!("guest: {error:#}"))?;
+            return Ok(StepOutcome::Ok(TestCounts { passed: 1, ..TestCounts::default() }));
+        }
+    };
+    let initial = make_initial_files(&bench.project, &folder, &kernel)?;
+    let counts = boot(&kernel, &initial)?;
+    Ok(match counts.failed {
+        0 => StepOutcome::Ok(counts).or_failed_if_empty(),
+        failed => StepOutcome::Failed(counts, format!("{failed} checks failed")),
+    })
+}
+
+fn missing() -> Option<&'static str> {
+    let is_there = |program: &str| which(program).is_some();
+    let needed = [
+        ("qemu-system-x86_64 (apt: qemu-system-x86)", is_there("qemu-system-x86_64")),
+        ("cpio", is_there("cpio")),
+        ("busybox (apt: busybox-static)", is_there("busybox")),
+        ("fio", is_there("fio")),
+        ("strip (apt: binutils)", is_there("strip")),
+        ("a Debian system of x86-64, for its kernel", cfg!(target_arch = "x86_64") && is_there("apt-get")),
+    ];
+    needed.into_iter().find(|(_, is_there)| !is_there).map(|(what, _)| what)
+}
+
+fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(program)).find(|program| program.is_file())
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{:?} does not start", command.get_program()))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    ensure!(output.status.success(), "{command:?} failed: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+struct Kernel {
+    image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// Debian's, unpacked beside the build results and used from then on.
+    fn fetch(folder: &Path) -> Result<Kernel> {
+        let unpacked = folder.join("kernel");
+        if let Ok(found) = Kernel::find(&unpacked) {
+            return Ok(found);
+        }
+        fs::create_dir_all(folder)?;
+        let depends = output(Command::new("apt-cache").args(["depends", KERNEL]))?;
+        let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image"));
+        let package = format!("linux-image{}", package.with_context(|| format!("apt knows no {KERNEL}"))?);
+        let archive = |folder: &Path| -> Result<Option<PathBuf>> {
+            let files = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+            Ok(files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "deb")))
+        };
+        output(Command::new("apt-get").args(["download", &package]).current_dir(folder))?;
+        let archive = archive(folder)?.with_context(|| format!("{package} was not downloaded"))?;
+        output(Command::new("dpkg-deb").arg("-x").args([&archive, &unpacked]))?;
+        fs::remove_file(archive)?;
+        Kernel::find(&unpacked)
+    }
+
+    fn find(unpacked: &Path) -> Result<Kernel> {
+        let versions = fs::read_dir(unpacked.join("lib/modules"))?.flatten();
+        let version = versions.map(|entry| entry.file_name()).next().context("it has no modules")?;
+        let image = unpacked.join("boot").join(format!("vmlinuz-{}", version.to_string_lossy()));
+        ensure!(image.is_file(), "{} is missing", image.display());
+        Ok(Kernel { image, modules: unpacked.join("lib/modules").join(version).join("kernel") })
+    }
+}
+
+/// The guest's file system: busybox, the product, what its scenario runs, and the libraries of all of them.
+fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Result<PathBuf> {
+    let root = folder.join("root");
+    let _ = fs::remove_dir_all(&root);
+    for name in ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "root", "mnt", "trial", "modules"] {
+        fs::create_dir_all(root.join(name))?;
+    }
+    let busybox = which("busybox").context("busybox was there")?;
+    fs::copy(&busybox, root.join("bin/busybox"))?;
+    for name in output(Command::new(&busybox).arg("--list"))?.lines().filter(|name| *name != "busybox") {
+        symlink("busybox", root.join("bin").join(name))?;
+    }
+    for module in MODULES.iter().chain([&NBD]) {
+        let name = module.rsplit('/').next().unwrap_or(module);
+        let file = kernel.modules.join(format!("{module}.ko"));
+        fs::copy(&file, root.join(format!("modules/{name}.ko"))).with_context(|| file.display().to_string())?;
+    }
+    let order: Vec<&str> = MODULES.iter().filter_map(|module| module.rsplit('/').next()).collect();
+    fs::write(root.join("modules/order"), order.join("\n"))?;
+    let farshore = root.join("bin/farshore");
+    output(Command::new("strip").arg("-o").args([&farshore, &project.target.join("debug/farshore")]))?;
+    let mut programs = vec![farshore];
+    for name in PROGRAMS {
+        let _ = fs::remove_file(root.join("bin").join(name));
+        fs::copy(which(name).with_context(|| format!("{name} is missing"))?, root.join("bin").join(name))?;
+        programs.push(root.join("bin").join(name));
+    }
+    copy_libraries(&root, &programs)?;
+    write_program(&root.join("init"), include_str!("init.sh"))?;
+    write_program(&root.join("scenario"), include_str!("attach.sh"))?;
+    let archive = folder.join("initial");
+    let pack = format!("find . | cpio --quiet -o -H newc > '{}'", archive.display());
+    output(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
+    Ok(archive)
+}
+
+fn write_program(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
+}
+
+/// Each at the place where its loader looks for it.
+fn copy_libraries(root: &Path, programs: &[PathBuf]) -> Result<()> {
+    let mut libraries = BTreeSet::new();
+    for program in programs {
+        let list = output(Command::new("ldd").arg(program))?;
+        libraries.extend(list.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
+    }
+    for library in libraries {
+        let place = root.join(library.strip_prefix("/")?);
+        fs::create_dir_all(place.parent().context("a library lies in a folder")?)?;
+        fs::copy(&library, &place).with_context(|| library.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Boots, and counts the checks.
+fn boot(kernel: &Kernel, initial: &Path) -> Result<TestCounts> {
+    let mut command = Command::new("qemu-system-x86_64");
+    command.args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot", "-nic", "none"]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initial);
+    command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+    let mut qemu = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("qemu does not start")?;
+    let console = qemu.stdout.take().context("it has a console")?;
+    let id = rustix::process::Pid::from_child(&qemu);
+    let (ended, wait) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        let began = Instant::now();
+        if wait.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            println!("the guest does not end: stopped after {:.0} s", began.elapsed().as_secs_f64());
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+        }
+    });
+    let (mut counts, mut has_ended) = (TestCounts::default(), false);
+    for line in BufReader::new(console).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        println!("  {line}");
+        counts.passed += u64::from(line.starts_with("CHECK ok"));
+        counts.failed += u64::from(line.starts_with("CHECK FAILED"));
+        has_ended |= line.starts_with("GUEST ENDS");
+    }
+    drop(ended);
+    qemu.wait()?;
+    let _ = watchdog.join();
+    if !has_ended {
+        bail!("the guest broke down; its console is above");
+    }
+    Ok(counts)
+}
