@@ -279,6 +279,9 @@ words!(
 pub struct NodeView {
     /// [`STATUS_SCHEMA`].
     pub schema: String,
+    /// Of this node; empty from daemons that do not tell.
+    #[serde(default)]
+    pub cluster: String,
     pub node: String,
     /// Version of the daemon.
     pub version: String,
@@ -535,8 +538,18 @@ pub struct GroupView {
     pub sync_position: Option<u64>,
     /// Live settings by key.
     pub settings: BTreeMap<String, SettingStatus>,
+    /// The lag from which somebody should know; absent from daemons that do not tell.
+    #[serde(default)]
+    pub rpo: Option<RpoView>,
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Thresholds of a group's lag; `null`: off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RpoView {
+    pub warn_seconds: Option<f64>,
+    pub error_seconds: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -672,6 +685,19 @@ pub struct DaemonCounters {
     pub schema: String,
     pub node: String,
     pub counters: BTreeMap<String, u64>,
+    /// How long requests of NBD clients took, by command; empty from daemons that do not tell.
+    #[serde(default)]
+    pub latencies: BTreeMap<String, LatencyClasses>,
+}
+
+/// Requests that were done, by how long they took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyClasses {
+    /// Upper bounds of the classes, microseconds.
+    pub bounds_us: Vec<u64>,
+    /// Requests in each class; the last one has no upper bound.
+    pub counts: Vec<u64>,
+    pub sum_us: u64,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub mod reach;
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use reach::{DEFAULT_CONFIG, Reach, default_config};
 
@@ -28,7 +28,7 @@ pub enum CliCommand {
     Serve(ServeArgs),
     /// Show where every group is, and what an acknowledgement means now
     #[command(
-        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n\nExits with 1 when a group needs attention."
+        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n  farshore status --format prometheus > farshore.prom\n\nExits with 1 when a group needs attention; with --format prometheus the page says so."
     )]
     Status(StatusArgs),
     /// Make a volume a block device of this machine, which outlives restarts of the daemon
@@ -135,13 +135,24 @@ pub struct GroupArgs {
     pub reach: Reach,
 }
 
+/// How a status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusForm {
+    Text,
+    Json,
+    Prometheus,
+}
+
 #[derive(Debug, ClapArgs)]
 pub struct StatusArgs {
     /// Only this group
     pub group: Option<String>,
-    /// One JSON object, schema farshore-status/1 (docs/status-json.md)
-    #[arg(long)]
+    /// One JSON object, schema farshore-status/1 (docs/status-json.md); the same as --format json
+    #[arg(long, conflicts_with = "format")]
     pub json: bool,
+    /// How it is written; `prometheus` is a page of metrics (docs/metrics.md) for a collector of text files
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub format: StatusForm,
     /// Show it again twice a second until interrupted
     #[arg(long)]
     pub watch: bool,

@@ -45,6 +45,7 @@ use tokio::task::LocalSet;
 
 use crate::api::server;
 use crate::log;
+use crate::metrics;
 use crate::outcome::Exit;
 
 const BROKE_DOWN: &str = "the data thread broke down; what it said is in the log above. Nothing acknowledged is lost: start the \
@@ -119,6 +120,7 @@ pub fn run(
         let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
+        let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
             let desk = desk.clone();
             async move { desk.answer(request).await }
@@ -127,6 +129,7 @@ pub fn run(
         recording.abort();
         telling.abort();
         answering.abort();
+        measuring.abort();
         renewing.abort();
         end
     });
@@ -154,6 +157,20 @@ fn conclude(end: DriverEnd, seals: Seals) -> Exit {
     }
     tracing::info!("stopped");
     Exit::Done
+}
+
+/// For ever, where the configuration says so. The page of many groups is some MiB, so another thread writes it.
+async fn serve_metrics(desk: Rc<Desk>) {
+    let Some(endpoint) = desk.metrics_endpoint() else { return };
+    let make = move |form| {
+        let desk = desk.clone();
+        async move {
+            let facts = desk.measure().await;
+            let page = tokio::task::spawn_blocking(move || metrics::page(facts, form));
+            page.await.expect("a page is only written")
+        }
+    };
+    metrics::server::serve(endpoint, make).await;
 }
 
 /// Ends the process beside a disk that owes answers. Files that lie on it are not closed first: that would be waited for as well.

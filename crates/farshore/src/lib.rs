@@ -12,5 +12,6 @@ pub mod certs;
 pub mod cmd;
 pub mod daemon;
 mod log;
+pub mod metrics;
 mod outcome;
 pub mod show;

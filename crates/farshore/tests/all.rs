@@ -33,6 +33,7 @@ mod line_tools;
 mod link;
 mod log;
 mod matrix;
+mod metrics;
 mod modes;
 mod one_group_fails;
 mod other_devices;

@@ -99,6 +99,7 @@ fn group(state: GroupState) -> GroupView {
         sync_ordered: false,
         sync_position: None,
         settings: Default::default(),
+        rpo: None,
         warnings: vec![],
     }
 }
@@ -106,6 +107,7 @@ fn group(state: GroupState) -> GroupView {
 fn status(group: GroupView) -> Reply {
     Reply::Status(Box::new(NodeView {
         schema: STATUS_SCHEMA.into(),
+        cluster: "demo".into(),
         node: "alpha".into(),
         version: "0.1.0".into(),
         uptime_s: 1.0,

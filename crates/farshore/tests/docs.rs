@@ -123,7 +123,7 @@ fn every_key_of_the_status_is_described() {
         "queue":{"bytes":0,"items":0,"bytes_hwm":0,"items_hwm":0,"limit_bytes":0,"limit_items":0,"blocked_ms":0},
         "journal":{"bytes":0,"limit_bytes":0},
         "peers":[{"node":"b","link":"connected","link_since_s":1,"lag_bytes":0,"lag_seconds":0,"dirty_bytes":0,"recovery_point":{"sequence":1,"time":"t"}}],
-        "sync":{"full":true,"done_bytes":0,"total_bytes":0,"rate_bytes_per_s":0},"settings":{"k":{"value":"v","origin":"set"}}}]}"#;
+        "sync":{"full":true,"done_bytes":0,"total_bytes":0,"rate_bytes_per_s":0},"rpo":{"warn_seconds":1,"error_seconds":2},"settings":{"k":{"value":"v","origin":"set"}}}]}"#;
     let status: NodeView = serde_json::from_str(text).expect("optional keys may be left out");
     let mut keys = Vec::new();
     collect(&serde_json::to_value(status).expect("a value"), &mut keys);

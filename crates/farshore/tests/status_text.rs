@@ -72,6 +72,7 @@ fn group(name: &str) -> GroupView {
             ("mode".into(), setting("async", Origin::Config)),
             ("wait_limit".into(), setting("5s", Origin::Set)),
         ]),
+        rpo: None,
         warnings: vec![],
     }
 }
@@ -79,6 +80,7 @@ fn group(name: &str) -> GroupView {
 fn status(groups: Vec<GroupView>) -> NodeView {
     NodeView {
         schema: STATUS_SCHEMA.into(),
+        cluster: "demo".into(),
         node: "alpha".into(),
         version: "0.1.0".into(),
         uptime_s: 7600.0,
@@ -366,7 +368,7 @@ fn json_keys_are_the_contract() {
     assert_eq!(
         text,
         concat!(
-            r#"{"schema":"farshore-status/1","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
+            r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
@@ -375,7 +377,7 @@ fn json_keys_are_the_contract() {
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,
             r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"snapshot":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
             r#""sync_ordered":false,"sync_position":null,"#,
-            r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"warnings":[]}]}"#,
+            r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"rpo":null,"warnings":[]}]}"#,
         )
     );
     let back: NodeView = serde_json::from_str(&text).expect("reads back");

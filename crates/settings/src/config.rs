@@ -15,7 +15,7 @@ use engine::NodeId;
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
-use crate::group::{Layout, LiveSettings};
+use crate::group::{Layout, LiveSettings, RpoThresholds};
 use crate::keys::{Takes, keyed};
 use crate::limits;
 use crate::link::ConfiguredLink;
@@ -94,12 +94,16 @@ keyed! {
             "Farshore's own files; the disk needs room for journals and history below",
             "directory of Farshore's own files. `serve` makes it (mode 0700) when only its last component is missing. It is root's or the daemon's own, and nobody else may write to it. Holds the control socket, the overrides and, per group, bitmaps and journal: its disk needs room for the `journal` of each group, and up to `history` during a sync";
         /// Where NBD clients are served; never empty.
-        "nbd" => nbd: Vec<NbdListen> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
+        "nbd" => nbd: Vec<ListenAddress> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
             choice "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]", "default: nbd.sock in the state directory",
             "where NBD clients are served: `\"unix:/path\"` (mode 0600) or `\"tcp:ADDRESS:PORT\"`";
         "engine" => engine: FileEngineChoice = word(&FileEngineChoice::ALL, FileEngineChoice::as_str, FileEngineChoice::Auto, FileEngineChoice::parse);
             "auto, uring, pool: how it talks to disks",
             "how it talks to its disks: `\"uring\"`, `\"pool\"` (worker threads), or `\"auto\"`: io_uring where the kernel allows it";
+        /// Where metrics are read; `None`: nowhere.
+        "metrics" => metrics: Option<ListenAddress> = maybe(listen("metrics", 9750)).by_default("none");
+            choice "\"tcp:127.0.0.1:9750\"", "where Prometheus reads metrics; default: nowhere",
+            "where metrics are served at `/metrics`: `\"tcp:ADDRESS:PORT\"` or `\"unix:/path\"` (mode 0660, the group is that of the directory if the directory is setgid). Beyond loopback whoever reads needs a certificate, as NBD clients do ([who may read](operate/monitoring.md#who-may-read))";
         /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
         "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
                 .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
@@ -118,6 +122,7 @@ pub struct ConfiguredGroup {
     pub settings: LiveSettings,
     /// Of its stores and its window, per node.
     pub layout: Layout,
+    pub rpo: RpoThresholds,
     /// Never empty.
     pub volumes: Vec<ConfiguredVolume>,
 }
@@ -143,8 +148,9 @@ keyed! {
     }
 }
 
+/// Where a service of this node listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NbdListen {
+pub enum ListenAddress {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
@@ -158,17 +164,26 @@ pub enum FileEngineChoice {
     Pool,
 }
 
-/// Each `unix:/path` or `tcp:ADDRESS:PORT`.
-fn nbd() -> ValueForm<Vec<NbdListen>> {
-    let read = |text: &str, around: Around<'_>| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
-        (Some(socket), _) => path().read(socket, around).map(NbdListen::Unix),
-        (_, Some(key_path)) => address().read(key_path, around).map(NbdListen::Tcp),
+fn nbd() -> ValueForm<Vec<ListenAddress>> {
+    list(format!("1 to {} addresses", limits::NBD_LISTENERS_MAX), listen("nbd", 10809))
+}
+
+/// `unix:/path` or `tcp:ADDRESS:PORT`; the socket's name and the port are those of the sentence about a bad one.
+fn listen(socket: &'static str, port: u16) -> ValueForm<ListenAddress> {
+    let read = move |text: &str, around: Around<'_>| match (text.strip_prefix("unix:"), text.strip_prefix("tcp:")) {
+        (Some(socket), _) => path().read(socket, around).map(ListenAddress::Unix),
+        (_, Some(key_path)) => address().read(key_path, around).map(ListenAddress::Tcp),
         _ => Err(format!(
-            "{text:?} is not an address to listen; write \"unix:/run/farshore/nbd.sock\" or \"tcp:127.0.0.1:10809\""
+            "{text:?} is not an address to listen; write \"unix:/run/farshore/{socket}.sock\" or \"tcp:127.0.0.1:{port}\""
         )),
     };
-    let one = ValueForm::new("address", "", NbdListen::Unix(PathBuf::new()), read, NbdListen::to_string);
-    list(format!("1 to {} addresses", limits::NBD_LISTENERS_MAX), one)
+    ValueForm::new(
+        "address",
+        "`\"unix:/path\"` or `\"tcp:ADDRESS:PORT\"`",
+        ListenAddress::Unix(PathBuf::new()),
+        read,
+        ListenAddress::to_string,
+    )
 }
 
 impl Config {
@@ -201,7 +216,7 @@ impl Config {
         NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
     }
 
-    /// Whether NBD clients of this address have to encrypt.
+    /// Whether NBD clients and readers of metrics at this address have to encrypt.
     pub fn needs_tls(&self, address: SocketAddr) -> bool {
         self.tls.is_some() && !self.top.insecure && !is_loopback(address.ip())
     }
@@ -273,21 +288,21 @@ impl ConfiguredVolume {
     }
 }
 
-impl NbdListen {
+impl ListenAddress {
     /// The address, if it is one of TCP.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
-            NbdListen::Unix(_) => None,
-            NbdListen::Tcp(address) => Some(*address),
+            ListenAddress::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(*address),
         }
     }
 }
 
-impl std::fmt::Display for NbdListen {
+impl std::fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NbdListen::Unix(path) => write!(f, "unix:{}", path.display()),
-            NbdListen::Tcp(address) => write!(f, "tcp:{address}"),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => write!(f, "tcp:{address}"),
         }
     }
 }
@@ -389,7 +404,7 @@ mod tests {
         assert_eq!(group.volumes[0].device(&alpha), Path::new("/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"));
         let node = config.node(&alpha).expect("there");
         assert_eq!(node.control_socket(), Path::new("/var/lib/farshore-alpha/control.sock"));
-        assert_eq!(node.nbd, [NbdListen::Unix("/var/lib/farshore-alpha/nbd.sock".into())]);
+        assert_eq!(node.nbd, [ListenAddress::Unix("/var/lib/farshore-alpha/nbd.sock".into())]);
         assert!(config.local_node(Some("gamma")).is_err());
     }
 }

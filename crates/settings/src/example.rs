@@ -120,7 +120,7 @@ mod tests {
     use crate::forms::{EACH, literal};
     use crate::keys::{ExampleStyle, Keyed, SettingKey};
     use crate::names::{ClusterName, NodeName, VolumeName};
-    use crate::{ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings};
+    use crate::{ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings, RpoThresholds};
 
     /// The keys of a table with their values and remarks.
     fn lines<S: Keyed>(settings: &S, prefix: &str) -> String {
@@ -173,6 +173,7 @@ mod tests {
             &lines(&members, ""),
             &lines(&LiveSettings::default(), ""),
             &lines(&Layout::default(), ""),
+            &lines(&RpoThresholds::default(), ""),
             VOLUMES,
             &lines(&volume, ""),
             "\n[groups.db.volumes.log]\nalpha = \"/dev/vg0/db-log\"\nbeta = \"/dev/vg0/db-log\"\n",

@@ -5,9 +5,9 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::Mode;
 
-use crate::forms::{ValueForm, count, duration, flag, node, one_of, size, word};
+use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, size, word};
 use crate::keys::{self, Takes, keyed};
-use crate::limits;
+use crate::limits::{self, Bound};
 use crate::names::NodeName;
 use units::exact::{bounded_duration, duration_text};
 
@@ -94,7 +94,7 @@ keyed! {
 keyed! {
     /// A group's live settings, checked.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LiveSettings, takes(Takes::Effect), beside(|name| keys::takes::<Layout>(name).or_else(|| keys::takes::<GroupMembers>(name))) {
+    pub struct LiveSettings, takes(Takes::Effect), beside(not_live) {
         "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
             "sync, nearsync, async, logging",
             "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
@@ -126,6 +126,12 @@ keyed! {
     }
 }
 
+/// When a key of a group's other settings takes effect.
+fn not_live(name: &str) -> Option<Takes> {
+    let others = [keys::takes::<Layout>, keys::takes::<GroupMembers>, keys::takes::<RpoThresholds>];
+    others.into_iter().find_map(|takes| takes(name))
+}
+
 const JOURNAL_STAYS: &str = "is the size of a file that each node made at the group's first start, and stays: a daemon refuses a file of another size";
 
 keyed! {
@@ -148,6 +154,26 @@ keyed! {
         "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, "extents");
             "of 4 MiB each: how much may be written at full speed at a time",
             "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop";
+    }
+}
+
+/// A threshold of the lag, or `"off"`.
+fn threshold(bound: Bound<Duration>) -> ValueForm<Option<Duration>> {
+    let mut form = or("off", ", for no such alarm", duration(bound));
+    form.default = Some(bound.default);
+    form
+}
+
+keyed! {
+    /// How far behind a group may be before somebody should know: told to whoever watches, and nothing else follows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RpoThresholds, takes(Takes::Restart) {
+        "rpo.warn" => warn: Option<Duration> = threshold(limits::RPO_WARN);
+            "lag worth a look; for metrics and their alarms, or \"off\"",
+            "lag (`lag_seconds`) that is worth a look, or `\"off\"`. Nothing is done about it here: [metrics](metrics.md) show the threshold, and [alert rules](operate/monitoring.md) compare";
+        "rpo.error" => error: Option<Duration> = threshold(limits::RPO_ERROR);
+            "lag that somebody is woken for",
+            "lag that somebody is woken for, or `\"off\"`; at least `rpo.warn`";
     }
 }
 

@@ -30,9 +30,9 @@ pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{Proof, host_name};
 pub use config::{
-    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, NbdListen, Tls, TopLevelKeys,
+    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, ListenAddress, Tls, TopLevelKeys,
 };
-pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice};
+pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice, RpoThresholds};
 pub use keys::Keyed;
 pub use link::{ConfiguredLink, LinkKey, LinkSettings};
 pub use names::{ClusterName, GroupName, NodeName, VolumeName};

@@ -105,6 +105,15 @@ pub const EXTENTS: Bound<u32> =
 pub const START_ALONE: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: data::START_ALONE_MAX, default: data::START_ALONE_DEFAULT };
 
+/// The lag from which a group is worth a look, and from which somebody is woken: alarms that are told to nobody cost nothing, and an
+/// `async` group on a busy line is seconds behind. Below a second lag is the line's own.
+pub const RPO_WARN: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: RPO_MAX, default: Duration::from_secs(30) };
+pub const RPO_ERROR: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: RPO_MAX, default: Duration::from_secs(300) };
+/// Who may lose more than a week has no use for an alarm.
+const RPO_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// The journal holds what is being received beside what is being applied.
 pub const JOURNAL_WINDOWS_MIN: u64 = 2;
 
@@ -128,6 +137,14 @@ pub const API_REQUESTS_MAX: usize = 128;
 pub const TLS_CLIENTS_MAX: usize = 4096;
 /// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
 pub const API_CLIENTS_MAX: usize = 32;
+/// Connections of readers of metrics at once; more wait in the listen queue. A pair of Prometheus servers, a proxy and a person.
+pub const METRICS_CLIENTS_MAX: usize = 16;
+/// What a reader of metrics sends before its question counts as none.
+pub const METRICS_REQUEST_BYTES_MAX: usize = 16 * KIB as usize;
+/// A reader has this time for each question, the proof of who it is included, and the same to take the page.
+pub const METRICS_IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The data thread has this time to tell how it is; then the page says that it did not. Scrapers wait 10 s by default.
+pub const METRICS_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often `wait`, `sync --wait` and `status --watch` look again.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -137,6 +154,8 @@ const _: () = {
     assert!(QUEUE_MEMORY.min <= QUEUE_MEMORY.default && QUEUE_MEMORY.default <= QUEUE_MEMORY.max);
     assert!(QUEUE_ITEMS.min <= QUEUE_ITEMS.default && QUEUE_ITEMS.default <= QUEUE_ITEMS.max);
     assert!(NAME_BYTES_MAX < 256);
+    assert!(RPO_WARN.default.as_secs() < RPO_ERROR.default.as_secs());
+    assert!(METRICS_LOOK_TIMEOUT.as_secs() < METRICS_IO_TIMEOUT.as_secs());
     assert!(VOLUMES_MAX <= u16::MAX as usize);
     assert!(SECRET_BYTES_MIN < SECRET_BYTES_MAX);
 };

@@ -1,7 +1,7 @@
 //! The table of keys for readers: the manual's rows, and what the tests hold of every key.
 
 use crate::config::{ConfiguredNode, ConfiguredVolume, Tls, TopLevelKeys};
-use crate::group::{GroupMembers, Layout, LiveSettings};
+use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
 use crate::keys::{KeyRow, Keyed, Takes};
 use crate::link::{ConfiguredLink, LinkSettings};
 
@@ -21,7 +21,7 @@ pub fn tables() -> [KeyTable; 6] {
         KeyTable { name: "nodes.NAME", rows: rows::<ConfiguredNode>() },
         KeyTable {
             name: "groups.NAME",
-            rows: [rows::<GroupMembers>(), rows::<LiveSettings>(), rows::<Layout>()].concat(),
+            rows: [rows::<GroupMembers>(), rows::<LiveSettings>(), rows::<Layout>(), rows::<RpoThresholds>()].concat(),
         },
         KeyTable { name: "groups.NAME.volumes.NAME", rows: rows::<ConfiguredVolume>() },
     ]

@@ -2,6 +2,8 @@
 
 use super::{StepContext, StepOutcome, TestCounts};
 use anyhow::{Result, ensure};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 struct TestPackage {
@@ -38,6 +40,7 @@ const PACKAGES: &[TestPackage] = &[
     package("busybox-static", "busybox", "the emulated machine's tools"),
     package("cpio", "cpio", "the emulated machine's first files"),
     package("e2fsprogs", "mkfs.ext4", "a file system on the export"),
+    package("prometheus", "promtool", "a Prometheus that scrapes a pair, and promtool for rules and pages"),
     package("xfsprogs", "mkfs.xfs", "a file system with a log of its own on the export"),
 ];
 
@@ -69,7 +72,9 @@ fn install(bench: &StepContext, missing: &[&TestPackage]) -> Result<()> {
     let mut arguments = vec!["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y"];
     arguments.extend(["install", "--no-install-recommends"]);
     arguments.extend(&names);
+    let quiet = NoServices::begin();
     bench.run("env", &arguments)?;
+    drop(quiet);
     for package in missing {
         ensure!(
             is_there(package.program),
@@ -79,6 +84,30 @@ fn install(bench: &StepContext, missing: &[&TestPackage]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// While it stands, what is installed starts no service: a test wants the programs of a database or of Prometheus, and not a server of
+/// theirs on its usual port. From the next boot on they are as their packages have it: `systemctl disable prometheus postgresql`.
+struct NoServices(Option<&'static str>);
+
+impl NoServices {
+    /// Debian asks this program whether a service may be started; 101 is no. One that is there already has its reasons.
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    fn begin() -> NoServices {
+        let mut file = std::fs::OpenOptions::new();
+        let made = file.write(true).create_new(true).mode(0o755).open(NoServices::POLICY);
+        let is_written = made.and_then(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n")).is_ok();
+        NoServices(is_written.then_some(NoServices::POLICY))
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// A toolchain of rustup's minimal profile has neither a formatter nor clippy.

@@ -29,6 +29,11 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// # Errors
 /// A sentence: another daemon answers there, or the directory cannot be used.
 pub fn bind(path: &Path) -> Result<UnixListener, String> {
+    bind_with(path, Mode::RUSR | Mode::WUSR)
+}
+
+/// The same of another socket, with a mode of its own.
+pub(crate) fn bind_with(path: &Path, mode: Mode) -> Result<UnixListener, String> {
     let name = path.display();
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(format!(
@@ -37,9 +42,9 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
     }
     // Bound under another name and moved into place, where a dead one may stand.
     let unfinished = path.with_file_name(format!(".c{}", std::process::id()));
-    let cannot = |error: std::io::Error| format!("the control socket {name} cannot be opened: {error}");
+    let cannot = |error: std::io::Error| format!("the socket {name} cannot be opened: {error}");
     let _ = std::fs::remove_file(&unfinished);
-    let bound = bind_private(&unfinished).and_then(|listener| {
+    let bound = bind_at(&unfinished, mode).and_then(|listener| {
         std::fs::rename(&unfinished, path)?;
         UnixListener::from_std(listener.into())
     });
@@ -51,11 +56,15 @@ pub fn bind(path: &Path) -> Result<UnixListener, String> {
 
 /// The mode of an unbound socket becomes its file's: no moment with a wider one, and no change of the umask, which belongs to every
 /// thread.
-fn bind_private(path: &Path) -> std::io::Result<OwnedFd> {
+fn bind_at(path: &Path, mode: Mode) -> std::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(&socket, mode)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // The umask may have taken what others may; what nobody else may is as it should be, and stays untouched.
+    if rustix::fs::stat(path).is_ok_and(|found| Mode::from_raw_mode(found.st_mode) != mode) {
+        rustix::fs::chmod(path, mode)?;
+    }
     rustix::net::listen(&socket, i32::MAX)?;
     Ok(socket)
 }

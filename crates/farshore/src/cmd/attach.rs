@@ -11,7 +11,7 @@ use host::nbd::Address;
 use host::nbd::kernel::KernelNbd;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use settings::{Config, NbdListen};
+use settings::{Config, ListenAddress};
 use toolkit::screen::Paint;
 use units::exact::parse_duration;
 use units::size::show_exact;
@@ -129,11 +129,11 @@ fn doors(args: &AttachArgs) -> Result<(PathBuf, Address), CommandFailure> {
     let name = config.local_node(args.reach.node.as_deref())?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     let unix = node.nbd.iter().find_map(|listen| match listen {
-        NbdListen::Unix(path) => Some(Address::Unix(path.clone())),
-        NbdListen::Tcp(_) => None,
+        ListenAddress::Unix(path) => Some(Address::Unix(path.clone())),
+        ListenAddress::Tcp(_) => None,
     });
     let open = node.nbd.iter().find_map(|listen| match listen {
-        NbdListen::Tcp(address) if address.ip().is_loopback() => Some(Address::Tcp(*address)),
+        ListenAddress::Tcp(address) if address.ip().is_loopback() => Some(Address::Tcp(*address)),
         _ => None,
     });
     let nbd = unix.or(open).ok_or_else(|| {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{DriverControl, Gone, GroupSnapshot, RecordedRequests, entropy};
+use host::driver::{DriverControl, DriverSnapshot, Gone, GroupSnapshot, RecordedRequests, entropy};
+use settings::limits::METRICS_LOOK_TIMEOUT;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -17,7 +18,9 @@ use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
 use super::watch::StateWatch;
 use super::{attached, promises, recording, view};
-use crate::api::{ApiRequest, ErrorCode, RecordedBatch, Reply};
+use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
+use crate::metrics::PageFacts;
+use crate::metrics::server::MetricsEndpoint;
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
@@ -125,15 +128,50 @@ impl Desk {
             return Ok(unknown);
         }
         let snapshot = self.control.snapshot().await?;
+        Ok(Reply::Status(Box::new(self.view(&snapshot, group).await)))
+    }
+
+    async fn view(&self, snapshot: &DriverSnapshot, group: Option<&str>) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
-        let mut status = view::status(&self.config, &self.node, kept, &snapshot, group);
+        let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
+        self.add_what_is_known_here(&mut status);
+        status
+    }
+
+    /// What needs no answer of the data thread.
+    fn add_what_is_known_here(&self, status: &mut NodeView) {
         status.warnings.extend(self.watch.warnings());
         if let Some(renewal) = &self.renewal {
             status.warnings.extend(renewal.warnings());
             status.tls = Some(renewal.status());
         }
-        Ok(Reply::Status(Box::new(status)))
+    }
+
+    /// Where metrics are read, if they are.
+    pub fn metrics_endpoint(&self) -> Option<MetricsEndpoint> {
+        let listen = self.config.node(&self.node)?.metrics.clone()?;
+        let needs_tls = listen.tcp().is_some_and(|address| self.config.needs_tls(address));
+        let tls = needs_tls.then(|| self.renewal.as_ref().expect("with [tls] there are certificates").store());
+        Some(MetricsEndpoint { listen, tls })
+    }
+
+    /// What metrics are made of. A data thread that does not answer in time is one of them.
+    pub async fn measure(&self) -> PageFacts {
+        let look = async {
+            let snapshot = self.control.snapshot().await?;
+            let counters = view::counters(&self.config, &self.node, &snapshot);
+            Ok::<_, Gone>(PageFacts::reported(self.view(&snapshot, None).await, Some(counters)))
+        };
+        if let Ok(Ok(facts)) = tokio::time::timeout(METRICS_LOOK_TIMEOUT, look).await {
+            return facts;
+        }
+        let cluster = self.config.top.cluster.to_string();
+        let mut facts = PageFacts::unreported(&cluster, self.node.as_str(), env!("CARGO_PKG_VERSION"));
+        facts.status.warnings = self.config.warnings();
+        facts.status.lost_log_lines = crate::log::lost_lines();
+        self.add_what_is_known_here(&mut facts.status);
+        facts
     }
 
     async fn counters(&self) -> Result<Reply, Gone> {

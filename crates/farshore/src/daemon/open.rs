@@ -17,7 +17,7 @@ use host::driver::{
 use host::link::LinkPeer;
 use settings::{
     Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, GroupOverrides, LinkOverrides,
-    NbdListen, NodeName, Silent,
+    ListenAddress, NodeName, Silent,
 };
 use units::size::show_exact;
 
@@ -358,9 +358,9 @@ fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverr
     }
 }
 
-fn listen(config: &Config, listen_at: &NbdListen) -> Listen {
+fn listen(config: &Config, listen_at: &ListenAddress) -> Listen {
     match listen_at {
-        NbdListen::Unix(path) => Listen::Unix(path.clone()),
-        NbdListen::Tcp(address) => Listen::Tcp { address: *address, needs_tls: config.needs_tls(*address) },
+        ListenAddress::Unix(path) => Listen::Unix(path.clone()),
+        ListenAddress::Tcp(address) => Listen::Tcp { address: *address, needs_tls: config.needs_tls(*address) },
     }
 }

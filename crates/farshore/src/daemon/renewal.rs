@@ -136,6 +136,11 @@ impl Renewal {
         self.links_are_due.set(false);
     }
 
+    /// The credentials in use, now and later.
+    pub fn store(&self) -> CredentialStore {
+        self.store.clone()
+    }
+
     /// Why new files are not used.
     pub fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()

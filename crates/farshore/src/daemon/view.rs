@@ -8,6 +8,7 @@ use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use host::driver::{DriverSnapshot, GroupSnapshot};
+use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
 use units::exact::show_seconds;
 
@@ -36,6 +37,7 @@ pub(super) fn status(
     let groups = pairs(config, snapshot).filter(|(group, _)| only.is_none_or(|only| group.name.as_str() == only));
     api::NodeView {
         schema: STATUS_SCHEMA.to_owned(),
+        cluster: config.top.cluster.to_string(),
         node: node.to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: snapshot.uptime.as_secs_f64(),
@@ -134,6 +136,10 @@ fn group_status(
         sync_ordered: now.sync_ordered,
         sync_position: now.sync_position.map(|position| position as u64),
         settings: link_view::settings(overrides, &effective),
+        rpo: Some(api::RpoView {
+            warn_seconds: group.rpo.warn.map(|lag| lag.as_secs_f64()),
+            error_seconds: group.rpo.error.map(|lag| lag.as_secs_f64()),
+        }),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
 }
@@ -331,7 +337,16 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
     }
     counters.insert("memory.front_bytes".to_owned(), snapshot.front_bytes.0 as u64);
     counters.insert("memory.front_limit_bytes".to_owned(), snapshot.front_bytes.1 as u64);
-    api::DaemonCounters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters }
+    let latencies = nbd.commands().filter(|(_, sums)| sums.done > 0).map(|(command, sums)| {
+        let classes = api::LatencyClasses {
+            bounds_us: LATENCY_BOUNDS_US.to_vec(),
+            counts: sums.latency.classes.to_vec(),
+            sum_us: sums.latency.sum_us,
+        };
+        (command.name().to_owned(), classes)
+    });
+    let latencies = latencies.collect();
+    api::DaemonCounters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters, latencies }
 }
 
 fn milliseconds(duration: Duration) -> u64 {

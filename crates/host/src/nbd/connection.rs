@@ -208,7 +208,9 @@ impl ClientConnection {
 
     /// Notes a request that will be answered; the cookie finds it again.
     pub fn expect_answer(&self, request: &NbdRequest, payload_bytes: usize) -> u64 {
-        let cookie = self.pending.borrow_mut().insert(PendingRequest::new(request, payload_bytes));
+        let since = self.chosen.borrow().as_ref().and_then(|chosen| chosen.last_request);
+        let since = since.expect("its head was noted just before");
+        let cookie = self.pending.borrow_mut().insert(PendingRequest::new(request, payload_bytes, since));
         self.update_account();
         cookie
     }
@@ -387,7 +389,7 @@ impl Replies for ClientConnection {
         let request = self.pending.borrow_mut().remove(cookie);
         if self.leaving.get() != LeaveReason::Broken {
             if self.answers.borrow_mut().put_outcome(&request, outcome) {
-                self.tally.done(request.command, u64::from(request.length));
+                self.tally.done_in(request.command, u64::from(request.length), request.since.elapsed());
             } else {
                 self.tally.failed(request.command);
             }

@@ -1,8 +1,16 @@
 //! What the server has seen, as plain data for the control plane.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use super::proto::{NbdCommand, flag};
+
+/// Upper bounds of the classes that requests are counted in by the time they took, microseconds: from a write into a cache to a peer
+/// that answers just before the policy acts. What took longer is in a class of its own behind them.
+pub const LATENCY_BOUNDS_US: [u64; 15] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    10_000_000,
+];
 
 /// A snapshot of everything counted since the server was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +47,24 @@ pub struct CommandCounters {
     pub with_fast_zero: u64,
     pub with_df: u64,
     pub with_one_extent: u64,
+    /// Of those that were done by the data path.
+    pub latency: LatencyCounters,
+}
+
+/// How long requests took, from the head of each to its answer, by classes of [`LATENCY_BOUNDS_US`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyCounters {
+    pub classes: [u64; LATENCY_BOUNDS_US.len() + 1],
+    pub sum_us: u64,
+}
+
+impl LatencyCounters {
+    fn note(&mut self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let class = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
+        self.classes[class] += 1;
+        self.sum_us = self.sum_us.saturating_add(us);
+    }
 }
 
 impl NbdCounters {
@@ -83,7 +109,28 @@ impl SharedCounters {
         counters.bytes += bytes;
     }
 
+    /// The same of one that went through the data path.
+    pub fn done_in(&self, command: NbdCommand, bytes: u64, took: Duration) {
+        self.done(command, bytes);
+        self.0.borrow_mut().commands[command as usize].latency.note(took);
+    }
+
     pub fn failed(&self, command: NbdCommand) {
         self.0.borrow_mut().commands[command as usize].failed += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_in_the_first_class_that_has_room_for_it() {
+        let mut latency = LatencyCounters::default();
+        for us in [0, 100, 101, 10_000_000, 10_000_001] {
+            latency.note(Duration::from_micros(us));
+        }
+        assert_eq!((latency.classes[0], latency.classes[1], latency.classes[14], latency.classes[15]), (2, 1, 1, 1));
+        assert_eq!(latency.sum_us, 20_000_202);
     }
 }

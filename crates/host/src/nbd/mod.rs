@@ -40,6 +40,6 @@ mod stall;
 mod visible_exports;
 
 pub use client::{Address, Ask, ClientError, Export, NbdAnswer, NbdClient};
-pub use counters::{CommandCounters, NbdCounters};
+pub use counters::{CommandCounters, LATENCY_BOUNDS_US, LatencyCounters, NbdCounters};
 pub use proxy::{NbdProxy, ProxyEnd, ProxyEvent};
 pub use server::{Limits, ListenError, NbdServer};

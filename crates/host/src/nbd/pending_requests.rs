@@ -1,5 +1,7 @@
 //! The requests of one client that owe an answer, and the memory that they claim.
 
+use std::time::Instant;
+
 use super::proto::{self, NbdCommand, NbdRequest};
 use crate::buffers::cost_of;
 
@@ -25,18 +27,21 @@ pub(super) struct PendingRequest {
     pub offset: u64,
     pub length: u32,
     pub one_extent: bool,
+    /// When its head was read.
+    pub since: Instant,
     /// Bytes of memory.
     cost: usize,
 }
 
 impl PendingRequest {
-    pub fn new(request: &NbdRequest, payload_bytes: usize) -> PendingRequest {
+    pub fn new(request: &NbdRequest, payload_bytes: usize, since: Instant) -> PendingRequest {
         PendingRequest {
             handle: request.handle,
             command: request.command,
             offset: request.offset,
             length: request.length,
             one_extent: request.flags & proto::flag::REQ_ONE != 0,
+            since,
             cost: cost(request.command, payload_bytes),
         }
     }
@@ -93,7 +98,15 @@ mod tests {
     use super::*;
 
     fn a_read() -> PendingRequest {
-        PendingRequest { handle: 5, command: NbdCommand::Read, offset: 0, length: 512, one_extent: false, cost: 512 }
+        PendingRequest {
+            handle: 5,
+            command: NbdCommand::Read,
+            offset: 0,
+            length: 512,
+            one_extent: false,
+            since: Instant::now(),
+            cost: 512,
+        }
     }
 
     #[test]

@@ -179,6 +179,11 @@ impl Credentials {
         Channel::server(self.nbd_server.clone(), NBD_BUFFER_BYTES)
     }
 
+    /// The server's end of a connection with whoever reads metrics: the same that NBD clients are asked for.
+    pub fn accept_scraper(&self) -> Arc<ServerConfig> {
+        self.nbd_server.clone()
+    }
+
     /// What an NBD client may do whose handshake was carried to its end, by the certificate it showed.
     ///
     /// # Errors

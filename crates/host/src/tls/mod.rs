@@ -25,4 +25,5 @@ pub(crate) use channel::{Channel, ChannelError, Raw, TlsReceived};
 pub use clients::{Access, Clients, Rights};
 pub use credentials::{CredentialStore, Credentials, Paths, WARN_BEFORE, warning};
 pub use facts::{CertificateFacts, MemberIdentity, Party};
+pub use refusal::refusal_of;
 pub use revoked::Revoked;

@@ -54,6 +54,12 @@ pub(super) fn sentence(error: &Error) -> String {
     }
 }
 
+/// The same of a connection whose handshake another library carried on.
+pub fn refusal_of(error: &std::io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    inner.map_or_else(|| error.to_string(), sentence)
+}
+
 fn certificate_sentence(why: &CertificateError) -> String {
     let date = |time: &UnixTime| day(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
     match why {

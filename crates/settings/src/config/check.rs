@@ -10,10 +10,10 @@ use host::tls::Clients;
 use host::tls::clients::{Grant, Scope};
 
 use super::clients::{key_of, text_of};
-use super::{Config, ConfiguredGroup, ConfiguredNode, NbdListen, is_loopback};
+use super::{Config, ConfiguredGroup, ConfiguredNode, ListenAddress, is_loopback};
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
-use units::exact::size_text;
+use units::exact::{duration_text, size_text};
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     if let Err((key, why)) = config.link.settings.check(config.link.timeout) {
@@ -68,6 +68,7 @@ fn warnings(config: &Config) -> Vec<String> {
             nbd.join(", ")
         ));
     }
+    warnings.extend(open_metrics(config));
     for group in &config.groups {
         for volume in group.volumes.iter().filter(|volume| !volume.model_latency.is_empty()) {
             warnings.push(format!(
@@ -77,6 +78,18 @@ fn warnings(config: &Config) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Where metrics are for everybody.
+fn open_metrics(config: &Config) -> Option<String> {
+    let is_any = config.tls.as_ref().is_some_and(|tls| tls.clients == Clients::Any);
+    let addresses = config.nodes.iter().filter_map(|node| Some((node, node.metrics.as_ref()?.tcp()?)));
+    let open = addresses
+        .filter(|(_, address)| !is_loopback(address.ip()) && (is_any || !config.needs_tls(*address)))
+        .map(|(node, address)| format!("metrics on {address} ({})", node.name));
+    let open: Vec<String> = open.collect();
+    let list = open.join(", ");
+    (!open.is_empty()).then(|| format!("whoever reaches these addresses can read how the groups stand: {list}"))
 }
 
 fn notes(config: &Config) -> Vec<String> {
@@ -118,7 +131,9 @@ fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
     for (index, listen) in node.nbd.iter().enumerate() {
         let key_path = format!("{path}.nbd.{index}");
         match listen {
-            NbdListen::Tcp(address) if !is_loopback(address.ip()) && !config.top.insecure && config.tls.is_none() => {
+            ListenAddress::Tcp(address)
+                if !is_loopback(address.ip()) && !config.top.insecure && config.tls.is_none() =>
+            {
                 sheet.at_path(
                     &key_path,
                     format!(
@@ -126,10 +141,11 @@ fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
                     ),
                 );
             }
-            NbdListen::Unix(socket) => check_socket_length(sheet, &key_path, "nbd", socket),
-            NbdListen::Tcp(_) => {}
+            ListenAddress::Unix(socket) => check_socket_length(sheet, &key_path, "nbd", socket),
+            ListenAddress::Tcp(_) => {}
         }
     }
+    check_metrics(config, node, sheet);
     let groups = config.groups_of(&node.name).count() as u64;
     let needed = groups * limits::MEMORY_PER_GROUP;
     if let Some(limit) = node.memory_limit_bytes.filter(|limit| *limit < needed) {
@@ -150,6 +166,22 @@ fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
     if node.nbd.len() > limits::NBD_LISTENERS_MAX {
         let most = limits::NBD_LISTENERS_MAX;
         sheet.at_path(&format!("{path}.nbd.{most}"), format!("nbd: at most {most} addresses to listen per node"));
+    }
+}
+
+fn check_metrics(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {
+    let key_path = format!("nodes.{}.metrics", node.name);
+    match &node.metrics {
+        Some(ListenAddress::Unix(socket)) => check_socket_length(sheet, &key_path, "metrics", socket),
+        Some(ListenAddress::Tcp(address))
+            if !is_loopback(address.ip()) && !config.top.insecure && config.tls.is_none() =>
+        {
+            let message = format!(
+                "metrics: tcp:{address} would tell anyone beyond this machine how the groups stand; add a table [tls] with its directory (see 'farshore cert init'), use a loopback address or a unix socket behind a proxy that knows who asks, or set insecure = true at the top if the network is trusted"
+            );
+            sheet.at_path(&key_path, message);
+        }
+        _ => {}
     }
 }
 
@@ -180,7 +212,11 @@ fn check_addresses(config: &Config, sheet: &mut Sheet<'_>) {
             .iter()
             .enumerate()
             .map(|(index, listen)| (listen.to_string(), format!("nodes.{}.nbd.{index}", node.name), "nbd"));
-        for (listen, key_path, key) in replication.into_iter().chain(nbd) {
+        let metrics = node
+            .metrics
+            .iter()
+            .map(|listen| (listen.to_string(), format!("nodes.{}.metrics", node.name), "metrics address"));
+        for (listen, key_path, key) in replication.into_iter().chain(nbd).chain(metrics) {
             let user = format!("{key} of node {}", node.name);
             // A default socket clashes only where the state directories do, and that is told there.
             if !sheet.has(&key_path) {
@@ -226,6 +262,19 @@ fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
             format!(
                 "secondary: {} is the primary already; a copy on the same node protects nothing, name the other node",
                 group.secondary
+            ),
+        );
+    }
+    if let (Some(warn), Some(error)) = (group.rpo.warn, group.rpo.error)
+        && error < warn
+    {
+        let key = if sheet.has(&format!("{path}.rpo.error")) { "error" } else { "warn" };
+        sheet.at_path(
+            &format!("{path}.rpo.{key}"),
+            format!(
+                "rpo: error = \"{}\" is less than warn = \"{}\", so the warning would come after the alarm; exchange them",
+                duration_text(error),
+                duration_text(warn)
             ),
         );
     }

@@ -13,7 +13,7 @@ use host::disk::volume::{self, OpenError};
 use host::tls::{Credentials, MemberIdentity, Paths, facts};
 use host::trusted_file::not_ours;
 
-use super::{Config, ConfiguredNode, NbdListen};
+use super::{Config, ConfiguredNode, ListenAddress};
 use crate::names::NodeName;
 use crate::problem::{ConfigProblem, Problems};
 use crate::suggest;
@@ -114,7 +114,7 @@ fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Sil
     }
     if let Some(node) = config.node(name) {
         check_state(config, node, &mut problems);
-        check_nbd(config, node, &mut problems);
+        check_sockets(config, node, &mut problems);
     }
     check_devices(config, name, (devices, silent), &mut problems);
     problems
@@ -193,17 +193,20 @@ fn foreign(path: &Path) -> Option<String> {
     rustix::fs::stat(path).ok().and_then(|found| not_ours(&found))
 }
 
-fn check_nbd(config: &Config, node: &ConfiguredNode, problems: &mut Vec<ConfigProblem>) {
-    for (index, listen) in node.nbd.iter().enumerate() {
-        let NbdListen::Unix(socket) = listen else {
+/// Directories of the sockets that are made at the start.
+fn check_sockets(config: &Config, node: &ConfiguredNode, problems: &mut Vec<ConfigProblem>) {
+    let nbd = node.nbd.iter().enumerate().map(|(index, listen)| ("nbd", format!("nbd.{index}"), listen));
+    let metrics = node.metrics.iter().map(|listen| ("metrics", "metrics".to_owned(), listen));
+    for (key, key_path, listen) in nbd.chain(metrics) {
+        let ListenAddress::Unix(socket) = listen else {
             continue;
         };
         let parent = socket.parent().unwrap_or(Path::new("/"));
         // The default socket lies in the state directory, which serve makes.
         if parent != node.state && !parent.is_dir() {
             let message =
-                format!("nbd: the directory of the socket does not exist; run: mkdir -p {}", parent.display());
-            problems.push(config.problem(&format!("nodes.{}.nbd.{index}", node.name), message));
+                format!("{key}: the directory of the socket does not exist; run: mkdir -p {}", parent.display());
+            problems.push(config.problem(&format!("nodes.{}.{key_path}", node.name), message));
         }
     }
 }

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, NbdListen, Tls, TopLevelKeys, check};
+use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, ListenAddress, Tls, TopLevelKeys, check};
 use crate::forms::Around;
-use crate::group::{GroupMembers, Layout, LiveSettings};
+use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
 use crate::keys::{self, Keyed};
 use crate::limits;
 use crate::link::{ConfiguredLink, LinkSettings};
@@ -154,7 +154,7 @@ fn read_node<'t>(
 ) -> ConfiguredNode {
     let mut node = read_table(sheet, section, ConfiguredNode::of(name), &[], around);
     if node.nbd.is_empty() {
-        node.nbd.push(NbdListen::Unix(node.state.join("nbd.sock")));
+        node.nbd.push(ListenAddress::Unix(node.state.join("nbd.sock")));
     }
     node
 }
@@ -180,14 +180,17 @@ fn read_group<'t>(
     name: GroupName,
     around: Around<'_>,
 ) -> ConfiguredGroup {
-    let beside = [vec!["volumes"], keys::known::<LiveSettings>(), keys::known::<Layout>()].concat();
+    let beside =
+        [vec!["volumes"], keys::known::<LiveSettings>(), keys::known::<Layout>(), keys::known::<RpoThresholds>()]
+            .concat();
     let GroupMembers { primary, secondary } = read_table(sheet, section, GroupMembers::default(), &beside, around);
-    let (mut settings, mut layout) = (LiveSettings::default(), Layout::default());
+    let (mut settings, mut layout, mut rpo) = (LiveSettings::default(), Layout::default(), RpoThresholds::default());
     keys::read(sheet, section, &mut settings, around);
     keys::read(sheet, section, &mut layout, around);
+    keys::read(sheet, section, &mut rpo, around);
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
-    ConfiguredGroup { name, primary, secondary, settings, layout, volumes }
+    ConfiguredGroup { name, primary, secondary, settings, layout, rpo, volumes }
 }
 
 fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredVolume> {
