@@ -4,10 +4,12 @@ mod bench;
 mod demo;
 mod faults;
 mod mutants;
+mod package;
 mod project;
 mod soak;
 mod suite;
 mod tidy;
+mod tools;
 mod unchanged;
 mod wan;
 
@@ -44,6 +46,8 @@ enum Task {
     },
     /// The export's speed beside other NBD servers on the same file (about 20 minutes; see docs/bench.md)
     Bench(bench::BenchArgs),
+    /// Build the packages: .deb and .rpm, with manual pages, completions, unit, licences and debug symbols (see docs/operate/install.md)
+    Package(package::PackageArgs),
     /// How fast the planner reads traces of each format
     BenchScan {
         /// Records of each made file
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Task::Proofs => write_proofs(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),
+        Task::Package(arguments) => package::main(&arguments),
         Task::BenchScan { records } => bench_scan(records),
         Task::Wan(command) => wan::cli::main(command),
     };

@@ -73,6 +73,19 @@ impl Crate {
     }
 }
 
+/// Says what is run, and runs it to its end, its output passing through.
+///
+/// # Errors
+/// When the program cannot be started, or ends with a failure.
+pub fn run(command: &mut Command) -> Result<()> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let title = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    println!("$ {title}");
+    let status = command.status().with_context(|| format!("starting `{title}` failed"))?;
+    ensure!(status.success(), "`{title}` failed; see above");
+    Ok(())
+}
+
 /// The cargo that runs us, so that a chosen toolchain stays chosen.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

@@ -38,6 +38,7 @@ mod modes;
 mod one_group_fails;
 mod other_devices;
 mod owners;
+mod pages;
 mod pair;
 mod planner;
 mod planner_reality;

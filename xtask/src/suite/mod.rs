@@ -11,6 +11,7 @@ mod steps;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use counts::TestCounts;
+pub use packages::is_there;
 use std::fs;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;

@@ -125,7 +125,7 @@ fn add_cargo_components(bench: &StepContext) -> Result<()> {
 }
 
 /// Whether a program can be started; servers and tools for root hide beside the path.
-fn is_there(program: &str) -> bool {
+pub fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = ["/usr/sbin", "/sbin"].map(Into::into);
     let is_in_path = std::env::split_paths(&path).chain(beside).any(|folder| folder.join(program).is_file());

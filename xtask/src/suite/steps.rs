@@ -2,8 +2,8 @@
 
 use super::{StepContext, StepOutcome, TestCounts, guest, packages};
 use crate::tidy;
-use anyhow::{Result, ensure};
-use std::process::Command;
+use crate::tools::{CARGO_DENY, MDBOOK};
+use anyhow::Result;
 
 pub struct SuiteStep {
     pub name: &'static str,
@@ -61,49 +61,6 @@ const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 const HOSTILE_ARGUMENTS: &[&str] = &["--hostile", "0..2000"];
 const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--hostile", "0..200"];
 
-/// A tool of others, built from source at a pinned version: a new one may know new complaints, and CI should not turn red by itself.
-struct PinnedTool {
-    name: &'static str,
-    version: &'static str,
-    /// What `cargo install` is told besides.
-    features: &'static [&'static str],
-}
-
-const CARGO_DENY: PinnedTool = PinnedTool { name: "cargo-deny", version: "0.20.2", features: &[] };
-const MDBOOK: PinnedTool =
-    PinnedTool { name: "mdbook", version: "0.5.4", features: &["--no-default-features", "--features", "search"] };
-
-impl PinnedTool {
-    /// The program to start: the machine's own where that has the wanted version.
-    fn install(&self, bench: &StepContext) -> Result<String> {
-        let (name, version) = (self.name, self.version);
-        let home = bench.project.target.join(format!("tools/{name}-{version}"));
-        let ours = home.join("bin").join(name).to_string_lossy().into_owned();
-        if self.is_wanted(name) {
-            return Ok(name.to_owned());
-        }
-        if !self.is_wanted(&ours) {
-            // Once per target folder, and not optimised: a minute on two cores instead of four, for work of two seconds. What the tools
-            // have in common is built once.
-            let (home, build) = (home.to_string_lossy(), bench.project.target.join("tools/build"));
-            let build = build.to_string_lossy();
-            let install = ["install", "--debug", "--locked", name, "--version", version, "--root", &home];
-            let lean = ["--target-dir", &build, "--config", "profile.dev.debug=false"];
-            bench.run("cargo", &[&install[..], &lean, self.features].concat())?;
-            ensure!(self.is_wanted(&ours), "installing {name} {version} failed; see above");
-        }
-        Ok(ours)
-    }
-
-    fn is_wanted(&self, program: &str) -> bool {
-        let Ok(output) = Command::new(program).arg("--version").output() else {
-            return false;
-        };
-        let line = String::from_utf8_lossy(&output.stdout);
-        line.split_whitespace().nth(1).is_some_and(|word| word.trim_start_matches('v') == self.version)
-    }
-}
-
 fn format(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["fmt", "--all", "--check"])
 }
@@ -113,13 +70,13 @@ fn clippy(bench: &StepContext) -> Result<StepOutcome> {
 }
 
 fn deny(bench: &StepContext) -> Result<StepOutcome> {
-    let program = CARGO_DENY.install(bench)?;
+    let program = CARGO_DENY.install(&bench.project)?;
     bench.run(&program, &["check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
 }
 
 /// That each page is in it and each link leads somewhere is what `tidy` checks.
 fn book(bench: &StepContext) -> Result<StepOutcome> {
-    let program = MDBOOK.install(bench)?;
+    let program = MDBOOK.install(&bench.project)?;
     let folder = bench.project.target.join("book");
     bench.run(&program, &["build", "docs", "--dest-dir", &folder.to_string_lossy()])
 }

@@ -1,0 +1,17 @@
+# An upgrade leaves the daemon alone; a removal stops the daemon, and a later installation finds the unit disabled.
+if [ "$1" -eq 0 ]; then
+    # A file system there would wait for a daemon that is gone, and then fail.
+    for record in /run/farshore/attached/*/*.json; do
+        if [ -e "$record" ]; then
+            echo "farshore: volumes are block devices of this machine ('farshore attached'). Unmount and detach them first." >&2
+            exit 1
+        fi
+    done
+fi
+
+if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
+    if [ -d /run/systemd/system ]; then
+        systemctl stop farshore.service
+    fi
+    systemctl --quiet disable farshore.service || :
+fi
