@@ -504,6 +504,12 @@ pub struct LinkRecord {
 pub struct GroupView {
     pub name: String,
     pub role: Role,
+    /// What is recorded of the group is not known yet, its role neither.
+    #[serde(default)]
+    pub starting: bool,
+    /// Of the group's history here, as number and tag; empty from daemons that do not tell.
+    #[serde(default)]
+    pub generation: String,
     /// What is wanted: `sync`, `nearsync`, `async`, `logging`; on a secondary of its primary, `unknown` before that was heard of.
     pub mode: String,
     pub state: GroupState,

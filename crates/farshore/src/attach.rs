@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use host::nbd::Address;
 
-pub use helper::{in_use, run};
+pub use helper::{ended, run};
 
 /// What is to be attached, and how.
 #[derive(Clone, Debug)]

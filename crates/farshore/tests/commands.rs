@@ -82,6 +82,8 @@ impl Puppet {
 
 fn group(state: GroupState) -> GroupView {
     GroupView {
+        starting: false,
+        generation: "2-5392cef6".to_owned(),
         name: "db".into(),
         role: Role::Primary,
         mode: "async".into(),

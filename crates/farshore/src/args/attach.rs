@@ -31,6 +31,9 @@ pub struct DetachArgs {
     /// The volume; of a group all its volumes
     #[arg(value_name = "GROUP[/VOLUME]")]
     pub name: String,
+    /// Also while it is in use: whoever has it open or mounted gets errors, and what waits is lost
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

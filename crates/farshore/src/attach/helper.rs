@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use host::disk::{claimed, opened_by};
+use host::disk::used_by;
 use host::nbd::kernel::{self, KernelDevice, KernelNbd};
 use host::nbd::{NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
 use sd_notify::NotifyState;
@@ -20,15 +20,16 @@ use units::size::show_exact;
 use super::AttachPlan;
 use super::record::{AttachedDevice, AttachedState, RecordFiles};
 use crate::api::client::ControlClient;
-use crate::api::{ApiRequest, Reply, Role};
+use crate::api::{ApiRequest, GroupState, Reply, Role};
 
 /// The kernel makes the node of a new device at once, or a service of the system does, a little later.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// A socket that the kernel has no use for yet is offered again after this.
 const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
-/// While the daemon is away: how often its node is asked whether it still is primary.
-const ROLE_LOOK: Duration = Duration::from_millis(500);
-const ROLE_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the daemon is asked how the group is, while it is away, and else.
+const LOOK_WHILE_AWAY: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_secs(5);
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Attaches a device and serves it until it is detached. `ready` hears of it once it can be used.
 ///
@@ -67,6 +68,7 @@ impl Helper {
     async fn attach(plan: &AttachPlan, files: RecordFiles) -> anyhow::Result<Rc<Helper>> {
         let client = NbdClient::connect(&plan.nbd, &plan.export()).await?;
         let export = *client.export();
+        let seen = look(&plan.control, &plan.group).context("the daemon does not say how the group is")?;
         let wanted = KernelDevice {
             size_bytes: export.size_bytes,
             block_bytes: export.block_min_bytes.max(512),
@@ -75,12 +77,14 @@ impl Helper {
             backend: backend(plan),
         };
         let nbd = find_nbd()?;
-        let (index, ours) = match orphan(plan, &files)? {
-            Some(index) => (index, take_over(nbd, index, &wanted, plan.wait).await?),
+        let orphan = orphan(plan, &files, &seen)?;
+        let (index, size_bytes, ours) = match &orphan {
+            // Its size follows when requests are answered again.
+            Some(device) => (device.index, device.size_bytes, take_over(nbd, device.index, &wanted, plan.wait).await?),
             None => {
                 let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
                 let index = nbd.connect(plan.index, &wanted, theirs.as_fd()).map_err(|error| refused(plan, &error))?;
-                (index, ours)
+                (index, export.size_bytes, ours)
             }
         };
         ours.set_nonblocking(true)?;
@@ -88,9 +92,11 @@ impl Helper {
         let device = AttachedDevice {
             group: plan.group.clone(),
             volume: plan.volume.clone(),
+            control: plan.control.clone(),
+            generation: seen.generation,
             device: kernel::device_path(index),
             link: files.link().to_owned(),
-            size_bytes: export.size_bytes,
+            size_bytes,
             state: AttachedState::Connected,
             helper_pid: std::process::id(),
             attached_unix_ms: now_unix_ms(),
@@ -103,18 +109,24 @@ impl Helper {
             files.write(&device)
         };
         if let Err(error) = named.await {
-            let _ = nbd.disconnect(index);
+            // One that was there before stays: somebody may have it mounted.
+            if orphan.is_none() {
+                let _ = nbd.disconnect(index);
+            }
             return Err(error);
         }
         let device = Rc::new(RefCell::new(device));
-        let events = EventLog { files: files.clone(), device: device.clone(), nbd, wanted };
-        let proxy = NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, move |event| events.note(event));
+        let log = Rc::new(EventLog { files: files.clone(), device: device.clone(), nbd, wanted });
+        let first_size = export.size_bytes;
+        let events = log.clone();
+        let proxy = NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, move |event| events.clone().note(event));
+        tokio::task::spawn_local(log.resize(first_size));
         let first = RefCell::new(Some((ours, client)));
         Ok(Rc::new(Helper { plan: plan.clone(), files, nbd, device, proxy, first }))
     }
 
     async fn serve_until_detached(self: Rc<Self>) -> anyhow::Result<()> {
-        let looking = tokio::task::spawn_local(self.clone().watch_role());
+        let looking = tokio::task::spawn_local(self.clone().watch_group());
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
         let serving = self.serve();
@@ -122,29 +134,28 @@ impl Helper {
         let end = loop {
             tokio::select! {
                 end = &mut serving => break end,
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            let (path, index) = {
-                let device = self.device.borrow();
-                (device.device.clone(), device.index)
+                _ = terminate.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
+                _ = interrupt.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
             };
-            if let Some(by) = in_use(&path) {
-                tracing::warn!(
-                    "{} is in use by {by}, so it stays, and requests wait {} for another helper: 'farshore attach {}' starts one",
-                    path.display(),
-                    duration_text(self.plan.wait),
-                    self.plan.export()
-                );
-                return Ok(());
-            }
-            // The kernel says goodbye on the socket, which ends the serving.
-            self.nbd.disconnect(index).with_context(|| format!("{} cannot be detached", path.display()))?;
         };
         looking.abort();
         end?;
         tracing::info!("{} is detached", self.plan.export());
         self.files.remove()
+    }
+
+    /// The kernel says goodbye on the socket, which ends the serving. Until then requests are answered: what the kernel is asked here may
+    /// wait for that.
+    async fn detach_if_unused(self: Rc<Self>) {
+        let (nbd, index) = (self.nbd, self.device.borrow().index);
+        let path = self.device.borrow().device.clone();
+        let ask = move || match used_by(&path, true) {
+            Some(by) => Err(format!("{} is in use by {by}, so it stays, and is served on", path.display())),
+            None => nbd.disconnect(index).map_err(|error| format!("{} cannot be detached: {error}", path.display())),
+        };
+        if let Ok(Err(why)) = tokio::task::spawn_blocking(ask).await {
+            tracing::warn!("{why}");
+        }
     }
 
     async fn serve(&self) -> anyhow::Result<()> {
@@ -177,24 +188,27 @@ impl Helper {
     }
 
     /// A node that has become secondary may hold another content when it is primary again: nothing that was asked of the old one may
-    /// reach the new.
-    async fn watch_role(self: Rc<Self>) {
+    /// reach the new. And keeps on record which generation the device belongs to, for a helper that comes after this one.
+    async fn watch_group(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(ROLE_LOOK).await;
-            if !self.proxy.is_away() {
+            tokio::time::sleep(if self.proxy.is_away() { LOOK_WHILE_AWAY } else { LOOK }).await;
+            let (control, group) = (self.plan.control.clone(), self.plan.group.clone());
+            let Ok(Some(seen)) = tokio::task::spawn_blocking(move || look(&control, &group)).await else { continue };
+            if seen.is_primary {
+                let is_new = self.device.borrow().generation != seen.generation;
+                self.device.borrow_mut().generation = seen.generation;
+                if is_new && let Err(error) = self.files.write(&self.device.borrow()) {
+                    tracing::warn!("{error:#}");
+                }
                 continue;
             }
-            let (control, group) = (self.plan.control.clone(), self.plan.group.clone());
-            let Ok(Some(Role::Secondary)) = tokio::task::spawn_blocking(move || role_of(&control, &group)).await else {
-                continue;
-            };
             self.proxy.fail();
             let why = format!(
-                "this node is the secondary of {} now, so requests fail until the device is detached; attach it where the primary is",
+                "this node became the secondary of {}, so requests fail until the device is detached; attach it where the primary is",
                 self.plan.group
             );
             tracing::error!("{}: {why}", self.plan.export());
-            self.device.borrow_mut().state = AttachedState::Failing { since_unix_ms: now_unix_ms(), why };
+            self.device.borrow_mut().state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why };
             let _ = self.files.write(&self.device.borrow());
             return;
         }
@@ -210,8 +224,11 @@ struct EventLog {
 }
 
 impl EventLog {
-    fn note(&self, event: ProxyEvent) {
+    fn note(self: Rc<Self>, event: ProxyEvent) {
         let mut device = self.device.borrow_mut();
+        if matches!(device.state, AttachedState::Ended { .. }) {
+            return;
+        }
         let name = format!("{}/{}", device.group, device.volume);
         let wait = duration_text(self.wanted.dead_timeout);
         match event {
@@ -228,7 +245,7 @@ impl EventLog {
             ProxyEvent::Back { away, size_bytes } => {
                 tracing::info!("{name}: the daemon is back after {:.1} s", away.as_secs_f64());
                 device.state = AttachedState::Connected;
-                self.resize(&mut device, size_bytes);
+                tokio::task::spawn_local(self.clone().resize(size_bytes));
             }
         }
         if let Err(error) = self.files.write(&device) {
@@ -236,24 +253,30 @@ impl EventLog {
         }
     }
 
-    fn resize(&self, device: &mut AttachedDevice, size_bytes: u64) {
-        if size_bytes == device.size_bytes {
+    /// The kernel may wait until all requests are answered, so another thread asks it.
+    async fn resize(self: Rc<Self>, size_bytes: u64) {
+        let (was_bytes, index) = (self.device.borrow().size_bytes, self.device.borrow().index);
+        if size_bytes == was_bytes {
             return;
         }
-        let (was, is) = (show_exact(device.size_bytes), show_exact(size_bytes));
-        let wanted = KernelDevice { size_bytes, ..self.wanted.clone() };
-        match self.nbd.reconfigure(device.index, &wanted, None) {
-            Ok(()) => {
+        let (nbd, wanted) = (self.nbd, KernelDevice { size_bytes, ..self.wanted.clone() });
+        let resized = tokio::task::spawn_blocking(move || nbd.resize(index, &wanted)).await;
+        let (was, is) = (show_exact(was_bytes), show_exact(size_bytes));
+        let mut device = self.device.borrow_mut();
+        match resized {
+            Ok(Ok(())) => {
                 tracing::info!("{}/{} had {was} and has {is}", device.group, device.volume);
                 device.size_bytes = size_bytes;
+                let _ = self.files.write(&device);
             }
-            Err(error) => tracing::error!("{} keeps its size of {was}, not {is}: {error}", device.device.display()),
+            Ok(Err(error)) => tracing::error!("{} keeps its size of {was}, not {is}: {error}", device.device.display()),
+            Err(_) => {}
         }
     }
 }
 
 fn backend(plan: &AttachPlan) -> String {
-    format!("farshore {}", plan.export())
+    format!("farshore {} {}", plan.control.display(), plan.export())
 }
 
 fn find_nbd() -> anyhow::Result<KernelNbd> {
@@ -281,8 +304,8 @@ fn find_nbd() -> anyhow::Result<KernelNbd> {
 }
 
 /// A device of this volume that its helper left; what is left of one that is gone is removed.
-fn orphan(plan: &AttachPlan, files: &RecordFiles) -> anyhow::Result<Option<u32>> {
-    let Some(device) = files.read()? else { return Ok(None) };
+fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> anyhow::Result<Option<AttachedDevice>> {
+    let Some(mut device) = files.read()? else { return Ok(None) };
     let is_ours = kernel::backend_of(device.index)
         .map_or_else(|| kernel::is_connected(device.index), |text| text == backend(plan));
     if !is_ours {
@@ -297,7 +320,29 @@ fn orphan(plan: &AttachPlan, files: &RecordFiles) -> anyhow::Result<Option<u32>>
             kernel::device_path(index).display()
         );
     }
-    Ok(Some(device.index))
+    if !matches!(device.state, AttachedState::Ended { .. }) && device.generation != seen.generation {
+        let why = format!(
+            "nobody served the device while the history of {} went on from generation {} to {}, so the volume may have other content",
+            plan.group, device.generation, seen.generation
+        );
+        device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why };
+        files.write(&device)?;
+    }
+    match &device.state {
+        AttachedState::Ended { why, .. } => bail!("{}", ended(&device, why)),
+        _ => Ok(Some(device)),
+    }
+}
+
+/// What an operator reads of a device that is of no more use.
+pub fn ended(device: &AttachedDevice, why: &str) -> String {
+    format!(
+        "{} is of no more use: {why}. What waits there is not written any more. Unmount what is on it and type 'farshore detach {}/{} \
+         --force', then attach again",
+        device.device.display(),
+        device.group,
+        device.volume
+    )
 }
 
 /// Gives a device that nobody serves a new pair of sockets; ours of the two. The kernel takes none before it has seen that the old one is
@@ -311,7 +356,7 @@ async fn take_over(
     let deadline = Instant::now() + patience;
     loop {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        nbd.reconfigure(index, wanted, Some(theirs.as_fd()))
+        nbd.take_over(index, wanted, theirs.as_fd())
             .with_context(|| format!("{} cannot be taken over", kernel::device_path(index).display()))?;
         drop(theirs);
         ours.set_read_timeout(Some(TAKEOVER_RETRY))?;
@@ -358,17 +403,20 @@ async fn node_appears(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who has the device open or mounted; `None`: nobody.
-pub fn in_use(device: &Path) -> Option<String> {
-    claimed(device).or_else(|| opened_by(device))
+/// How the daemon's half of the group is.
+struct SeenGroup {
+    is_primary: bool,
+    generation: String,
 }
 
-fn role_of(control: &Path, group: &str) -> Option<Role> {
+/// `None`: it does not answer, or does not know yet.
+fn look(control: &Path, group: &str) -> Option<SeenGroup> {
     let request = ApiRequest::Status { group: Some(group.to_owned()) };
-    match ControlClient::connect(control).and_then(|mut client| client.ask_within(ROLE_PATIENCE, &request)) {
-        Ok(Reply::Status(status)) => status.groups.into_iter().next().map(|group| group.role),
-        _ => None,
-    }
+    let reply = ControlClient::connect(control).and_then(|mut client| client.ask_within(LOOK_PATIENCE, &request));
+    let Ok(Reply::Status(status)) = reply else { return None };
+    let group =
+        status.groups.into_iter().next().filter(|group| !group.starting && group.state != GroupState::Failed)?;
+    Some(SeenGroup { is_primary: group.role == Role::Primary, generation: group.generation })
 }
 
 fn tell_service_manager(device: &AttachedDevice) {

@@ -2,8 +2,10 @@
 //! device holds for as long as it lives, and `VOLUME.log`, what the helper has to say.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
@@ -27,6 +29,8 @@ pub enum AttachedState {
     Waiting { since_unix_ms: u64, why: String },
     /// They fail.
     Failing { since_unix_ms: u64, why: String },
+    /// They fail until the device is detached, whoever serves it: the volume may have other content than when the device was attached.
+    Ended { since_unix_ms: u64, why: String },
     /// They wait for a helper: the one that served them is gone. Never written: whoever reads a record sees that nobody holds its lock.
     NoHelper,
 }
@@ -36,6 +40,10 @@ pub enum AttachedState {
 pub struct AttachedDevice {
     pub group: String,
     pub volume: String,
+    /// The control socket of the daemon whose volume it is.
+    pub control: PathBuf,
+    /// The group's, when the daemon was seen last.
+    pub generation: String,
     /// The kernel's name, such as `/dev/nbd0`.
     pub device: PathBuf,
     /// The stable one, `/dev/farshore/GROUP/VOLUME`.
@@ -61,9 +69,12 @@ pub struct RecordFiles {
     link: PathBuf,
 }
 
-/// Held by the helper of a device.
+/// Held by the helper of a device; the file says which process that is.
 #[derive(Debug)]
 pub struct HelperLock(#[expect(dead_code, reason = "what counts is that it is open")] File);
+
+/// Who only looks holds the lock for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl RecordFiles {
     pub fn of(group: &str, volume: &str) -> RecordFiles {
@@ -95,7 +106,8 @@ impl RecordFiles {
     /// # Errors
     /// A sentence: it cannot be made.
     pub fn prepare(&self) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.directory).with_context(|| format!("{} cannot be made", self.directory.display()))
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        made.with_context(|| format!("{} cannot be made", self.directory.display()))
     }
 
     /// `None`: another helper holds it.
@@ -104,13 +116,28 @@ impl RecordFiles {
     /// A sentence: it cannot be asked for.
     pub fn lock(&self) -> anyhow::Result<Option<HelperLock>> {
         let path = self.beside(".lock");
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(HelperLock(file))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(io::Error::from(errno)).with_context(|| format!("{} cannot be locked", path.display())),
+        let file = File::options().create(true).read(true).write(true).truncate(false).mode(0o600).open(&path);
+        let mut file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => return Ok(None),
+                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
+                Err(errno) => {
+                    return Err(io::Error::from(errno)).with_context(|| format!("{} cannot be locked", path.display()));
+                }
+            }
         }
+        let pid = format!("{}\n", std::process::id());
+        file.set_len(0).and_then(|()| file.write_all(pid.as_bytes())).context("the lock cannot be signed")?;
+        Ok(Some(HelperLock(file)))
+    }
+
+    /// The process that holds the lock; `None`: nobody does.
+    pub fn helper(&self) -> Option<i32> {
+        let text = fs::read_to_string(self.beside(".lock")).ok().filter(|_| self.has_helper())?;
+        text.trim().parse().ok()
     }
 
     /// Whether a helper lives.
@@ -132,9 +159,10 @@ impl RecordFiles {
         };
         let found: AttachedDevice = serde_json::from_str(&text)
             .with_context(|| format!("{} is no record of a device: remove it", path.display()))?;
-        Ok(Some(match self.has_helper() {
-            true => found,
-            false => AttachedDevice { state: AttachedState::NoHelper, ..found },
+        Ok(Some(match found.state {
+            AttachedState::Ended { .. } => found,
+            _ if self.has_helper() => found,
+            _ => AttachedDevice { state: AttachedState::NoHelper, ..found },
         }))
     }
 
@@ -153,7 +181,8 @@ impl RecordFiles {
     pub fn make_link(&self, device: &Path) -> anyhow::Result<()> {
         let make = || {
             fs::create_dir_all(self.link.parent().unwrap_or(Path::new("/")))?;
-            let unfinished = self.link.with_extension("new");
+            // No volume is called so.
+            let unfinished = self.link.with_file_name(format!(".{}", self.volume));
             remove_if_there(&unfinished)?;
             std::os::unix::fs::symlink(device, &unfinished)?;
             fs::rename(&unfinished, &self.link)
@@ -216,12 +245,15 @@ mod tests {
         for state in [
             AttachedState::Connected,
             AttachedState::Waiting { since_unix_ms, why: why.clone() },
-            AttachedState::Failing { since_unix_ms, why },
+            AttachedState::Failing { since_unix_ms, why: why.clone() },
+            AttachedState::Ended { since_unix_ms, why },
             AttachedState::NoHelper,
         ] {
             let device = AttachedDevice {
                 group: "db".to_owned(),
                 volume: "data".to_owned(),
+                control: "/var/lib/farshore/control.sock".into(),
+                generation: "2-5392cef6".to_owned(),
                 device: "/dev/nbd0".into(),
                 link: "/dev/farshore/db/data".into(),
                 size_bytes: 4096,

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use host::disk::used_by;
 use host::nbd::Address;
-use host::nbd::kernel::KernelNbd;
+use host::nbd::kernel::{self, KernelNbd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use settings::{Config, ListenAddress};
@@ -17,15 +18,17 @@ use units::exact::parse_duration;
 use units::size::show_exact;
 
 use super::reach;
-use crate::api::{NodeView, Role};
+use crate::api::{GroupState, NodeView, Role};
 use crate::args::attach::{AttachArgs, AttachedArgs, DetachArgs};
 use crate::attach::record::{self, ATTACHED_SCHEMA, AttachedDevice, AttachedState, RecordFiles};
 use crate::attach::{self, AttachPlan};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 use crate::show::table::{Table, plain};
 
 /// A helper ends in no time, unless the kernel waits for a request that nobody answers.
 const DETACH_PATIENCE: Duration = Duration::from_secs(10);
+/// A start may replay a journal.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn attach(args: &AttachArgs) -> CommandOutcome {
@@ -65,14 +68,16 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
     if args.json {
         print(&format!("{}\n", json!({ "schema": ATTACHED_SCHEMA, "devices": devices })))?;
     }
-    Ok(Exit::Done.into())
+    let ill: Vec<&AttachedDevice> = devices.iter().filter(|device| device.state != AttachedState::Connected).collect();
+    ill.iter().for_each(|device| warn(format!("requests of {} {}", device.device.display(), words(device))));
+    Ok(if ill.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }
 
 /// What is to be attached: everything that can be wrong is found before anything is.
 fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<AttachPlan>, CommandFailure> {
     let (group, volume) = split(&args.name);
     let (control, nbd) = doors(args)?;
-    let status = reach::status(&args.reach, Some(group))?;
+    let status = started(args, group)?;
     let found =
         status.groups.first().ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
     if found.role == Role::Secondary {
@@ -105,6 +110,24 @@ fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<At
         index,
     };
     Ok(wanted.into_iter().map(plan).collect())
+}
+
+/// How the group is once its start is over: before that nobody knows its role.
+fn started(args: &AttachArgs, group: &str) -> Result<NodeView, CommandFailure> {
+    let deadline = Instant::now() + START_PATIENCE;
+    loop {
+        let status = reach::status(&args.reach, Some(group))?;
+        let waits = status.groups.first().is_some_and(|group| group.starting && group.state != GroupState::Failed);
+        if !waits {
+            return Ok(status);
+        }
+        if Instant::now() >= deadline {
+            return Err(
+                format!("group {group} is still starting, see 'farshore status {group}'; try again later").into()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn secondary(status: &NodeView, group: &str) -> String {
@@ -160,6 +183,18 @@ fn index_of(device: &Path) -> Result<u32, CommandFailure> {
 fn attach_one(args: &AttachArgs, plan: &AttachPlan) -> Result<(AttachedDevice, bool), CommandFailure> {
     let files = RecordFiles::of(&plan.group, &plan.volume);
     if let Some(device) = files.read()?.filter(|device| device.state != AttachedState::NoHelper) {
+        if device.control != plan.control {
+            return Err(format!(
+                "{} is attached at {} from another daemon ({}): detach that first",
+                plan.export(),
+                device.device.display(),
+                device.control.display()
+            )
+            .into());
+        }
+        if let AttachedState::Ended { why, .. } = &device.state {
+            return Err(attach::ended(&device, why).into());
+        }
         if let Some(index) = plan.index.filter(|index| *index != device.index) {
             return Err(format!(
                 "{} is attached at {}, so not at /dev/nbd{index}: detach it first",
@@ -216,8 +251,10 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
         print(&format!("nothing of {} is attached here; nothing to do\n", args.name))?;
         return Ok(Exit::Done.into());
     }
-    for device in &devices {
-        if let Some(by) = attach::in_use(&device.device) {
+    for device in devices.iter().filter(|_| !args.force) {
+        // Without a helper nobody answers, and opening the device may wait for that.
+        let is_served = RecordFiles::of(&device.group, &device.volume).has_helper();
+        if let Some(by) = used_by(&device.device, is_served) {
             return Err(format!(
                 "{} ({}) is in use by {by}: unmount or stop that first; nothing was detached",
                 device.device.display(),
@@ -227,32 +264,30 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
         }
     }
     for device in &devices {
-        detach_one(device)?;
+        detach_one(device, args.force)?;
         print(&format!("{}/{} is detached\n", device.group, device.volume))?;
     }
     Ok(Exit::Done.into())
 }
 
-fn detach_one(device: &AttachedDevice) -> Result<(), CommandFailure> {
+fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure> {
     let files = RecordFiles::of(&device.group, &device.volume);
-    if device.state == AttachedState::NoHelper {
-        let gone = KernelNbd::find().and_then(|nbd| nbd.disconnect(device.index));
-        if let Err(error) =
-            gone.or_else(|error| if host::nbd::kernel::is_connected(device.index) { Err(error) } else { Ok(()) })
-        {
-            return Err(format!("{} cannot be detached: {error}", device.device.display()).into());
+    match files.helper().and_then(Pid::from_raw) {
+        // It looks once more whether somebody uses the device.
+        Some(pid) if !force => kill_process(pid, Signal::TERM)
+            .map_err(|errno| format!("the helper of {} cannot be stopped: {errno}", device.device.display()))?,
+        helper => {
+            disconnect(device)?;
+            if helper.is_none() {
+                return Ok(files.remove()?);
+            }
         }
-        return Ok(files.remove()?);
     }
-    let pid = i32::try_from(device.helper_pid).ok().and_then(Pid::from_raw).ok_or("the record names no process")?;
-    kill_process(pid, Signal::TERM).map_err(|errno| {
-        format!("the helper of {} (process {pid:?}) cannot be stopped: {errno}", device.device.display())
-    })?;
     let deadline = Instant::now() + DETACH_PATIENCE;
-    while files.read()?.is_some() || files.has_helper() {
+    while files.has_helper() {
         if Instant::now() >= deadline {
             return Err(format!(
-                "the helper of {} does not end: requests may wait for the daemon; {} says more",
+                "the helper of {} does not end; {} says why",
                 device.device.display(),
                 files.log().display()
             )
@@ -261,6 +296,16 @@ fn detach_one(device: &AttachedDevice) -> Result<(), CommandFailure> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// The kernel's device, if it still is the recorded one.
+fn disconnect(device: &AttachedDevice) -> Result<(), CommandFailure> {
+    let is_another = |backend: String| !backend.ends_with(&format!(" {}/{}", device.group, device.volume));
+    if !kernel::is_connected(device.index) || kernel::backend_of(device.index).is_some_and(is_another) {
+        return Ok(());
+    }
+    let gone = KernelNbd::find().and_then(|nbd| nbd.disconnect(device.index));
+    gone.map_err(|error| format!("{} cannot be detached: {error}", device.device.display()).into())
 }
 
 pub fn list(args: &AttachedArgs) -> CommandOutcome {
@@ -294,7 +339,7 @@ fn words(device: &AttachedDevice) -> String {
     match &device.state {
         AttachedState::Connected => "are answered".to_owned(),
         AttachedState::Waiting { why, .. } => format!("wait for the daemon: {why}"),
-        AttachedState::Failing { why, .. } => format!("fail: {why}"),
+        AttachedState::Failing { why, .. } | AttachedState::Ended { why, .. } => format!("fail: {why}"),
         AttachedState::NoHelper => format!(
             "wait for a helper process, {} s at most: 'farshore attach {}/{}' starts it",
             device.wait_s, device.group, device.volume

@@ -80,6 +80,7 @@ impl Seals {
         let write = move || {
             at_once(&self.0, |group| {
                 group.write_or_warn(&|| _ = moved.fetch_add(1, Ordering::Relaxed));
+                moved.fetch_add(1, Ordering::Relaxed);
                 left.lock().unwrap_or_else(PoisonError::into_inner).remove(&group.group);
             });
             // Given up, nobody waits any more.
@@ -172,7 +173,11 @@ impl GroupSeals {
 
     fn seal(&self, run: Incarnation, goes_on: &(dyn Fn() + Sync)) -> anyhow::Result<()> {
         let mut bytes = head(run);
-        let take = |(_, file): &(String, Arc<File>)| Fingerprint::take_telling(file, host::driver::entropy(), goes_on);
+        let take = |(_, file): &(String, Arc<File>)| {
+            let taken = Fingerprint::take_telling(file, host::driver::entropy(), goes_on);
+            goes_on();
+            taken
+        };
         for ((name, _), seal) in self.volumes.iter().zip(at_once(&self.volumes, take)) {
             let seal = seal?.to_bytes();
             bytes.push(u8::try_from(name.len())?);

@@ -93,6 +93,8 @@ fn group_status(
     api::GroupView {
         name: group.name.to_string(),
         role: now.role.word().into(),
+        starting: now.starting,
+        generation: now.identity.generation.to_string(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),

@@ -3,7 +3,10 @@
 //! It runs on the control thread, beside the control socket. Beyond loopback it speaks TLS by the node's own certificate, and whoever
 //! asks shows one that an NBD client would be let in with; everybody else is turned away in the handshake, and the log says whom.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ use crate::api::server;
 
 /// Where it is asked for.
 const PATH: &str = "/metrics";
+/// Connections of one address at a time: a quarter of all.
+const CLIENTS_OF_ONE_MAX: usize = METRICS_CLIENTS_MAX.div_ceil(4);
 /// Pause after a failed accept or bind.
 const RETRY: Duration = Duration::from_millis(500);
 /// Of a unix socket: its owner and its group, which is that of its directory if the directory is setgid.
@@ -90,6 +95,7 @@ where
 {
     let desk = Rc::new(MetricsDesk { make, tls, reports: ReportLimiter::new(REPEAT_AFTER) });
     let room = Arc::new(Semaphore::new(METRICS_CLIENTS_MAX));
+    let places = Rc::new(Places::default());
     let mut readers = tokio::task::JoinSet::new();
     loop {
         // The semaphore is never closed, so a permit always comes.
@@ -98,9 +104,11 @@ where
         let accepted = match &listener {
             MetricsListener::Tcp(listener) => listener.accept().await.map(|(stream, from)| {
                 let desk = desk.clone();
+                // Whoever holds on to connections keeps nobody else out.
+                let Some(place) = places.take(from.ip()) else { return };
                 readers.spawn_local(async move {
                     desk.meet(stream, &from.ip().to_string()).await;
-                    drop(permit);
+                    drop((permit, place));
                 });
             }),
             MetricsListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
@@ -114,6 +122,35 @@ where
         if let Err(error) = accepted {
             tracing::warn!(%error, "a reader of metrics could not be accepted");
             sleep(RETRY).await;
+        }
+    }
+}
+
+/// How many connections each address has.
+#[derive(Default)]
+struct Places(RefCell<BTreeMap<IpAddr, usize>>);
+
+/// One of them, given back on drop.
+struct Place(Rc<Places>, IpAddr);
+
+impl Places {
+    fn take(self: &Rc<Self>, from: IpAddr) -> Option<Place> {
+        let mut counts = self.0.borrow_mut();
+        let count = counts.entry(from).or_default();
+        (*count < CLIENTS_OF_ONE_MAX).then(|| {
+            *count += 1;
+            Place(self.clone(), from)
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.0.0.borrow_mut();
+        let left = counts.get(&self.1).copied().unwrap_or(1) - 1;
+        match left {
+            0 => _ = counts.remove(&self.1),
+            left => _ = counts.insert(self.1, left),
         }
     }
 }
@@ -193,4 +230,20 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_takes_a_quarter_of_the_places() {
+        let places = Rc::new(Places::default());
+        let [near, far] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let held: Vec<Place> = std::iter::from_fn(|| places.take(near)).collect();
+        assert_eq!(held.len(), 4);
+        assert!(places.take(far).is_some());
+        drop(held);
+        assert!(places.0.borrow().is_empty() && places.take(near).is_some());
+    }
 }

@@ -160,14 +160,22 @@ pub(super) fn claimed_by(major: u32, minor: u32) -> String {
     }
 }
 
-/// Who has this block device to itself, or is stacked upon it: a sentence's end. `None`: nobody.
-pub fn claimed(path: &Path) -> Option<String> {
-    let Ok(FileIdentity::Device { major, minor }) = identity_of(path) else { return None };
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(Errno::BUSY) => Some(claimed_by(major, minor)),
-        _ => None,
+/// Who uses this block device, one of its partitions, or what is stacked upon it: a sentence's end. `None`: nobody, as far as this user may
+/// see. `may_open`: the device answers, so that it may be opened, which alone shows mounts of other namespaces.
+pub fn used_by(path: &Path, may_open: bool) -> Option<String> {
+    let Ok(identity @ FileIdentity::Device { major, minor }) = identity_of(path) else { return None };
+    if let Some(point) = mounted_at(major, minor) {
+        return Some(format!("the mount at {point}"));
     }
+    if let Some(device) = loop_device_of(identity) {
+        return Some(device.display().to_string());
+    }
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    if may_open && rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY) {
+        return Some(claimed_by(major, minor));
+    }
+    let family = family((major, minor));
+    process_that_has(|open| matches!(open, FileIdentity::Device { major, minor } if family.contains(&(major, minor))))
 }
 
 /// The loop device that serves this file or device as another disk.
@@ -193,10 +201,15 @@ pub(super) fn is_swap(identity: FileIdentity) -> bool {
 /// Another process that has this file or device open, exclusively or not, as far as this user may see: a sentence's end.
 pub fn opened_by(path: &Path) -> Option<String> {
     let wanted = identity_of(path).ok()?;
+    process_that_has(|open| open == wanted)
+}
+
+/// Another process with an open file like that: a sentence's end.
+fn process_that_has(is_it: impl Fn(FileIdentity) -> bool) -> Option<String> {
     let own = std::process::id().to_string();
     entries(Path::new("/proc")).find_map(|process| {
         let pid = process.file_name()?.to_str().filter(|pid| pid.parse::<u32>().is_ok() && **pid != own)?;
-        let holds = entries(&process.join("fd")).any(|open| identity_of(&open) == Ok(wanted));
+        let holds = entries(&process.join("fd")).any(|open| identity_of(&open).is_ok_and(&is_it));
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         holds.then(|| format!("process {pid} ({})", name.trim_end()))
     })

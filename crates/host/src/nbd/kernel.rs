@@ -87,24 +87,34 @@ impl KernelNbd {
         index.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Gives a device that nobody serves a new socket, and its size. The kernel says nothing when it has no use for the socket, because
-    /// the old one is not dead yet: then it closes it.
+    /// Gives a device that nobody serves a new socket. The kernel says nothing when it has no use for the socket, because the old one is
+    /// not dead yet: then it closes it. The size stays: the kernel would wait for requests that nobody answers before the socket is there.
     ///
     /// # Errors
     /// The kernel's own: there is no such device, or another backend.
-    pub fn reconfigure(self, index: u32, device: &KernelDevice, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn take_over(self, index: u32, device: &KernelDevice, socket: BorrowedFd<'_>) -> io::Result<()> {
         let mut body = generic(RECONFIGURE, VERSION);
         put_attribute(&mut body, INDEX, &index.to_ne_bytes());
-        put_attribute(&mut body, SIZE_BYTES, &device.size_bytes.to_ne_bytes());
         put_attribute(&mut body, DEAD_CONNECTION_TIMEOUT, &device.dead_timeout.as_secs().to_ne_bytes());
         put_attribute(&mut body, BACKEND_IDENTIFIER, &[device.backend.as_bytes(), b"\0"].concat());
-        if let Some(socket) = socket {
-            put_socket(&mut body, socket);
-        }
+        put_socket(&mut body, socket);
         ask(libc::NETLINK_GENERIC, self.family, REQUEST | ACKNOWLEDGE, &body).map(drop)
     }
 
-    /// Takes the device away. Whoever still has it open gets errors.
+    /// Gives a device another size. From Linux 6.9 on this waits until all requests are answered, so whoever answers them must not wait
+    /// for it.
+    ///
+    /// # Errors
+    /// The kernel's own: there is no such device, or another backend.
+    pub fn resize(self, index: u32, device: &KernelDevice) -> io::Result<()> {
+        let mut body = generic(RECONFIGURE, VERSION);
+        put_attribute(&mut body, INDEX, &index.to_ne_bytes());
+        put_attribute(&mut body, SIZE_BYTES, &device.size_bytes.to_ne_bytes());
+        put_attribute(&mut body, BACKEND_IDENTIFIER, &[device.backend.as_bytes(), b"\0"].concat());
+        ask(libc::NETLINK_GENERIC, self.family, REQUEST | ACKNOWLEDGE, &body).map(drop)
+    }
+
+    /// Takes the device away. Whoever still has it open gets errors. Waits for the socket, so whoever reads that must not wait for it.
     ///
     /// # Errors
     /// The kernel's own: there is no such device.

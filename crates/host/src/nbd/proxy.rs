@@ -82,6 +82,7 @@ pub struct NbdProxy {
     /// Requests fail at once.
     fails: Cell<bool>,
     is_away: Cell<bool>,
+    answers_heard: Cell<u64>,
     /// For ever.
     is_over: Cell<bool>,
     asks: Notify,
@@ -106,6 +107,7 @@ impl NbdProxy {
             answers: RefCell::default(),
             fails: Cell::new(false),
             is_away: Cell::new(false),
+            answers_heard: Cell::new(0),
             is_over: Cell::new(false),
             asks: Notify::new(),
             answered: Notify::new(),
@@ -205,10 +207,15 @@ impl NbdProxy {
     async fn keep_asking(&self, client: Option<NbdClient>) -> ProxyEnd {
         let mut client = client;
         loop {
+            let answers = self.answers_heard.get();
             let lost = match client.take() {
                 Some(mut client) => self.ask(&mut client).await,
                 None => ClientError::Protocol("it was not reached yet"),
             };
+            if answers == self.answers_heard.get() {
+                // One that takes connections and breaks them is not asked again and again.
+                sleep(RETRY_MAX).await;
+            }
             if self.is_over.get() {
                 return pending().await;
             }
@@ -259,6 +266,7 @@ impl NbdProxy {
     }
 
     fn pass_on(&self, number: u64, result: Result<Vec<u8>, Errno>) {
+        self.answers_heard.set(self.answers_heard.get() + 1);
         let kept = {
             let mut requests = self.requests.borrow_mut();
             let Some(kept) = requests.kept.remove(&number) else { return };

@@ -108,7 +108,19 @@ check "a demotion cuts the device off" farshore demote g --close-clients --node 
 began=$(now)
 dd if=/dev/urandom of=/mnt/z bs=4k count=100 conv=fsync 2> /dev/null
 check "its requests fail, and are not waited for" test $(awk "BEGIN { print $(now) - $began < 60 }") = 1
-check "it says why" ends_with 1 "is the secondary of g now" farshore attached
+check "it says why" ends_with 1 "became the secondary of g" farshore attached
 umount /mnt; check "it is detached all the same" farshore detach g
+# The helper is gone while both nodes are primary in turn: what waits in the kernel was meant for other content.
+check "the first node is primary again" farshore promote g --node near
+check "it is attached again" farshore attach g --node near
+check "and mounted" mount -t ext4 /dev/farshore/g/data /mnt
+kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json)
+farshore demote g --node near && farshore promote g --node far && farshore demote g --node far && farshore promote g --node near
+check "a device of an older history is not taken over" ends_with 2 "is of no more use" farshore attach g --node near
+check "it is not detached while it is mounted" ends_with 2 "in use by the mount" farshore detach g
+check "it is detached by force" ends_with 0 "is detached" farshore detach g --force
+umount /mnt
+check "the volume is attached anew" farshore attach g --node near
+check "and detached" farshore detach g
 kill $NEAR $FAR; wait $NEAR; wait $FAR
 check "the copies are equal" cmp near.img far.img
