@@ -18,7 +18,7 @@ use units::exact::parse_duration;
 use units::size::show_exact;
 
 use super::reach;
-use crate::api::{GroupState, NodeView, Role};
+use crate::api::{NodeView, Role};
 use crate::args::attach::{AttachArgs, AttachedArgs, DetachArgs};
 use crate::attach::record::{self, ATTACHED_SCHEMA, AttachedDevice, AttachedState, RecordFiles};
 use crate::attach::{self, AttachPlan};
@@ -27,8 +27,6 @@ use crate::show::table::{Table, plain};
 
 /// A helper ends in no time, unless the kernel waits for a request that nobody answers.
 const DETACH_PATIENCE: Duration = Duration::from_secs(10);
-/// A start may replay a journal.
-const START_PATIENCE: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn attach(args: &AttachArgs) -> CommandOutcome {
@@ -77,7 +75,7 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
 fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<AttachPlan>, CommandFailure> {
     let (group, volume) = split(&args.name);
     let (control, nbd) = doors(args)?;
-    let status = started(args, group)?;
+    let status = reach::started(&args.reach, group)?;
     let found =
         status.groups.first().ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
     if found.role == Role::Secondary {
@@ -110,24 +108,6 @@ fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<At
         index,
     };
     Ok(wanted.into_iter().map(plan).collect())
-}
-
-/// How the group is once its start is over: before that nobody knows its role.
-fn started(args: &AttachArgs, group: &str) -> Result<NodeView, CommandFailure> {
-    let deadline = Instant::now() + START_PATIENCE;
-    loop {
-        let status = reach::status(&args.reach, Some(group))?;
-        let waits = status.groups.first().is_some_and(|group| group.starting && group.state != GroupState::Failed);
-        if !waits {
-            return Ok(status);
-        }
-        if Instant::now() >= deadline {
-            return Err(
-                format!("group {group} is still starting, see 'farshore status {group}'; try again later").into()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 fn secondary(status: &NodeView, group: &str) -> String {

@@ -7,12 +7,14 @@ use settings::Config;
 use settings::limits::POLL_INTERVAL;
 
 use crate::api::client::{ControlClient, Unanswered};
-use crate::api::{ApiRequest, ErrorCode, GroupView, NodeView, Reply};
+use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, Reply};
 use crate::args::reach::Reach;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
+/// A start may replay a journal; a command waits so long for it.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 /// The first looks come quickly: many waits end at once.
 const POLL_FIRST: Duration = Duration::from_millis(50);
 
@@ -35,6 +37,28 @@ pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure>
 /// A sentence: no daemon, or it has no such group.
 pub fn status(reach: &Reach, group: Option<&str>) -> Result<NodeView, CommandFailure> {
     as_status(ask(reach, &ApiRequest::Status { group: group.map(str::to_owned) })?)
+}
+
+/// How a group is once its start is over: before that nobody knows its role, and commands are refused.
+///
+/// # Errors
+/// As [`status`], and a start that takes long.
+pub fn started(reach: &Reach, group: &str) -> Result<NodeView, CommandFailure> {
+    let deadline = Instant::now() + START_PATIENCE;
+    loop {
+        let status = status(reach, Some(group))?;
+        let is_starting =
+            |group: &GroupView| group.starting && !matches!(group.state, GroupState::Failed | GroupState::Paused);
+        if !status.groups.iter().any(is_starting) {
+            return Ok(status);
+        }
+        if Instant::now() >= deadline {
+            return Err(
+                format!("group {group} is still starting, see 'farshore status {group}'; try again later").into()
+            );
+        }
+        std::thread::sleep(POLL_FIRST);
+    }
 }
 
 fn as_status(reply: Reply) -> Result<NodeView, CommandFailure> {

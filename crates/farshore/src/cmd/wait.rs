@@ -17,7 +17,8 @@ pub fn run(args: &WaitArgs) -> CommandOutcome {
     let mut last = String::new();
     let found = reach::watch(&args.reach, &args.group, deadline, |group| {
         last = explained(group);
-        if group.state == wanted {
+        // What stands there until the start is over is no state yet.
+        if group.state == wanted && !(group.starting && wanted == GroupState::Logging) {
             Ok(WatchStep::Enough(()))
         } else if group.state == GroupState::Failed {
             Err(CommandFailure::from(format!("{} will not reach {wanted}: it {last}", group.name)))
