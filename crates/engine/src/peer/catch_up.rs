@@ -134,7 +134,10 @@ impl Peer {
                 self.outbox.sending.end_snapshot();
                 self.begin_sync_in_stream(common, cx, paused, why);
             }
-            CatchUpStep::Snapshot => self.begin_snapshot(common, cx, paused, why),
+            CatchUpStep::Snapshot => {
+                self.catch_up.small_in_a_row = 0;
+                self.begin_snapshot(common, cx, paused, why);
+            }
             CatchUpStep::SnapshotLater => {
                 self.catch_up.small_in_a_row += 1;
                 let since = self.outbox.sending.snapshot().map_or(cx.now.mono, CatchUpSnapshot::frozen_at);

@@ -43,7 +43,7 @@ impl Outbox {
             .map_or((0, 0, self.high_water), |queue| (queue.bytes(), queue.len(), queue.high_water()))
     }
 
-    /// For a failure report.
+    /// What is being sent now, to be looked at.
     pub fn sending(&self) -> &Sending {
         &self.sending
     }
