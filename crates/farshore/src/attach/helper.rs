@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use host::disk::used_by;
 use host::nbd::kernel::{self, KernelDevice, KernelNbd};
 use host::nbd::{NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
+use rustix::io::Errno;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
@@ -26,9 +27,8 @@ use crate::api::{ApiRequest, GroupState, Reply, Role};
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// A socket that the kernel has no use for yet is offered again after this.
 const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
-/// How often the daemon is asked how the group is, while it is away, and else.
-const LOOK_WHILE_AWAY: Duration = Duration::from_millis(250);
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the daemon is asked how the group is: a change of roles must not fit in between.
+const LOOK: Duration = Duration::from_millis(250);
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Attaches a device and serves it until it is detached. `ready` hears of it once it can be used.
@@ -57,6 +57,7 @@ struct Helper {
     plan: AttachPlan,
     files: RecordFiles,
     nbd: KernelNbd,
+    wanted: KernelDevice,
     /// As it was last recorded.
     device: Rc<RefCell<AttachedDevice>>,
     proxy: Rc<NbdProxy>,
@@ -116,13 +117,13 @@ impl Helper {
             return Err(error);
         }
         let device = Rc::new(RefCell::new(device));
-        let log = Rc::new(EventLog { files: files.clone(), device: device.clone(), nbd, wanted });
+        let log = Rc::new(EventLog { files: files.clone(), device: device.clone(), nbd, wanted: wanted.clone() });
         let first_size = export.size_bytes;
         let events = log.clone();
         let proxy = NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
         let first = RefCell::new(Some((ours, client)));
-        Ok(Rc::new(Helper { plan: plan.clone(), files, nbd, device, proxy, first }))
+        Ok(Rc::new(Helper { plan: plan.clone(), files, nbd, wanted, device, proxy, first }))
     }
 
     async fn serve_until_detached(self: Rc<Self>) -> anyhow::Result<()> {
@@ -161,29 +162,16 @@ impl Helper {
     async fn serve(&self) -> anyhow::Result<()> {
         let (mut ours, client) = self.first.take().expect("it is served once");
         let mut client = Some(client);
-        let (index, wanted) = {
-            let device = self.device.borrow();
-            (device.index, self.wanted(device.size_bytes))
-        };
+        let index = self.device.borrow().index;
         loop {
             let end = self.proxy.serve(ours, client.take()).await;
             if end == ProxyEnd::Disconnected || !kernel::is_connected(index) {
                 return Ok(());
             }
             tracing::warn!("the kernel closed its connection and keeps the device; it gets another one");
-            let again = take_over(self.nbd, index, &wanted, self.plan.wait).await?;
+            let again = take_over(self.nbd, index, &self.wanted, self.plan.wait).await?;
             again.set_nonblocking(true)?;
             ours = tokio::net::UnixStream::from_std(again)?;
-        }
-    }
-
-    fn wanted(&self, size_bytes: u64) -> KernelDevice {
-        KernelDevice {
-            size_bytes,
-            block_bytes: 512,
-            flags: 0,
-            dead_timeout: self.plan.wait,
-            backend: backend(&self.plan),
         }
     }
 
@@ -191,7 +179,7 @@ impl Helper {
     /// reach the new. And keeps on record which generation the device belongs to, for a helper that comes after this one.
     async fn watch_group(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(if self.proxy.is_away() { LOOK_WHILE_AWAY } else { LOOK }).await;
+            tokio::time::sleep(LOOK).await;
             let (control, group) = (self.plan.control.clone(), self.plan.group.clone());
             let Ok(Some(seen)) = tokio::task::spawn_blocking(move || look(&control, &group)).await else { continue };
             if seen.is_primary {
@@ -377,19 +365,12 @@ async fn take_over(
 fn refused(plan: &AttachPlan, error: &io::Error) -> anyhow::Error {
     let device =
         plan.index.map_or_else(|| "a device".to_owned(), |index| kernel::device_path(index).display().to_string());
-    let advice = match error.raw_os_error() {
-        Some(libc_codes::EPERM | libc_codes::EACCES) => "; it takes root, or CAP_SYS_ADMIN",
-        Some(libc_codes::EBUSY) => ", which somebody else uses; name another one, or none",
+    let advice = match Errno::from_io_error(error) {
+        Some(Errno::PERM | Errno::ACCESS) => "; it takes root, or CAP_SYS_ADMIN",
+        Some(Errno::BUSY) => ", which somebody else uses; name another one, or none",
         _ => "",
     };
     anyhow::anyhow!("the kernel gives {} no {device}: {error}{advice}", plan.export())
-}
-
-/// The numbers of linux/errno-base.h that are told apart.
-mod libc_codes {
-    pub const EPERM: i32 = 1;
-    pub const EACCES: i32 = 13;
-    pub const EBUSY: i32 = 16;
 }
 
 async fn node_appears(path: &Path) -> anyhow::Result<()> {

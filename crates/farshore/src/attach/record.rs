@@ -136,8 +136,10 @@ impl RecordFiles {
 
     /// The process that holds the lock; `None`: nobody does.
     pub fn helper(&self) -> Option<i32> {
-        let text = fs::read_to_string(self.beside(".lock")).ok().filter(|_| self.has_helper())?;
-        text.trim().parse().ok()
+        if !self.has_helper() {
+            return None;
+        }
+        fs::read_to_string(self.beside(".lock")).ok()?.trim().parse().ok()
     }
 
     /// Whether a helper lives.
