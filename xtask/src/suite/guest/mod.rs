@@ -97,7 +97,11 @@ impl Kernel {
         };
         output(Command::new("apt-get").args(["download", &package]).current_dir(folder))?;
         let archive = archive(folder)?.with_context(|| format!("{package} was not downloaded"))?;
-        output(Command::new("dpkg-deb").arg("-x").args([&archive, &unpacked]))?;
+        // Whole before it has its name: an interrupted run leaves no half of it.
+        let unfinished = folder.join("kernel.new");
+        let _ = fs::remove_dir_all(&unfinished);
+        output(Command::new("dpkg-deb").arg("-x").args([&archive, &unfinished]))?;
+        fs::rename(&unfinished, &unpacked)?;
         fs::remove_file(archive)?;
         Kernel::find(&unpacked)
     }
