@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::identity::Role;
 use engine::state::{Mode, Pause, State};
+use engine::status::GroupGlance;
 use engine::{Command, CommandId, CommandResult, GroupId, VolumeId};
 
 use crate::checkers::facts::KnownFact;
@@ -260,9 +261,9 @@ impl Operator {
             return None;
         }
         let entropy = world.rng.draw();
-        let blank = world.glance(primary, group).is_some_and(|glance| glance.identity.generation.is_blank());
-        let whom = if blank && world.cluster[other].up() {
-            // Its records had to be made anew.
+        let hopeless = |glance: &GroupGlance| glance.identity.generation.is_blank() || glance.identity.inconsistent;
+        let whom = if world.glance(primary, group).is_some_and(|it| hopeless(&it)) && world.cluster[other].up() {
+            // The old primary's records had to be made anew, or its copy is a mixture.
             Some((other, true))
         } else if world.rng.percent(70) && world.cluster[other].up() {
             Some((other, false))
