@@ -510,6 +510,9 @@ pub struct GroupView {
     /// Of the group's history here, as number and tag; empty from daemons that do not tell.
     #[serde(default)]
     pub generation: String,
+    /// Another one after each promotion of this node: whoever keeps requests for its volumes asks them again in the same term only.
+    #[serde(default)]
+    pub term: String,
     /// What is wanted: `sync`, `nearsync`, `async`, `logging`; on a secondary of its primary, `unknown` before that was heard of.
     pub mode: String,
     pub state: GroupState,

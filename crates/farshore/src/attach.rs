@@ -7,15 +7,20 @@
 //! What is known of a device lies in [`record`]: it says who the helper is, and how the device stands. Everything in it is gone after
 //! a boot, as the devices are.
 
+mod content;
 mod helper;
 pub mod record;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::nbd::Address;
+use host::nbd::kernel::{self, KernelNbd};
+use record::AttachedDevice;
 
-pub use helper::{ended, run};
+pub use content::same_term;
+pub use helper::run;
 
 /// What is to be attached, and how.
 #[derive(Clone, Debug)]
@@ -34,8 +39,60 @@ pub struct AttachPlan {
 }
 
 impl AttachPlan {
-    /// The name of the export, and of the device's backend.
+    /// The name of the export.
     pub fn export(&self) -> String {
         format!("{}/{}", self.group, self.volume)
     }
+}
+
+/// What the kernel keeps with a device: whose it is.
+fn backend(control: &Path, export: &str) -> String {
+    format!("farshore {} {export}", control.display())
+}
+
+/// Whether the kernel's device is the recorded one.
+fn is_there(device: &AttachedDevice) -> bool {
+    let recorded = backend(&device.control, &device.export());
+    kernel::is_connected(device.index) && kernel::backend_of(device.index).is_none_or(|backend| backend == recorded)
+}
+
+/// Takes the kernel's device away, if it still is the recorded one. Whoever reads its socket must not wait for this.
+///
+/// # Errors
+/// The kernel's own.
+pub fn disconnect(device: &AttachedDevice) -> io::Result<()> {
+    if !is_there(device) {
+        return Ok(());
+    }
+    KernelNbd::find()?.disconnect(device.index)
+}
+
+/// Why a volume is not attached where a device of another daemon is.
+pub fn another_daemon(device: &AttachedDevice) -> String {
+    format!(
+        "{} is attached at {} from another daemon ({}): detach that first",
+        device.export(),
+        device.device.display(),
+        device.control.display()
+    )
+}
+
+/// Why a volume is not attached at another device than the one that has it.
+pub fn another_device(device: &AttachedDevice, wanted: u32) -> String {
+    format!(
+        "{} is attached at {}, so not at {}: detach it first",
+        device.export(),
+        device.device.display(),
+        kernel::device_path(wanted).display()
+    )
+}
+
+/// What an operator reads of a device that is of no more use.
+pub fn ended(device: &AttachedDevice, why: &str) -> String {
+    format!(
+        "{} is of no more use: {why}. What waits there is not written any more. Unmount what is on it and type 'farshore detach {} \
+         --force', then attach again",
+        device.device.display(),
+        device.export()
+    )
 }

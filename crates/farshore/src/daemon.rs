@@ -21,6 +21,7 @@ pub(crate) mod renewal;
 pub mod seals;
 mod service;
 mod state_files;
+mod terms;
 mod view;
 mod watch;
 

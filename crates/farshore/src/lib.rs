@@ -7,7 +7,7 @@
 
 pub mod api;
 pub mod args;
-mod attach;
+pub mod attach;
 pub mod certs;
 pub mod cmd;
 pub mod daemon;

@@ -3,11 +3,13 @@
 // proves: P4, P8
 
 use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom};
+use farshore::attach::same_term;
 use host::nbd::proto::{self, NbdCommand, NbdRequest};
-use host::nbd::{Address, NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
+use host::nbd::{Address, ContentCheck, NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -22,7 +24,23 @@ struct ProxyThread {
     kernel: UnixStream,
     events: Receiver<String>,
     fail: Sender<()>,
+    /// No look at the daemon ends meanwhile.
+    pause: Arc<AtomicBool>,
     thread: JoinHandle<ProxyEnd>,
+}
+
+/// Ends after `pause` is over.
+fn after(pause: Arc<AtomicBool>, check: ContentCheck) -> ContentCheck {
+    let check = Rc::new(check);
+    Box::new(move || {
+        let (pause, check) = (pause.clone(), check.clone());
+        Box::pin(async move {
+            while pause.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            check().await
+        })
+    })
 }
 
 fn start(pair: &Pair, limit: Duration) -> ProxyThread {
@@ -30,13 +48,17 @@ fn start(pair: &Pair, limit: Duration) -> ProxyThread {
     let (kernel, ours) = UnixStream::pair().expect("sockets");
     let (told, events) = mpsc::channel();
     let (fail, failed) = mpsc::channel();
+    let pause = Arc::new(AtomicBool::new(false));
+    let (paused, control) = (pause.clone(), pair.path("near/state/control.sock"));
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async move {
             let export = format!("{GROUP}/data");
             let client = NbdClient::connect(&address, &export).await.expect("the export is open");
             let tell = move |event: ProxyEvent| _ = told.send(format!("{event:?}"));
-            let proxy = NbdProxy::new(address, export, limit, tell);
+            // It was never promoted.
+            let check = after(paused, same_term(control, GROUP.to_owned(), "0".to_owned()));
+            let proxy = NbdProxy::new(address, export, limit, check, tell);
             ours.set_nonblocking(true).expect("a socket");
             let ours = tokio::net::UnixStream::from_std(ours).expect("a socket");
             let failing = proxy.clone();
@@ -49,7 +71,7 @@ fn start(pair: &Pair, limit: Duration) -> ProxyThread {
             proxy.serve(ours, Some(client)).await
         })
     };
-    ProxyThread { kernel, events, fail, thread: thread::spawn(run) }
+    ProxyThread { kernel, events, fail, pause, thread: thread::spawn(run) }
 }
 
 /// The kernel's half of the conversation: some requests in flight, none beside another on one block.
@@ -184,4 +206,36 @@ fn a_daemon_that_stays_away_costs_errors_until_it_is_back() {
     });
     drop(kernel);
     assert_eq!(proxy.thread.join().expect("it ends"), ProxyEnd::Closed);
+}
+
+/// The node was primary when the requests were asked and is primary again: what was kept belongs to the content of before.
+#[test]
+fn what_waited_while_the_node_changed_sides_twice_is_not_written() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::DEFAULT });
+    let proxy = start(&pair, Duration::from_secs(300));
+    let mut kernel = TestKernel::new(proxy.kernel);
+    kernel.ask(NbdCommand::Write, 1, Some(1));
+    assert!(kernel.answer());
+    pair.kill(Side::Near);
+    kernel.ask(NbdCommand::Write, 1, Some(2));
+    pair.until("the write waits", |_| proxy.events.try_iter().any(|event| event.starts_with("Lost")));
+    // As if the helper had not been given the processor all the while.
+    proxy.pause.store(true, Ordering::SeqCst);
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
+    for (from, to) in [(Side::Near, Side::Far), (Side::Far, Side::Near)] {
+        assert!(pair.run(from, &["demote", GROUP, "--close-clients"]).status.success());
+        assert!(pair.run(to, &["promote", GROUP]).status.success());
+    }
+    proxy.pause.store(false, Ordering::SeqCst);
+    assert!(!kernel.answer(), "it fails");
+    kernel.ask(NbdCommand::Read, 1, None);
+    assert!(!kernel.answer(), "and so does all that follows");
+    assert!(proxy.events.try_iter().any(|event| event.starts_with("Over") && event.contains("became primary again")));
+    drop(kernel);
+    assert_eq!(proxy.thread.join().expect("it ends"), ProxyEnd::Closed);
+    pair.stop_both();
+    for node in Side::BOTH {
+        assert_eq!(pair.content(node, "data")[BLOCK..2 * BLOCK], [1; BLOCK], "{node:?}");
+    }
 }

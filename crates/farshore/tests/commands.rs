@@ -84,6 +84,7 @@ fn group(state: GroupState) -> GroupView {
     GroupView {
         starting: false,
         generation: "2-5392cef6".to_owned(),
+        term: "0".to_owned(),
         name: "db".into(),
         role: Role::Primary,
         mode: "async".into(),

@@ -1,6 +1,6 @@
 //! The process that serves one attached device, from its making to its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -18,19 +18,16 @@ use tokio::task::LocalSet;
 use units::exact::duration_text;
 use units::size::show_exact;
 
-use super::AttachPlan;
+use super::content::{SeenGroup, look, promoted_since, same_term};
 use super::record::{AttachedDevice, AttachedState, RecordFiles};
-use crate::api::client::ControlClient;
-use crate::api::{ApiRequest, GroupState, Reply, Role};
+use super::{AttachPlan, ended};
 
 /// The kernel makes the node of a new device at once, or a service of the system does, a little later.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
+/// `detach --force` sends it to the helper.
+pub const FORCE: SignalKind = SignalKind::user_defined1();
 /// A socket that the kernel has no use for yet is offered again after this.
 const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
-/// How often the daemon is asked how the group is: a change of roles must not fit in between.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Attaches a device and serves it until it is detached. `ready` hears of it once it can be used.
 ///
 /// # Errors
@@ -61,6 +58,7 @@ struct Helper {
     /// As it was last recorded.
     device: Rc<RefCell<AttachedDevice>>,
     proxy: Rc<NbdProxy>,
+    is_detaching: Cell<bool>,
     /// The kernel's end of the present pair, and the connection that found out how large the export is.
     first: RefCell<Option<(tokio::net::UnixStream, NbdClient)>>,
 }
@@ -69,13 +67,15 @@ impl Helper {
     async fn attach(plan: &AttachPlan, files: RecordFiles) -> anyhow::Result<Rc<Helper>> {
         let client = NbdClient::connect(&plan.nbd, &plan.export()).await?;
         let export = *client.export();
-        let seen = look(&plan.control, &plan.group).context("the daemon does not say how the group is")?;
+        let seen = look(&plan.control, &plan.group)
+            .filter(|seen| seen.is_primary)
+            .with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
         let wanted = KernelDevice {
             size_bytes: export.size_bytes,
             block_bytes: export.block_min_bytes.max(512),
             flags: export.flags,
             dead_timeout: plan.wait,
-            backend: backend(plan),
+            backend: super::backend(&plan.control, &plan.export()),
         };
         let nbd = find_nbd()?;
         let orphan = orphan(plan, &files, &seen)?;
@@ -94,7 +94,7 @@ impl Helper {
             group: plan.group.clone(),
             volume: plan.volume.clone(),
             control: plan.control.clone(),
-            generation: seen.generation,
+            term: seen.term.clone(),
             device: kernel::device_path(index),
             link: files.link().to_owned(),
             size_bytes,
@@ -120,16 +120,27 @@ impl Helper {
         let log = Rc::new(EventLog { files: files.clone(), device: device.clone(), nbd, wanted: wanted.clone() });
         let first_size = export.size_bytes;
         let events = log.clone();
-        let proxy = NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, move |event| events.clone().note(event));
+        let check = same_term(plan.control.clone(), plan.group.clone(), seen.term);
+        let proxy =
+            NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, check, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
         let first = RefCell::new(Some((ours, client)));
-        Ok(Rc::new(Helper { plan: plan.clone(), files, nbd, wanted, device, proxy, first }))
+        Ok(Rc::new(Helper {
+            plan: plan.clone(),
+            files,
+            nbd,
+            wanted,
+            device,
+            proxy,
+            is_detaching: Cell::new(false),
+            first,
+        }))
     }
 
     async fn serve_until_detached(self: Rc<Self>) -> anyhow::Result<()> {
-        let looking = tokio::task::spawn_local(self.clone().watch_group());
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
+        let mut force = signal(FORCE).context("SIGUSR1 cannot be watched")?;
         let serving = self.serve();
         tokio::pin!(serving);
         let end = loop {
@@ -137,25 +148,44 @@ impl Helper {
                 end = &mut serving => break end,
                 _ = terminate.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
                 _ = interrupt.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
+                _ = force.recv() => tokio::task::spawn_local(self.clone().detach_anyway()),
             };
         };
-        looking.abort();
         end?;
         tracing::info!("{} is detached", self.plan.export());
         self.files.remove()
     }
 
-    /// The kernel says goodbye on the socket, which ends the serving. Until then requests are answered: what the kernel is asked here may
-    /// wait for that.
     async fn detach_if_unused(self: Rc<Self>) {
-        let (nbd, index) = (self.nbd, self.device.borrow().index);
         let path = self.device.borrow().device.clone();
         let ask = move || match used_by(&path, true) {
             Some(by) => Err(format!("{} is in use by {by}, so it stays, and is served on", path.display())),
-            None => nbd.disconnect(index).map_err(|error| format!("{} cannot be detached: {error}", path.display())),
+            None => Ok(()),
         };
-        if let Ok(Err(why)) = tokio::task::spawn_blocking(ask).await {
-            tracing::warn!("{why}");
+        match tokio::task::spawn_blocking(ask).await {
+            Ok(Err(why)) => tracing::warn!("{why}"),
+            _ => self.detach().await,
+        }
+    }
+
+    /// Whatever waits fails first: it makes room for the kernel's goodbye, and none of it is written to a volume that may be attached
+    /// again by then.
+    async fn detach_anyway(self: Rc<Self>) {
+        self.proxy.fail();
+        self.detach().await;
+    }
+
+    /// The kernel says goodbye on the socket, which ends the serving. Until then requests are answered: what the kernel is asked here may
+    /// wait for that.
+    async fn detach(&self) {
+        if self.is_detaching.replace(true) {
+            return;
+        }
+        let device = self.device.borrow().clone();
+        let path = device.device.clone();
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || super::disconnect(&device)).await {
+            tracing::warn!("{} cannot be detached: {error}", path.display());
+            self.is_detaching.set(false);
         }
     }
 
@@ -174,33 +204,6 @@ impl Helper {
             ours = tokio::net::UnixStream::from_std(again)?;
         }
     }
-
-    /// A node that has become secondary may hold another content when it is primary again: nothing that was asked of the old one may
-    /// reach the new. And keeps on record which generation the device belongs to, for a helper that comes after this one.
-    async fn watch_group(self: Rc<Self>) {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let (control, group) = (self.plan.control.clone(), self.plan.group.clone());
-            let Ok(Some(seen)) = tokio::task::spawn_blocking(move || look(&control, &group)).await else { continue };
-            if seen.is_primary {
-                let is_new = self.device.borrow().generation != seen.generation;
-                self.device.borrow_mut().generation = seen.generation;
-                if is_new && let Err(error) = self.files.write(&self.device.borrow()) {
-                    tracing::warn!("{error:#}");
-                }
-                continue;
-            }
-            self.proxy.fail();
-            let why = format!(
-                "this node became the secondary of {}, so requests fail until the device is detached; attach it where the primary is",
-                self.plan.group
-            );
-            tracing::error!("{}: {why}", self.plan.export());
-            self.device.borrow_mut().state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why };
-            let _ = self.files.write(&self.device.borrow());
-            return;
-        }
-    }
 }
 
 /// Logs what happens to a device, and keeps its record true.
@@ -217,7 +220,7 @@ impl EventLog {
         if matches!(device.state, AttachedState::Ended { .. }) {
             return;
         }
-        let name = format!("{}/{}", device.group, device.volume);
+        let name = device.export();
         let wait = duration_text(self.wanted.dead_timeout);
         match event {
             ProxyEvent::Lost(error) => {
@@ -234,6 +237,10 @@ impl EventLog {
                 tracing::info!("{name}: the daemon is back after {:.1} s", away.as_secs_f64());
                 device.state = AttachedState::Connected;
                 tokio::task::spawn_local(self.clone().resize(size_bytes));
+            }
+            ProxyEvent::Over(why) => {
+                tracing::error!("{name}: {why}; requests fail until the device is detached");
+                device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why };
             }
         }
         if let Err(error) = self.files.write(&device) {
@@ -263,10 +270,6 @@ impl EventLog {
     }
 }
 
-fn backend(plan: &AttachPlan) -> String {
-    format!("farshore {} {}", plan.control.display(), plan.export())
-}
-
 fn find_nbd() -> anyhow::Result<KernelNbd> {
     match KernelNbd::find() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -294,43 +297,24 @@ fn find_nbd() -> anyhow::Result<KernelNbd> {
 /// A device of this volume that its helper left; what is left of one that is gone is removed.
 fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> anyhow::Result<Option<AttachedDevice>> {
     let Some(mut device) = files.read()? else { return Ok(None) };
-    let is_ours = kernel::backend_of(device.index)
-        .map_or_else(|| kernel::is_connected(device.index), |text| text == backend(plan));
-    if !is_ours {
+    if !super::is_there(&device) {
         files.remove()?;
         return Ok(None);
     }
-    if let Some(index) = plan.index.filter(|index| *index != device.index) {
-        bail!(
-            "{} is attached at {}, so not at {}: detach it first",
-            plan.export(),
-            device.device.display(),
-            kernel::device_path(index).display()
-        );
+    if device.control != plan.control {
+        bail!("{}", super::another_daemon(&device));
     }
-    if !matches!(device.state, AttachedState::Ended { .. }) && device.generation != seen.generation {
-        let why = format!(
-            "nobody served the device while the history of {} went on from generation {} to {}, so the volume may have other content",
-            plan.group, device.generation, seen.generation
-        );
-        device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why };
+    if let Some(index) = plan.index.filter(|index| *index != device.index) {
+        bail!("{}", super::another_device(&device, index));
+    }
+    if !matches!(device.state, AttachedState::Ended { .. }) && device.term != seen.term {
+        device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why: promoted_since(&plan.group) };
         files.write(&device)?;
     }
     match &device.state {
         AttachedState::Ended { why, .. } => bail!("{}", ended(&device, why)),
         _ => Ok(Some(device)),
     }
-}
-
-/// What an operator reads of a device that is of no more use.
-pub fn ended(device: &AttachedDevice, why: &str) -> String {
-    format!(
-        "{} is of no more use: {why}. What waits there is not written any more. Unmount what is on it and type 'farshore detach {}/{} \
-         --force', then attach again",
-        device.device.display(),
-        device.group,
-        device.volume
-    )
 }
 
 /// Gives a device that nobody serves a new pair of sockets; ours of the two. The kernel takes none before it has seen that the old one is
@@ -382,22 +366,6 @@ async fn node_appears(path: &Path) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
-}
-
-/// How the daemon's half of the group is.
-struct SeenGroup {
-    is_primary: bool,
-    generation: String,
-}
-
-/// `None`: it does not answer, or does not know yet.
-fn look(control: &Path, group: &str) -> Option<SeenGroup> {
-    let request = ApiRequest::Status { group: Some(group.to_owned()) };
-    let reply = ControlClient::connect(control).and_then(|mut client| client.ask_within(LOOK_PATIENCE, &request));
-    let Ok(Reply::Status(status)) = reply else { return None };
-    let group =
-        status.groups.into_iter().next().filter(|group| !group.starting && group.state != GroupState::Failed)?;
-    Some(SeenGroup { is_primary: group.role == Role::Primary, generation: group.generation })
 }
 
 fn tell_service_manager(device: &AttachedDevice) {

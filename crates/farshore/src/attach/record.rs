@@ -2,8 +2,8 @@
 //! device holds for as long as it lives, and `VOLUME.log`, what the helper has to say.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,8 @@ pub struct AttachedDevice {
     pub volume: String,
     /// The control socket of the daemon whose volume it is.
     pub control: PathBuf,
-    /// The group's, when the daemon was seen last.
-    pub generation: String,
+    /// The node's as primary of the group, when the device was attached.
+    pub term: String,
     /// The kernel's name, such as `/dev/nbd0`.
     pub device: PathBuf,
     /// The stable one, `/dev/farshore/GROUP/VOLUME`.
@@ -61,6 +61,13 @@ pub struct AttachedDevice {
     pub index: u32,
 }
 
+impl AttachedDevice {
+    /// The name of the export.
+    pub fn export(&self) -> String {
+        format!("{}/{}", self.group, self.volume)
+    }
+}
+
 /// The files of one volume's device.
 #[derive(Clone, Debug)]
 pub struct RecordFiles {
@@ -69,7 +76,7 @@ pub struct RecordFiles {
     link: PathBuf,
 }
 
-/// Held by the helper of a device; the file says which process that is.
+/// Held by the helper of a device, or by a command that does what only one may do.
 #[derive(Debug)]
 pub struct HelperLock(#[expect(dead_code, reason = "what counts is that it is open")] File);
 
@@ -117,11 +124,11 @@ impl RecordFiles {
     pub fn lock(&self) -> anyhow::Result<Option<HelperLock>> {
         let path = self.beside(".lock");
         let file = File::options().create(true).read(true).write(true).truncate(false).mode(0o600).open(&path);
-        let mut file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
+        let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
+                Ok(()) => return Ok(Some(HelperLock(file))),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => return Ok(None),
                 Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
                 Err(errno) => {
@@ -129,17 +136,13 @@ impl RecordFiles {
                 }
             }
         }
-        let pid = format!("{}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.write_all(pid.as_bytes())).context("the lock cannot be signed")?;
-        Ok(Some(HelperLock(file)))
     }
 
-    /// The process that holds the lock; `None`: nobody does.
+    /// The process that holds the lock, as the kernel says; `None`: nobody does.
     pub fn helper(&self) -> Option<i32> {
-        if !self.has_helper() {
-            return None;
-        }
-        fs::read_to_string(self.beside(".lock")).ok()?.trim().parse().ok()
+        let inode = fs::metadata(self.beside(".lock")).ok()?.ino();
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        holder(&locks, inode).filter(|_| self.has_helper())
     }
 
     /// Whether a helper lives.
@@ -204,6 +207,16 @@ impl RecordFiles {
     }
 }
 
+/// Of a line such as `1: FLOCK  ADVISORY  WRITE 1234 00:18:4711 0 EOF`.
+fn holder(locks: &str, inode: u64) -> Option<i32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", pid, file, ..] = words[..] else { return None };
+        let is_ours = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
+        pid.parse().ok().filter(|_| is_ours)
+    })
+}
+
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -242,6 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_holds_a_lock_is_read_of_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 00:18:47 0 EOF\n2: FLOCK  ADVISORY  WRITE 1234 00:18:4711 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 99 00:18:4711 0 EOF\n3: FLOCK  ADVISORY  READ  7 00:18:5 0 EOF\n";
+        assert_eq!([4711, 47, 5, 1].map(|inode| holder(locks, inode)), [Some(1234), None, None, None]);
+    }
+
+    #[test]
     fn a_record_comes_back_in_each_state() {
         let (since_unix_ms, why) = (7, "the daemon is gone".to_owned());
         for state in [
@@ -255,7 +275,7 @@ mod tests {
                 group: "db".to_owned(),
                 volume: "data".to_owned(),
                 control: "/var/lib/farshore/control.sock".into(),
-                generation: "2-5392cef6".to_owned(),
+                term: "0".to_owned(),
                 device: "/dev/nbd0".into(),
                 link: "/dev/farshore/db/data".into(),
                 size_bytes: 4096,

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use host::disk::used_by;
 use host::nbd::Address;
-use host::nbd::kernel::{self, KernelNbd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use settings::{Config, ListenAddress};
@@ -125,6 +124,8 @@ fn split(name: &str) -> (&str, Option<&str>) {
 /// Where the daemon listens: for commands, and for NBD clients of this machine.
 fn doors(args: &AttachArgs) -> Result<(PathBuf, Address), CommandFailure> {
     let control = reach::socket(&args.reach)?;
+    // One name for it, however it was spelt: a device belongs to its daemon.
+    let control = control.canonicalize().unwrap_or(control);
     if args.reach.socket.is_some() {
         return Ok((control.clone(), Address::Unix(control.with_file_name("nbd.sock"))));
     }
@@ -164,24 +165,13 @@ fn attach_one(args: &AttachArgs, plan: &AttachPlan) -> Result<(AttachedDevice, b
     let files = RecordFiles::of(&plan.group, &plan.volume);
     if let Some(device) = files.read()?.filter(|device| device.state != AttachedState::NoHelper) {
         if device.control != plan.control {
-            return Err(format!(
-                "{} is attached at {} from another daemon ({}): detach that first",
-                plan.export(),
-                device.device.display(),
-                device.control.display()
-            )
-            .into());
+            return Err(attach::another_daemon(&device).into());
         }
         if let AttachedState::Ended { why, .. } = &device.state {
             return Err(attach::ended(&device, why).into());
         }
         if let Some(index) = plan.index.filter(|index| *index != device.index) {
-            return Err(format!(
-                "{} is attached at {}, so not at /dev/nbd{index}: detach it first",
-                plan.export(),
-                device.device.display()
-            )
-            .into());
+            return Err(attach::another_device(&device, index).into());
         }
         return Ok((device, false));
     }
@@ -245,47 +235,38 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
     }
     for device in &devices {
         detach_one(device, args.force)?;
-        print(&format!("{}/{} is detached\n", device.group, device.volume))?;
+        print(&format!("{} is detached\n", device.export()))?;
     }
     Ok(Exit::Done.into())
 }
 
 fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure> {
     let files = RecordFiles::of(&device.group, &device.volume);
-    match files.helper().and_then(Pid::from_raw) {
-        // It looks once more whether somebody uses the device.
-        Some(pid) if !force => kill_process(pid, Signal::TERM)
-            .map_err(|errno| format!("the helper of {} cannot be stopped: {errno}", device.device.display()))?,
-        helper => {
-            disconnect(device)?;
-            if helper.is_none() {
-                return Ok(files.remove()?);
-            }
-        }
-    }
+    let Some(helper) = files.helper().and_then(Pid::from_raw) else {
+        let Some(_lock) = files.lock()? else {
+            return Err(format!("a helper of {} has just begun: try again", device.device.display()).into());
+        };
+        attach::disconnect(device)
+            .map_err(|error| format!("{} cannot be detached: {error}", device.device.display()))?;
+        return Ok(files.remove()?);
+    };
+    // Told to stop, it looks once more whether somebody uses the device.
+    kill_process(helper, if force { Signal::USR1 } else { Signal::TERM })
+        .map_err(|errno| format!("the helper of {} cannot be stopped: {errno}", device.device.display()))?;
     let deadline = Instant::now() + DETACH_PATIENCE;
     while files.has_helper() {
         if Instant::now() >= deadline {
             return Err(format!(
-                "the helper of {} does not end; {} says why",
+                "the helper of {} does not end; {} says why. One that hangs is ended with 'kill -9 {}': type this command again then",
                 device.device.display(),
-                files.log().display()
+                files.log().display(),
+                helper.as_raw_nonzero()
             )
             .into());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
-}
-
-/// The kernel's device, if it still is the recorded one.
-fn disconnect(device: &AttachedDevice) -> Result<(), CommandFailure> {
-    let is_another = |backend: String| !backend.ends_with(&format!(" {}/{}", device.group, device.volume));
-    if !kernel::is_connected(device.index) || kernel::backend_of(device.index).is_some_and(is_another) {
-        return Ok(());
-    }
-    let gone = KernelNbd::find().and_then(|nbd| nbd.disconnect(device.index));
-    gone.map_err(|error| format!("{} cannot be detached: {error}", device.device.display()).into())
 }
 
 pub fn list(args: &AttachedArgs) -> CommandOutcome {

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
+use super::terms::Terms;
 use super::watch::StateWatch;
 use super::{attached, promises, recording, view};
 use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
@@ -35,6 +36,7 @@ pub(super) struct Desk {
     /// With certificates.
     renewal: Option<Renewal>,
     watch: StateWatch,
+    terms: Terms,
     /// Why groups were not taken up, by their names.
     refused: BTreeMap<String, String>,
 }
@@ -49,9 +51,11 @@ impl Desk {
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        let watch = StateWatch::new(&config.node(&node).expect("the node was looked up before").state);
+        let state = &config.node(&node).expect("the node was looked up before").state;
+        let (watch, terms) =
+            (StateWatch::new(state), Terms::read(state, config.groups_of(&node).map(|(_, group)| group.name.as_str())));
         let (changing, config) = (Mutex::new(()), Arc::new(config));
-        Desk { watch, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
+        Desk { watch, terms, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
     }
 
     /// Looks again at what is believed, and takes up new certificates as they come; for ever. A disk that hangs under the one does not
@@ -110,9 +114,7 @@ impl Desk {
             ApiRequest::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
             ApiRequest::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
             ApiRequest::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
-            ApiRequest::Promote { group, force } => {
-                self.command(&group, Command::Promote { force, entropy: entropy() }).await
-            }
+            ApiRequest::Promote { group, force } => self.promote(&group, force).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
@@ -135,6 +137,7 @@ impl Desk {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
         let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
+        status.groups.iter_mut().for_each(|group| group.term = self.terms.of(&group.name));
         self.add_what_is_known_here(&mut status);
         status
     }
@@ -196,6 +199,29 @@ impl Desk {
         };
         let result = self.control.command(id, command).await?;
         Ok(reply(group, result))
+    }
+
+    /// Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this content.
+    async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
+        let id = match self.find_taken_up(name) {
+            Ok((id, _)) => id,
+            Err(unknown) => return Ok(unknown),
+        };
+        let groups = self.control.snapshot().await?.groups;
+        let now = groups.iter().map(|group| &group.status).find(|status| status.id == id);
+        if now.is_none_or(view::is_starting) {
+            // Its role is not known yet.
+            return Ok(Reply::error(
+                ErrorCode::Refused,
+                format!("{name}: the group is starting; try again in a moment"),
+            ));
+        }
+        if now.is_some_and(|status| status.role == Role::Secondary)
+            && let Err(why) = self.terms.begin(name).await
+        {
+            return Ok(Reply::error(ErrorCode::Failed, format!("{name}: {why}; the node was not promoted")));
+        }
+        self.command(name, Command::Promote { force, entropy: entropy() }).await
     }
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.

@@ -95,6 +95,7 @@ fn group_status(
         role: now.role.word().into(),
         starting: now.starting,
         generation: now.identity.generation.to_string(),
+        term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),

@@ -270,6 +270,13 @@ impl ClientConnection {
         self.update_account();
     }
 
+    /// Notices a client that has gone, which reading would show only behind all that it sent.
+    pub fn look_for_hang_up(&self) {
+        if self.leaving.get() == LeaveReason::No && self.socket.is_hung_up() {
+            self.abandon();
+        }
+    }
+
     /// Ends the conversation for both sides, even while the data path still knows this line.
     pub fn hang_up(&self) {
         self.socket.say_end();

@@ -41,5 +41,5 @@ mod visible_exports;
 
 pub use client::{Address, Ask, ClientError, Export, NbdAnswer, NbdClient};
 pub use counters::{CommandCounters, LATENCY_BOUNDS_US, LatencyCounters, NbdCounters};
-pub use proxy::{NbdProxy, ProxyEnd, ProxyEvent};
+pub use proxy::{ContentCheck, ContentVerdict, NbdProxy, ProxyEnd, ProxyEvent};
 pub use server::{Limits, ListenError, NbdServer};

@@ -8,11 +8,13 @@
 //! What must hold:
 //! * each request of the kernel is answered once;
 //! * a server that stays away longer than the limit costs errors, not for ever: they end when it is back;
-//! * after [`NbdProxy::fail`] nothing reaches the server any more: it may hold another content by then.
+//! * what is asked again reaches the content that it was asked of first: [`ContentCheck`] says so, of each connection before anything is
+//!   asked on it, and when it says no, or after [`NbdProxy::fail`], nothing reaches the server any more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,19 @@ const RETRY_MAX: Duration = Duration::from_millis(200);
 /// A server that takes a connection and says nothing is tried again.
 const GREETING: Duration = Duration::from_secs(5);
 
+/// Whether the server has the content that requests were asked of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContentVerdict {
+    Same,
+    /// It does not say: it is asked again a little later.
+    Unknown,
+    /// It may have another one, and why: everything fails from now on.
+    Another(String),
+}
+
+/// Says it of the server as it is now. A connection that was made before and still stands leads to the same content.
+pub type ContentCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ContentVerdict>>>>;
+
 /// What is worth a line in a log.
 #[derive(Debug)]
 pub enum ProxyEvent {
@@ -45,6 +60,8 @@ pub enum ProxyEvent {
     GivenUp(ClientError),
     /// It is back, and has an export of this size.
     Back { away: Duration, size_bytes: u64 },
+    /// It may have another content, and why: requests fail for ever.
+    Over(String),
 }
 
 /// Why the kernel asks no more.
@@ -76,6 +93,7 @@ pub struct NbdProxy {
     address: Address,
     export: String,
     limit: Duration,
+    check: ContentCheck,
     events: Box<dyn Fn(ProxyEvent)>,
     requests: RefCell<KeptRequests>,
     answers: RefCell<Vec<u8>>,
@@ -96,12 +114,14 @@ impl NbdProxy {
         address: Address,
         export: String,
         limit: Duration,
+        check: ContentCheck,
         events: impl Fn(ProxyEvent) + 'static,
     ) -> Rc<NbdProxy> {
         Rc::new(NbdProxy {
             address,
             export,
             limit,
+            check,
             events: Box::new(events),
             requests: RefCell::default(),
             answers: RefCell::default(),
@@ -284,16 +304,26 @@ impl NbdProxy {
         self.is_away.set(true);
         (self.events)(ProxyEvent::Lost(lost));
         loop {
-            let failure = match timeout(GREETING, NbdClient::connect(&self.address, &self.export)).await {
-                Ok(Ok(client)) if !self.is_over.get() => {
+            let reached = timeout(GREETING, NbdClient::connect(&self.address, &self.export)).await;
+            let verdict = (self.check)().await;
+            if self.is_over.get() {
+                return pending().await;
+            }
+            let failure = match (verdict, reached) {
+                (ContentVerdict::Another(why), _) => {
+                    self.fail();
+                    (self.events)(ProxyEvent::Over(why));
+                    return pending().await;
+                }
+                (ContentVerdict::Same, Ok(Ok(client))) => {
                     self.fails.set(false);
                     self.is_away.set(false);
                     (self.events)(ProxyEvent::Back { away: since.elapsed(), size_bytes: client.export().size_bytes });
                     return client;
                 }
-                Ok(Ok(_)) => return pending().await,
-                Ok(Err(error)) => error,
-                Err(_) => ClientError::Protocol("it says nothing"),
+                (ContentVerdict::Unknown, Ok(Ok(_))) => ClientError::Protocol("it does not say yet how the group is"),
+                (_, Ok(Err(error))) => error,
+                (_, Err(_)) => ClientError::Protocol("it says nothing"),
             };
             if since.elapsed() >= self.limit && !self.fails.get() {
                 self.fail_all();

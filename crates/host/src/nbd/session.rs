@@ -106,9 +106,9 @@ impl ClientSession {
             match pause {
                 IntakePause::Disconnect => return SessionEnd::Disconnect,
                 IntakePause::Violation(reason) => return SessionEnd::Violation(reason),
-                IntakePause::Room(command, payload) => self.connection.room(command, payload).await,
-                IntakePause::Share => self.connection.alongside(self.connection.memory_freed()).await,
-                IntakePause::Memory => self.connection.alongside(self.gateway.buffer_free()).await,
+                IntakePause::Room(command, payload) => self.paused(self.connection.room(command, payload)).await,
+                IntakePause::Share => self.paused(self.connection.alongside(self.connection.memory_freed())).await,
+                IntakePause::Memory => self.paused(self.connection.alongside(self.gateway.buffer_free())).await,
                 IntakePause::Input => {
                     self.connection.readable().await;
                     if self.connection.leaving() == LeaveReason::No {
@@ -132,6 +132,13 @@ impl ClientSession {
                 LeaveReason::Broken => return SessionEnd::Vanished,
             }
         }
+    }
+
+    /// Waits. What is still unread of a client that hung up meanwhile is not begun any more: the client may have asked the same on another
+    /// connection, and written over it since.
+    async fn paused(&self, event: impl Future<Output = ()>) {
+        event.await;
+        self.connection.look_for_hang_up();
     }
 
     fn receive(&mut self) -> io::Result<ReadAmount> {

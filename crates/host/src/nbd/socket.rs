@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use rustls::pki_types::CertificateDer;
@@ -86,6 +87,13 @@ impl ClientSocket {
     /// What the kernel says about a broken connection.
     pub fn flush(&self) -> io::Result<bool> {
         Ok(self.channel.borrow_mut().as_mut().map_or(Ok(true), |channel| channel.flush(&self.stream))?)
+    }
+
+    /// Whether the other side neither sends nor reads any more.
+    pub fn is_hung_up(&self) -> bool {
+        let mut look = [PollFd::new(&self.stream, PollFlags::empty())];
+        poll(&mut look, Some(&Timespec::default())).is_ok()
+            && look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Encrypted bytes wait for room.

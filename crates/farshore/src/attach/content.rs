@@ -1,0 +1,53 @@
+//! Whether the daemon that a device's requests wait for still has the content that they were asked of.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use host::nbd::{ContentCheck, ContentVerdict};
+
+use crate::api::client::ControlClient;
+use crate::api::{ApiRequest, GroupState, Reply, Role};
+
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the daemon's half of a group is.
+pub(super) struct SeenGroup {
+    pub is_primary: bool,
+    /// Begins with each promotion of the node.
+    pub term: String,
+}
+
+/// `None`: the daemon does not answer, or does not know yet.
+pub(super) fn look(control: &Path, group: &str) -> Option<SeenGroup> {
+    let request = ApiRequest::Status { group: Some(group.to_owned()) };
+    let reply = ControlClient::connect(control).and_then(|mut client| client.ask_within(LOOK_PATIENCE, &request));
+    let Ok(Reply::Status(status)) = reply else { return None };
+    let group =
+        status.groups.into_iter().next().filter(|group| !group.starting && group.state != GroupState::Failed)?;
+    Some(SeenGroup { is_primary: group.role == Role::Primary, term: group.term })
+}
+
+/// A node that became secondary may hold another content when it is primary again. It is then in another term, and a term never comes
+/// back.
+pub fn same_term(control: PathBuf, group: String, term: String) -> ContentCheck {
+    Box::new(move || {
+        let (control, group, term) = (control.clone(), group.clone(), term.clone());
+        Box::pin(async move {
+            let asked = group.clone();
+            match tokio::task::spawn_blocking(move || look(&control, &asked)).await {
+                Ok(Some(seen)) if !seen.is_primary => ContentVerdict::Another(format!(
+                    "this node became the secondary of {group}; attach it where the primary is"
+                )),
+                Ok(Some(seen)) if seen.term != term => ContentVerdict::Another(promoted_since(&group)),
+                Ok(Some(_)) => ContentVerdict::Same,
+                _ => ContentVerdict::Unknown,
+            }
+        })
+    })
+}
+
+pub(super) fn promoted_since(group: &str) -> String {
+    format!(
+        "this node was the secondary of {group} in between and became primary again, so the volume may have other content"
+    )
+}
