@@ -9,6 +9,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::ids::*;
+use crate::peer::Peer;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::AfterRollback;
@@ -65,9 +66,13 @@ impl Group {
                 primary.peer.outbox.answers.pull_read(common, cx, range, (session, question), result)
             }
             Some(SlotOperation::PullWrite { bytes }) => {
-                primary.peer.reconcile.pull_written(common, cx, bytes, result.is_ok())
+                let Peer { reconcile, greeting, .. } = &mut primary.peer;
+                reconcile.pull_written(common, cx, greeting, (bytes, result.is_ok()))
             }
-            Some(SlotOperation::PullFlush) => primary.peer.reconcile.pull_flushed(common, cx, result.is_ok()),
+            Some(SlotOperation::PullFlush) => {
+                let Peer { reconcile, greeting, .. } = &mut primary.peer;
+                reconcile.pull_flushed(common, cx, greeting, result.is_ok())
+            }
             Some(SlotOperation::Apply { seq }) => secondary.replica.apply_done(common, cx, seq, result),
             Some(SlotOperation::ReplicaFlush) => secondary.replica.replica_flush_done(common, cx, result.is_ok()),
             Some(SlotOperation::SaveRead { piece }) => secondary.replica.save_read_done(common, cx, piece, result),
@@ -237,7 +242,10 @@ impl Group {
             // `proceed` looks at the deadline.
             GroupTimer::Drain => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
-            GroupTimer::StartAlone => self.primary.peer.reconcile.start_alone(&mut self.common, cx),
+            GroupTimer::StartAlone => {
+                let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+                reconcile.start_alone(&mut self.common, cx, greeting);
+            }
         }
     }
 

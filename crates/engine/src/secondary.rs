@@ -22,7 +22,7 @@ use crate::formats::wire::FlushPoints;
 use crate::ids::*;
 use crate::secondary::primary_report::PrimaryReport;
 use crate::secondary::receive::StreamBeginning;
-use crate::secondary::replay::JournalReplay;
+use crate::secondary::replay::{JournalReplay, ReplayEnd};
 use crate::secondary::replica::OrderedReplica;
 use crate::secondary::rollback::Rollback;
 use crate::secondary::rollback::scan::RollbackScan;
@@ -57,6 +57,8 @@ pub(crate) struct Secondary {
     /// Counts in the stage of a start that it is named after.
     scan: RollbackScan,
     replay: JournalReplay,
+    /// Where it came to, while the volumes are flushed, and whether the journal was damaged there.
+    replayed: Option<(ReplayEnd, bool)>,
     /// Counts while the group is on its way back.
     rollback: Option<Rollback>,
 }
@@ -73,6 +75,7 @@ impl Secondary {
             may_count: false,
             scan: RollbackScan::default(),
             replay: JournalReplay::default(),
+            replayed: None,
             rollback: None,
         }
     }
@@ -103,7 +106,7 @@ impl Secondary {
 
     /// The start came to nothing.
     pub fn forget_start(&mut self) {
-        (self.scan, self.replay) = (RollbackScan::default(), JournalReplay::default());
+        (self.scan, self.replay, self.replayed) = (RollbackScan::default(), JournalReplay::default(), None);
     }
 
     /// A batch that rots is distinguished from a torn one by the count (P9). Where nothing is applied, no cycle brings it up to date.

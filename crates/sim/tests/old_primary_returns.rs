@@ -5,7 +5,7 @@
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult};
-use sim::scenarios::{SECOND, ScenarioWorld, options};
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, options, serves};
 
 /// Both are up, on two histories, and cannot see each other.
 fn forked(dead: bool) -> ScenarioWorld {
@@ -67,4 +67,26 @@ fn the_new_primary_is_the_one_that_comes_back() {
     world.crash(1, false, 20 * SECOND);
     world.pass(25 * SECOND);
     nothing_is_overwritten_until_ordered(world);
+}
+
+/// Its power is back and the peer serves: no time that passes has it serve beside the peer. Alone, it may (rule 24).
+#[test]
+fn an_old_primary_that_lost_power_does_not_open_beside_the_promoted_one() {
+    for is_gone in [false, true] {
+        let mut world = forked(true);
+        world.restore_path();
+        world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+        world.pass(100 * SECOND);
+        let reason = world.figures(0).reason;
+        assert!(!serves(&world) && reason.contains("both nodes are primary"), "{reason}");
+        assert!(reason.contains("as long as the peer is seen to be primary"), "{reason}");
+        if is_gone {
+            world.cut([false; 2]);
+            world.until("it is alone", serves);
+            continue;
+        }
+        world.order(0, Command::Demote);
+        world.order(1, Command::Sync { full: true });
+        world.drain();
+    }
 }

@@ -446,6 +446,48 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 0);
 }
 
+/// The end of a sync stands in the journal and is not recorded when the secondary dies. An update of the start that is under way when
+/// replay ends is followed by another one: that must not call whole what the volumes' caches may still lose.
+#[test]
+fn a_start_records_the_end_of_a_sync_behind_the_flush() {
+    for step in 0..16 {
+        let (mut world, before) = behind(slow());
+        // After a kill a sync compares, and goes in the stream.
+        world.crash(NEAR, false, MILLISECOND);
+        world.pass(SECOND);
+        begin_sync(&mut world);
+        world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 100 * KIB);
+        world.cluster[FAR].storage.trouble.flush_ns = 60 * SECOND;
+        world.until("the end has landed", sync_end_landed);
+        world.cut([false; 2]);
+        world.crash(FAR, false, MILLISECOND);
+        world.until("it is back", |world| world.cluster[FAR].up());
+        // At some moment of the replay the disks stand still, so that the batches are counted meanwhile.
+        world.pass(step * 100_000);
+        let began = world.now();
+        let trouble = &mut world.cluster[FAR].storage.trouble;
+        (trouble.flush_ns, trouble.superblock_ns) = (20 * SECOND, 3 * SECOND);
+        trouble.stalled_until = began + 400 * MILLISECOND;
+        while world.now() < began + 12 * SECOND {
+            world.pass(10 * MILLISECOND);
+            assert!(world.recorded(FAR).identity.inconsistent, "nothing is flushed yet: step {step}");
+        }
+        assert!(world.coverage(FAR, CoveragePoint::JournalReplayedRecords) > 0);
+        let trouble = &mut world.cluster[FAR].storage.trouble;
+        (trouble.flush_ns, trouble.superblock_ns) = (0, 0);
+        world.crash(FAR, true, SECOND);
+        world.restore_path();
+        world.drain();
+    }
+}
+
+/// The journal holds the end of a sync.
+fn sync_end_landed(world: &ScenarioWorld) -> bool {
+    let journal = world.cluster[FAR].disk(Store::Journal(GROUP)).view();
+    let indexes = journal.chunks_exact(4096).filter_map(engine::journal::JournalIndex::decode);
+    indexes.flat_map(|index| index.entries).any(|entry| entry.kind == engine::journal::RecordKind::SyncEnd)
+}
+
 /// The same node goes back, and its power fails on the way. Batches of its journal that it had no room to read again
 /// are nothing that it lacks from now on.
 #[test]

@@ -196,6 +196,8 @@ pub enum DecisionReason {
         at: Position,
         peer_at: Position,
     },
+    /// The peer held a copy, and something else wrote to its volumes.
+    CopyLost,
     Unrelated {
         ours: Generation,
         theirs: Generation,
@@ -233,16 +235,21 @@ impl fmt::Display for DecisionReason {
                 )
             }
             DecisionReason::Fork { at, peer_at } => {
-                let (promoted, generation) = (at.seq.0, at.generation);
+                write!(f, "the histories fork at sequence {} of generation {}: the peer ", at.seq.0, at.generation)?;
+                let same_run = (peer_at.generation, peer_at.incarnation) == (at.generation, at.incarnation);
+                match peer_at.seq {
+                    last if same_run && last > at.seq => write!(f, "went on to {}", last.0)?,
+                    last if same_run => write!(f, "stands at {}, and it is not known that it did not go on", last.0)?,
+                    _ => write!(f, "has a history of its own since")?,
+                }
+                write!(f, "; 'farshore sync GROUP --full' here discards what only the peer may have")
+            }
+            DecisionReason::CopyLost => {
                 write!(
                     f,
-                    "the histories fork: this node was promoted at sequence {promoted} of generation {generation}, the peer "
-                )?;
-                match peer_at.seq {
-                    Seq::NONE => write!(f, "began a run of its own since")?,
-                    last => write!(f, "went on to {}", last.0)?,
-                }
-                write!(f, "; 'farshore sync GROUP --full' here discards what the peer wrote alone")
+                    "a volume of the secondary was written while farshore was stopped there, so what it holds is no copy; \
+                     'farshore sync GROUP --full' overwrites it with this node's volumes"
+                )
             }
             DecisionReason::Unrelated { ours, theirs } => write!(
                 f,
@@ -359,7 +366,8 @@ impl DecisionRow {
         match self {
             DecisionRow::TwoSecondaries | DecisionRow::PeerSends => Decision::Idle,
             DecisionRow::TwoPrimaries => Decision::Refuse(DecisionReason::TwoPrimaries { ours: mine, theirs: other }),
-            DecisionRow::NeverSynced => Decision::NeedsFullSync(DecisionReason::NeverSynced),
+            DecisionRow::NeverSynced if theirs.is_new() => Decision::NeedsFullSync(DecisionReason::NeverSynced),
+            DecisionRow::NeverSynced => Decision::NeedsFullSync(DecisionReason::CopyLost),
             DecisionRow::LaterRun | DecisionRow::PastOurLast | DecisionRow::AheadOfLoneStretch => {
                 Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture)
             }

@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::ids::{Incarnation, VolumeId};
-use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
+use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES, ZERO_PART_BYTES_MAX};
 
 /// Format versions: 1, the first.
 pub const VERSION: u16 = 1;
@@ -373,7 +373,7 @@ impl UndoStore {
             let undo_offset = (e.payload_at > 0).then(|| base + u64::from(e.payload_at));
             let saved =
                 SavedRange { volume: e.volume, offset: e.offset, length: e.length, undo_offset, crc: e.payload_crc };
-            log.saved.insert((e.volume, e.offset), saved);
+            log.remember(saved);
         }
     }
 
@@ -421,6 +421,23 @@ impl UndoStore {
 }
 
 impl MarkLog {
+    /// Zeroes cost nothing in the store, so their number is bounded by nothing but their ranges: those that touch are one.
+    fn remember(&mut self, saved: SavedRange) {
+        let key = |range: &SavedRange| (range.volume, range.offset);
+        let mut joined = saved;
+        if let Some((_, before)) =
+            self.saved.range(..key(&saved)).next_back().filter(|(_, last)| last.is_continued_by(&saved))
+        {
+            joined = SavedRange { length: before.length + saved.length, ..*before };
+        }
+        let after = self.saved.get(&(saved.volume, saved.range().end)).copied();
+        if let Some(after) = after.filter(|after| joined.is_continued_by(after)) {
+            self.saved.remove(&key(&after));
+            joined.length += after.length;
+        }
+        self.saved.insert(key(&joined), joined);
+    }
+
     fn overlapping(&self, volume: VolumeId, range: &Range<u64>) -> impl Iterator<Item = &SavedRange> {
         // Saved ranges do not overlap one another: at most one begins before the range and reaches into it.
         let before = self.saved.range((volume, 0)..(volume, range.start)).next_back().map(|(_, saved)| saved);
@@ -431,6 +448,12 @@ impl MarkLog {
 }
 
 impl SavedRange {
+    fn is_continued_by(&self, next: &SavedRange) -> bool {
+        let zero = self.undo_offset.is_none() && next.undo_offset.is_none();
+        let touches = self.volume == next.volume && self.range().end == next.offset;
+        zero && touches && u64::from(self.length) + u64::from(next.length) <= ZERO_PART_BYTES_MAX
+    }
+
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }

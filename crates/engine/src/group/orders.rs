@@ -69,7 +69,8 @@ impl Group {
                 self.primary.policy_changed(&mut self.common, cx, before.policy);
             }
             self.common.wake(Wake::Room);
-            self.primary.peer.reconcile.start_alone(&mut self.common, cx);
+            let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+            reconcile.start_alone(&mut self.common, cx, greeting);
         }
         if settings.autosync != before.autosync {
             // Or says that it waits for an order from now on.
@@ -197,6 +198,10 @@ impl Group {
             }
             Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
         }
+        // A change of role that ends here ends without a further input.
+        if matches!(self.common.lifecycle.phase(), Phase::Running) && core::mem::take(&mut self.stop_wanted) {
+            self.stop(cx);
+        }
     }
 
     pub fn proceed_stop(&mut self, cx: &mut Cx, deadline: Mono) {
@@ -253,7 +258,7 @@ impl Group {
                 self.common.save(cx, Some(AfterSuper::Stopped));
             }
             AfterBits::Demote { id } => self.record_demotion(cx, id),
-            AfterBits::Promote(promotion) => self.record_promotion(cx, promotion),
+            AfterBits::Promote { promotion, peer_ahead } => self.record_promotion(cx, promotion, peer_ahead),
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {

@@ -6,6 +6,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
 use crate::group::Group;
+use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -106,7 +107,8 @@ impl Group {
                 }
             }
             AfterSuper::ServedUnverified => {
-                if self.primary.peer.reconcile.serves_unverified(&mut self.common, cx) {
+                let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+                if reconcile.serves_unverified(&mut self.common, cx, greeting) {
                     self.primary.meet_if_apart(&mut self.common, cx);
                 }
             }
@@ -131,7 +133,8 @@ impl Group {
                 self.fail(cx, broken);
                 // The bits cannot be stored: whoever ordered what waits for them is told.
                 for then in self.common.bitmap.take_waiting() {
-                    if let AfterBits::Demote { id } | AfterBits::Promote(Promotion { id, .. }) = then {
+                    if let AfterBits::Demote { id } | AfterBits::Promote { promotion: Promotion { id, .. }, .. } = then
+                    {
                         self.common.lifecycle.enter(Phase::Running);
                         cx.refuse(id, Broken::Bits.words());
                     }

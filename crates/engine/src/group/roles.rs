@@ -133,7 +133,8 @@ impl Group {
     /// The volumes hold the image that is promoted.
     pub fn store_promotion_bits(&mut self, cx: &mut Cx, promotion: Promotion) {
         self.common.lifecycle.enter(Phase::Recording);
-        if promotion.force && self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting) {
+        let peer_ahead = self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting);
+        if promotion.force && peer_ahead {
             // What the peer wrote alone is not known here: every region may differ (P3).
             self.common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
@@ -142,10 +143,11 @@ impl Group {
             self.common.volumes.use_what_both_hold(&hello.volume_bytes);
             self.common.sb.has_sizes(self.common.volumes.sizes());
         }
-        self.common.bits().save(cx, AfterBits::Promote(promotion));
+        self.common.bits().save(cx, AfterBits::Promote { promotion, peer_ahead });
     }
 
-    pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion) {
+    /// `peer_ahead`: the peer may have what is not here, as was decided when the bits were stored.
+    pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion, peer_ahead: bool) {
         if let Some(broken) = self.common.lifecycle.broken() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, broken.words());
@@ -155,9 +157,8 @@ impl Group {
         self.common.sb.keep_unverified_run(self.primary.peer.greeting.hello(), self.common.volumes.len());
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.primary.peer.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
-        let peer_dirty = self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting);
         let takes_back = self.common.sb.takes_demotion_back();
-        self.common.sb.promoted(position, peers, entropy, takes_back && !peer_dirty);
+        self.common.sb.promoted(position, peers, entropy, takes_back && !peer_ahead);
         let wall = self.secondary.replica.progress().applied_wall();
         self.common.numbers.begin_run(wall);
         self.primary.peer.begin_run(cx, wall);
@@ -166,18 +167,18 @@ impl Group {
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
         let missing = if needs_verification {
             Some("the peer needs 'sync --full' to follow")
-        } else if takes_back && peer_dirty {
+        } else if takes_back && peer_ahead {
             Some(
                 "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one \
                  that was has written is not here",
             )
-        } else if force && peer_dirty {
+        } else if force && peer_ahead {
             Some("whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow")
         } else {
             None
         };
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
-        let warn = force && peer_dirty || !other_mode.is_empty();
+        let warn = force && peer_ahead || !other_mode.is_empty();
         let answer =
             PromotionAnswer { at: format!("promoted at {image}"), needs_verification, missing, other_mode, warn };
         self.secondary.primary_report.forget();
@@ -195,7 +196,7 @@ impl Group {
         } else {
             self.common.standing.explain("promoted");
             let peer = &mut self.primary.peer;
-            peer.reconcile.open_or_fence(&mut self.common, cx, peer.greeting.has_lived());
+            peer.reconcile.open_or_fence(&mut self.common, cx, &peer.greeting);
             let silent = cx.peer.silent_for(cx.now.mono);
             let unheard = cx.peer.link.is_none() || silent > cx.peer.suspect_after();
             let is_primary = self.primary.peer.greeting.is_primary();
@@ -241,10 +242,13 @@ fn demoted_words(peer: &Greeting, needs_verification: bool, clean: bool, dirty_b
         Some(_) => "a promotion there needs --force",
     };
     let follows = match (dirty_bytes, needs_verification) {
-        _ if peer.is_primary() => {
+        _ if peer.serves() => {
             "the peer is primary and goes on: 'farshore status GROUP' there says how this node follows it, which gives up what only \
              this node has"
                 .into()
+        }
+        _ if peer.is_primary() => {
+            "the peer is primary too and its half of the group has failed: 'farshore status GROUP' there says what is wrong".into()
         }
         (0, false) => there.into(),
         (_, false) => format!("{there} and gives that up"),

@@ -47,7 +47,7 @@ impl Group {
         self.primary.peer.report_state(&mut self.common, cx, "waiting for the peer");
         if identity.role == Role::Primary {
             let peer = &mut self.primary.peer;
-            peer.reconcile.open_or_fence(&mut self.common, cx, peer.greeting.has_lived());
+            peer.reconcile.open_or_fence(&mut self.common, cx, &peer.greeting);
         }
         if cx.peer.link.is_some() {
             self.secondary.new_session();
@@ -67,6 +67,14 @@ impl Group {
             Some(StartStage::Superblocks { .. }) => {
                 self.common.start().read_done(cx, result)?;
                 self.secondary.replica.take_up_journal(&self.common);
+                Ok(())
+            }
+            Some(StartStage::Flush { .. }) => {
+                if self.common.start().volume_flushed(result)? {
+                    // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
+                    self.secondary.end_replay(&mut self.common);
+                    self.common.start().record(cx);
+                }
                 Ok(())
             }
             Some(_) => self.common.start().read_done(cx, result),

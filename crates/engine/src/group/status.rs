@@ -120,7 +120,7 @@ impl ShownGroup<'_> {
                 self.state(),
                 secondary.primary_report.state().filter(|_| is_secondary),
             ),
-            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common, greeting.has_lived())),
+            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common, greeting)),
             starting: common.lifecycle.stage().is_some(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),
@@ -197,10 +197,14 @@ impl ShownGroup<'_> {
     pub fn identity(&self) -> Identity {
         match self.common.role() {
             Role::Primary => self.common.identity_sent(),
-            Role::Secondary => {
-                Identity { position: self.secondary.replica.progress().position(), ..self.common.sb.identity }
-            }
+            Role::Secondary => Identity { position: self.copy_position(), ..self.common.sb.identity },
         }
+    }
+
+    /// Of a copy that could not be taken up: where it stood last.
+    fn copy_position(&self) -> Position {
+        let position = self.secondary.replica.progress().position();
+        if position.generation.is_blank() { self.common.sb.identity.position } else { position }
     }
 
     /// What is reported to the peer. It may take this node for one that has the role on record, also while another one is being recorded, and
@@ -211,7 +215,7 @@ impl ShownGroup<'_> {
             let (generation, incarnation) = (durable.generation, durable.incarnation);
             let position = match durable.role {
                 Role::Primary => Position { generation, incarnation, seq: self.common.numbers.last() },
-                Role::Secondary => self.secondary.replica.progress().position(),
+                Role::Secondary => self.copy_position(),
             };
             identity = Identity { position, ..durable };
         }

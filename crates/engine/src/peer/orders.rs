@@ -105,31 +105,33 @@ impl Peer {
         if let Some(what) = self.greeting.unfit() {
             return cx.refuse(id, what);
         }
+        let missing = match cx.peer.link {
+            Some(_) => "the peer's half of the group has not started, see 'status' there",
+            None => "the peer is not connected",
+        };
         if full {
-            return cx.refuse(id, "the peer is not connected; a full sync can only be begun when it is");
+            return cx.refuse(id, &format!("{missing}; a full sync can only be begun when it is there"));
         }
         if common.sb.changed_outside && common.sb.needs_verification() {
-            let why = "the peer is not connected, and may have confirmed what this node lost with its power before a volume was written from \
-                       outside; type 'sync' when it is connected, or open the export without it by 'set GROUP start_alone=serve'";
-            return cx.refuse(id, why);
+            let why = format!(
+                "{missing}, and the peer may have confirmed what this node lost with its power before a volume was written from outside; \
+                 type 'sync' when it is there, or open the export without it by 'set GROUP start_alone=serve'"
+            );
+            return cx.refuse(id, &why);
         }
         if common.waits_for_choice() {
             // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("the peer is not connected; {}", closed_words(common, false)));
+            return cx.refuse(id, &format!("{missing}; {}", closed_words(common, false)));
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
         if self.state(common) == State::Logging {
             self.report_state(common, cx, why_apart(common, cx));
             // An export that is closed says when it opens.
-            self.reconcile.start_alone(common, cx);
+            self.reconcile.start_alone(common, cx, &self.greeting);
         }
-        let text = if cx.peer.link.is_some() {
-            "the peer's half of the group has not started, see 'status' there; the sync begins by itself when it has (if autosync is on)"
-        } else {
-            "the peer is not connected; the sync begins by itself when it is (if autosync is on)"
-        };
-        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text.into()) }));
+        let text = format!("{missing}; the sync begins by itself when it is there (if autosync is on)");
+        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Warning(text) }));
     }
 
     pub fn demote(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {

@@ -52,8 +52,10 @@ enum ReconcileStage {
     /// What was pulled becomes durable before it is on record that nothing needs verification.
     Draining,
     Recording,
-    /// The operator has to say what becomes of writes that only the peer may have.
-    Asking,
+    /// The operator has to say what becomes of writes that only the peer may have, and is asked in these words.
+    Asking {
+        question: String,
+    },
     Done,
 }
 
@@ -67,11 +69,12 @@ fn legal(from: &ReconcileStage, to: &ReconcileStage) -> bool {
         (StoringRanges { .. }, Pulling(_)) => true,
         (Draining, Recording) => true,
         // By an order too, if nothing needs verification.
-        (NotYet | Recording | Asking, Done) => true,
+        (NotYet | Recording | Asking { .. }, Done) => true,
         // What the operator is asked, or has ordered, is over what was asked of the peer.
-        (NotYet | AskedBits | StoringBits | AskedTail { .. } | StoringRanges { .. } | Pulling(_) | Asking, Asking) => {
-            true
-        }
+        (
+            NotYet | AskedBits | StoringBits | AskedTail { .. } | StoringRanges { .. } | Pulling(_) | Asking { .. },
+            Asking { .. },
+        ) => true,
         // Nothing needs verification any more, for whatever reason: by what the peer said, by an order, by a pair that is new.
         (_, Draining) => true,
         // The session is over, the peer answers nothing any more, or bits are joined: from the beginning.
@@ -121,6 +124,10 @@ const CLOSED_UNTIL_CHOSEN: &str = "the peer may have confirmed what this node lo
 /// The same of one that is new.
 const CLOSED_UNTIL_MET: &str = "nothing was recorded of this group here, and the export opens when this node has met its peer: start \
      farshore there; 'farshore set GROUP start_alone=serve' opens it without";
+
+/// And while the peer is there and primary too.
+const CLOSED_BESIDE_PRIMARY: &str = "the export here stays closed as long as the peer is seen to be primary: demote one of the two, or \
+     'farshore set GROUP start_alone=serve' opens it beside the peer's";
 
 /// And when it has met one that is not.
 const CLOSED_AS_PEER_LIVED: &str = "nothing was recorded of this group here, the peer has lived, and the export stays closed until you \
@@ -186,7 +193,7 @@ impl Reconciliation {
             ReconcileStage::Draining | ReconcileStage::Recording => {
                 Some("recording that nothing is to be fetched from the peer any more")
             }
-            ReconcileStage::NotYet | ReconcileStage::Asking | ReconcileStage::Done => None,
+            ReconcileStage::NotYet | ReconcileStage::Asking { .. } | ReconcileStage::Done => None,
         }
     }
 
@@ -388,7 +395,13 @@ impl Reconciliation {
         Some(())
     }
 
-    pub fn pull_written(&mut self, common: &mut GroupCommon, cx: &mut Cx, bytes: u64, ok: bool) -> Result<(), Broken> {
+    pub fn pull_written(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        peer: &Greeting,
+        (bytes, ok): (u64, bool),
+    ) -> Result<(), Broken> {
         self.pulling.writing -= 1;
         self.pulling.unflushed = true;
         if !ok {
@@ -399,28 +412,34 @@ impl Reconciliation {
             pull.bytes += bytes;
         }
         self.pump_pull(common, cx);
-        self.pull_rests(common, cx);
+        self.pull_rests(common, cx, peer);
         Ok(())
     }
 
-    pub fn pull_flushed(&mut self, common: &mut GroupCommon, cx: &mut Cx, ok: bool) -> Result<(), Broken> {
+    pub fn pull_flushed(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        peer: &Greeting,
+        ok: bool,
+    ) -> Result<(), Broken> {
         self.pulling.flushes -= 1;
         if !ok {
             return Err(Broken::VolumeFlush);
         }
-        self.pull_rests(common, cx);
+        self.pull_rests(common, cx, peer);
         Ok(())
     }
 
     /// Who waited for that goes on.
-    fn pull_rests(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    fn pull_rests(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer: &Greeting) {
         if common.has_failed() || self.pulling.writing > 0 || self.pulling.flushes > 0 {
             return;
         }
         if matches!(self.stage, ReconcileStage::Draining) {
             self.nothing_to_verify(common, cx);
         }
-        self.start_alone(common, cx);
+        self.start_alone(common, cx, peer);
     }
 
     fn nothing_to_verify(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
@@ -463,6 +482,11 @@ impl Reconciliation {
 
     // ---- the operator decides --------------------------------------------------------------------------------------
 
+    fn ask(&mut self, question: String) -> ReconcileOutcome {
+        self.enter(ReconcileStage::Asking { question: question.clone() });
+        ReconcileOutcome::Asks(question)
+    }
+
     fn ask_operator(
         &mut self,
         common: &mut GroupCommon,
@@ -471,7 +495,6 @@ impl Reconciliation {
         decision: Option<Decision>,
     ) -> ReconcileOutcome {
         cx.coverage.hit(CoveragePoint::TailAskedAbout);
-        self.enter(ReconcileStage::Asking);
         let outside = common.fenced_since().is_some() && common.sb.changed_outside;
         if outside {
             // Somebody's bytes may stand where the peer's would come.
@@ -479,7 +502,7 @@ impl Reconciliation {
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
-        ReconcileOutcome::Asks(format!(
+        self.ask(format!(
             "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
              '{}' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
@@ -501,7 +524,6 @@ impl Reconciliation {
             return ReconcileOutcome::Waits;
         }
         cx.coverage.hit(CoveragePoint::WentBackUnverified);
-        self.enter(ReconcileStage::Asking);
         let why = format!(
             "{went_back}; before this node lost power it may have confirmed writes that are missing here, and which ones cannot be known \
              any more. The export stays closed until you choose: '{}' here keeps this node's content; if the peer's copy is the better \
@@ -509,7 +531,7 @@ impl Reconciliation {
             Self::keeps_this_nodes_content(Some(Decision::NeedsFullSync(went_back)))
         );
         common.stays_closed(cx, Some(why.clone()));
-        ReconcileOutcome::Asks(why)
+        self.ask(why)
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
@@ -520,10 +542,9 @@ impl Reconciliation {
         decision: Option<Decision>,
     ) -> ReconcileOutcome {
         cx.coverage.hit(CoveragePoint::TailUnknown);
-        self.enter(ReconcileStage::Asking);
         let keeps = Self::keeps_this_nodes_content(decision);
         if common.fenced_since().is_none() {
-            return ReconcileOutcome::Asks(format!(
+            return self.ask(format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
                  holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
@@ -535,7 +556,7 @@ impl Reconciliation {
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
         common.stays_closed(cx, Some(why.clone()));
-        ReconcileOutcome::Asks(why)
+        self.ask(why)
     }
 
     /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.
@@ -548,11 +569,11 @@ impl Reconciliation {
 
     /// The operator chose this node's content: `sync` was typed.
     pub fn by_order(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if matches!(self.stage, ReconcileStage::Asking) && common.sb.is_unmet() {
+        if matches!(self.stage, ReconcileStage::Asking { .. }) && common.sb.is_unmet() {
             self.nothing_to_verify(common, cx);
-        } else if matches!(self.stage, ReconcileStage::Asking) && !common.sb.needs_verification() {
+        } else if matches!(self.stage, ReconcileStage::Asking { .. }) && !common.sb.needs_verification() {
             self.enter(ReconcileStage::Done);
-        } else if matches!(self.stage, ReconcileStage::Asking) {
+        } else if matches!(self.stage, ReconcileStage::Asking { .. }) {
             let note = "the operator chose this node's content over what only the peer may have confirmed";
             cx.event(common.id(), Event::Note(note.into()));
             self.nothing_to_verify(common, cx);
@@ -562,7 +583,7 @@ impl Reconciliation {
     /// This node's content is to overwrite the peer's: nothing is asked of it.
     pub fn ask_nothing(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if !matches!(self.stage, ReconcileStage::Done | ReconcileStage::Draining | ReconcileStage::Recording) {
-            self.enter(ReconcileStage::Asking);
+            self.enter(ReconcileStage::Asking { question: String::new() });
             self.by_order(common, cx);
         }
     }
@@ -637,12 +658,13 @@ mod tests {
     fn what_is_being_recorded_is_not_asked_about_and_a_session_begins_anew_from_anywhere() {
         use ReconcileStage::*;
         let tail = || AskedTail { ranges: vec![] };
-        for from in [NotYet, AskedBits, StoringBits, tail(), Draining, Recording, Asking, Done] {
+        let asking = || Asking { question: String::new() };
+        for from in [NotYet, AskedBits, StoringBits, tail(), Draining, Recording, asking(), Done] {
             assert!(legal(&from, &NotYet) && legal(&from, &Draining), "{from:?}");
             assert_eq!(legal(&from, &Recording), matches!(from, Draining), "{from:?}");
             assert_eq!(legal(&from, &AskedBits), matches!(from, NotYet), "{from:?}");
-            assert_eq!(legal(&from, &Asking), !matches!(from, Draining | Recording | Done), "{from:?}");
-            assert_eq!(legal(&from, &Done), matches!(from, NotYet | Recording | Asking), "{from:?}");
+            assert_eq!(legal(&from, &asking()), !matches!(from, Draining | Recording | Done), "{from:?}");
+            assert_eq!(legal(&from, &Done), matches!(from, NotYet | Recording | Asking { .. }), "{from:?}");
         }
     }
 }

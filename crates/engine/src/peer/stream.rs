@@ -149,7 +149,9 @@ impl PeerStream {
 
     /// Something was sent that the peer has not dealt with.
     pub fn owes(&self) -> bool {
-        !self.open || self.applied_at_peer < self.queue.sent_through()
+        let sent = self.queue.sent_through();
+        let unanswered = self.pass.as_ref().is_some_and(|pass| pass.awaits_answer(sent));
+        !self.open || self.applied_at_peer < sent || unanswered
     }
 
     /// What can still be sent in order.

@@ -39,7 +39,7 @@ impl Primary {
         if !self.finds_room(common, cx, slot) {
             let volume = common.slots.write(slot).volume;
             common.give_back_range(slot);
-            self.wait_for_room(common, slot);
+            self.wait_for_room(common, cx, slot);
             return common.wake(Wake::Range(volume));
         }
         let (id, offset, length) = common.slots.write(slot).range();

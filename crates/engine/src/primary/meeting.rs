@@ -12,6 +12,7 @@ use crate::peer::resync::waits_for_order;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
+use crate::shared::lifecycle::Phase;
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
 
@@ -58,6 +59,7 @@ impl Primary {
             return;
         }
         if !common.lifecycle.is_running() {
+            self.continue_while_closing(common, cx);
             if self.peer.state(common) == State::Logging {
                 self.peer.report_state(common, cx, &why_idle(self.peer.decision(common)));
             }
@@ -104,6 +106,21 @@ impl Primary {
                 self.fall_to_logging(common, cx, &alloc::format!("{why}"));
             }
             Decision::Idle => {}
+        }
+    }
+
+    /// A demotion or a stop waits for writes that the queue still holds: a peer that is back in time, and where the queue goes on, gets
+    /// them.
+    fn continue_while_closing(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let waits = matches!(common.lifecycle.phase(), Phase::Demoting { .. } | Phase::Stopping { .. });
+        let Some(hello) = self.peer.greeting.hello().filter(|hello| !hello.failed && hello.dirty_bytes == 0) else {
+            return;
+        };
+        let granted = hello.granted_bytes;
+        let Some(Decision::Continue(received)) = self.peer.decision(common) else { return };
+        if waits && self.peer.outbox.streams() && !common.sb.needs_verification() {
+            self.peer.continue_stream(common, cx, received, granted);
+            self.release_acked(common, cx);
         }
     }
 

@@ -19,19 +19,34 @@ use crate::time::Mono;
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let streamed = self.peer.outbox.streams();
         self.check_blocked(common, cx);
-        if self.waiters.look_at_held_up(common, cx, self.peer.state(common) == State::Holding) {
-            let why = "writers were held up for too long: more is written than the link carries";
-            self.give_up_session(common, cx, why);
-            // It stood still for nobody.
-            self.peer.stall.not_the_peers(PauseCause::LinkWasFull);
+        // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
+        if streamed == self.peer.outbox.streams() {
+            self.check_held_up(common, cx);
         }
-        if let Some((_, slot)) = self.waiters.first_for_peer() {
+        if let Some((_, slot)) = self.waiters.first_for_peer().filter(|_| streamed == self.peer.outbox.streams()) {
             let since = common.slots.write(slot).since;
             self.wait_limit_reached(common, cx, since);
         }
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+        }
+    }
+
+    fn check_held_up(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !self.waiters.look_at_held_up(common, cx, self.peer.state(common) == State::Holding) {
+            return;
+        }
+        let ours = self.peer.waited_for_ourselves(common, cx);
+        let by = match ours {
+            Some((PauseCause::LinkWasFull, _)) => "more is written than the link carries",
+            Some(_) => "this node's disk has not read yet what is to be sent",
+            None => "the peer stood still",
+        };
+        self.give_up_session(common, cx, &format!("writers were held up for too long: {by}"));
+        if let Some((cause, _)) = ours {
+            self.peer.stall.not_the_peers(cause);
         }
     }
 

@@ -105,7 +105,7 @@ impl Primary {
                     self.go_for_range(common, cx, slot);
                 } else {
                     cx.coverage.hit(CoveragePoint::QueueFullWaited);
-                    self.wait_for_room(common, slot);
+                    self.wait_for_room(common, cx, slot);
                 }
             }
             WriteStage::ForRoom => {
@@ -141,14 +141,17 @@ impl Primary {
     }
 
     /// In order of arrival: before those who came after it.
-    pub fn wait_for_room(&mut self, common: &mut GroupCommon, slot: u32) {
-        common.slots.write(slot).enter(WriteStage::ForRoom);
+    pub fn wait_for_room(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) {
+        let op = common.slots.write(slot);
+        op.waits_for_peer(cx.now.mono);
+        op.enter(WriteStage::ForRoom);
         self.waiters.wait_for_room(&common.slots, slot);
         common.wake(Wake::Waits);
     }
 
     /// A write that has its room goes for its range.
     fn go_for_range(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
+        common.slots.write(slot).waits_here(cx.now.mono);
         let (volume, offset, length) = common.slots.write(slot).range();
         match common.volumes.of(volume).conflict(offset, length) {
             None => self.take_range(common, cx, slot),
@@ -214,6 +217,7 @@ impl Primary {
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);
         stored.enter(WriteStage::Writing);
+        stored.waits_for_peer(cx.now.mono);
         if level > AckLevel::Local {
             stored.remote_done = false;
             self.waiters.wait_for_peer(last, slot);

@@ -37,7 +37,8 @@ pub(crate) enum AfterBits {
     /// The demotion is recorded.
     Demote { id: CommandId },
     /// The promotion is recorded.
-    Promote(Promotion),
+    /// `peer_ahead`: the peer may have what is not here.
+    Promote { promotion: Promotion, peer_ahead: bool },
     /// The sync of everything begins.
     FullSync,
     /// The rollback is recorded.

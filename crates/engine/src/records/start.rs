@@ -133,16 +133,8 @@ impl GroupStart<'_> {
                 Ok(IoDone::Meta(bytes)) => self.bits_read(cx, &bytes),
                 _ => Err(CannotStart::unreadable(Broken::Bits, "the bitmap or the activity log")),
             },
-            StartStage::Flush { .. } => {
-                let done = self.lifecycle.one_done();
-                if result.is_err() {
-                    return Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay"));
-                } else if done {
-                    self.record(cx);
-                }
-                Ok(())
-            }
             StartStage::Idle
+            | StartStage::Flush { .. }
             | StartStage::Undo
             | StartStage::Replay
             | StartStage::Recording
@@ -590,6 +582,15 @@ impl GroupStart<'_> {
         for index in 0..self.volumes.len() {
             let token = self.slots.start(SlotOperation::StartRead);
             cx.out.push_back(Output::Flush { token, store: Store::Volume(self.config.id, VolumeId(index as u16)) });
+        }
+    }
+
+    /// A volume's flush has ended; true: it was the last.
+    pub fn volume_flushed(&mut self, result: IoResult) -> Result<bool, CannotStart> {
+        let done = self.lifecycle.one_done();
+        match result {
+            Ok(_) => Ok(done),
+            Err(_) => Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay")),
         }
     }
 

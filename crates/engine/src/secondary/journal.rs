@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::durability::kept::{KeptWrites, merged};
-use crate::formats::journal::{JournalRing, LiveBatch};
+use crate::formats::journal::{ENTRIES_MAX, JournalRing, LiveBatch};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{FlushPoints, SyncBegin, VolumeRange};
 use crate::ids::*;
@@ -50,7 +50,9 @@ impl ReplicaJournal {
     /// Space for a batch of so many records: its offset and ordinal; `None`: there is none before something was trimmed.
     pub fn allocate(&mut self, cx: &mut Cx, count: usize, bytes: u64, last: Seq) -> Option<(u64, u64)> {
         let tail_before = self.end().offset;
-        let remembers = self.kept.len() + count <= limits::KEPT_MAX;
+        // Those of the batches under way come to it when they have landed.
+        let under_way = (limits::BATCHES_IN_FLIGHT_MAX - 1) * ENTRIES_MAX;
+        let remembers = self.kept.len() + under_way + count <= limits::KEPT_MAX;
         let allocated = remembers.then(|| self.ring.allocate(bytes, last)).flatten();
         cx.coverage.hit(match allocated {
             None => CoveragePoint::JournalFullWaited,

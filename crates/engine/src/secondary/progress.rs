@@ -133,9 +133,10 @@ impl CopyProgress {
         (self.written, self.written_wall) = (seq, wall);
     }
 
-    /// All up to here is flushed and recorded.
+    /// All up to here is flushed and recorded. Where that is nothing new, the primary may have reported a later time than `wall`.
     pub fn apply(&mut self, seq: Seq, wall: Wall) {
-        (self.applied_on_disk, self.applied_wall) = (seq, wall);
+        self.applied_wall = if seq > self.applied_on_disk { wall } else { self.applied_wall.max(wall) };
+        self.applied_on_disk = seq;
     }
 
     /// The primary has numbered nothing more until then.

@@ -53,6 +53,7 @@ enum ReadBack {
 }
 
 /// What replay has come to.
+#[derive(Debug)]
 pub(crate) struct ReplayEnd {
     pub position: Position,
     /// Where it began, where the next batch comes, and the batches between.
@@ -280,9 +281,16 @@ impl Secondary {
             // Also behind the end of a sync: this is no image, and a rollback point is still one to go back to.
             journal_damaged(common, cx, &end);
         }
-        self.replica.replayed(common, end, damaged);
+        self.replayed = Some((end, damaged));
         cx.event(common.id(), Event::Replayed { to: position, records });
         common.start().flush_then_record(cx);
+    }
+
+    /// What replay has put on the volumes is durable.
+    pub fn end_replay(&mut self, common: &mut GroupCommon) {
+        if let Some((end, is_damaged)) = self.replayed.take() {
+            self.replica.replayed(common, end, is_damaged);
+        }
     }
 }
 

@@ -35,6 +35,12 @@ impl Secondary {
                 ));
             }
         };
+        if hello.identity.role == Role::Primary && hello.failed {
+            return Some(format!(
+                "the peer is primary and its half of the group has failed, so it cannot be demoted: --force promotes this node at \
+                 sequence {at}, and gives up whatever the peer wrote after it"
+            ));
+        }
         if hello.identity.role == Role::Primary {
             return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
         }

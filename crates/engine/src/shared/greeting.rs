@@ -98,6 +98,11 @@ impl Greeting {
         self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary)
     }
 
+    /// The peer is primary, and has not failed.
+    pub fn serves(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary && !hello.failed)
+    }
+
     /// The peer holds the image of this position, whole.
     pub fn stands_at(&self, position: Position) -> bool {
         self.hello.as_ref().is_some_and(|hello| {

@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 
 use crate::ids::Seq;
 
+/// Numbers that are told apart: more than a queue holds by default.
+const NOTED_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnitRun {
     last: u64,
@@ -41,6 +44,28 @@ impl NewestWrites {
         }
         self.runs.insert(first, UnitRun { last, seq });
         self.log.push_back((seq, first, last));
+        if self.log.len() > NOTED_MAX {
+            self.join_older_half();
+        }
+    }
+
+    /// A peer that confirms nothing does not make this grow for ever: the older half is told apart no more, and is confirmed with the
+    /// newest of it. What lies between two of its runs counts as written.
+    fn join_older_half(&mut self) {
+        let seq = self.log[self.log.len() / 2].0;
+        let newer = self.log.split_off(self.log.partition_point(|(noted, ..)| *noted <= seq));
+        let older = core::mem::replace(&mut self.log, newer);
+        let first = older.iter().map(|(_, first, _)| *first).min().unwrap_or_default();
+        let last = older.iter().map(|(_, _, last)| *last).max().unwrap_or_default();
+        self.log.push_front((seq, first, last));
+        let mut joined = BTreeMap::<u64, UnitRun>::new();
+        for (start, run) in core::mem::take(&mut self.runs) {
+            match joined.last_entry() {
+                Some(mut before) if run.seq <= seq && before.get().seq == seq => before.get_mut().last = run.last,
+                _ => _ = joined.insert(start, UnitRun { seq: run.seq.max(seq), ..run }),
+            }
+        }
+        self.runs = joined;
     }
 
     /// Everything up to here is confirmed: `each` gets the units whose newest number that covers.
@@ -140,5 +165,24 @@ mod tests {
         assert_eq!(newest.held(), 5, "it lies in the middle of the other");
         newest.clear_through(Seq(2), |_, _| {});
         assert_eq!(newest.held(), 0);
+    }
+
+    #[test]
+    fn of_what_is_never_confirmed_the_older_half_becomes_one() {
+        let (mut writes, numbers) = (NewestWrites::default(), NOTED_MAX as u64 + 1);
+        for seq in 1..=numbers {
+            writes.note(seq * 2, seq * 2, Seq(seq));
+        }
+        let half = numbers / 2 + 1;
+        assert_eq!((writes.runs.len() as u64, writes.log.len() as u64), (numbers - half + 1, numbers - half + 1));
+        writes.note(4, 5, Seq(numbers + 1));
+        let mut cleared = Vec::new();
+        writes.clear_through(Seq(half - 1), |first, last| cleared.push((first, last)));
+        assert_eq!(cleared, [], "nothing before its newest number");
+        writes.clear_through(Seq(half), |first, last| cleared.push((first, last)));
+        assert_eq!(cleared, [(2, 3), (6, half * 2)]);
+        assert!(writes.touches(5, 5) && !writes.touches(6, half * 2));
+        writes.clear_through(Seq(numbers + 1), |_, _| {});
+        assert!(writes.runs.is_empty() && writes.log.is_empty());
     }
 }

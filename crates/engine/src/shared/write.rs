@@ -72,7 +72,10 @@ pub(crate) struct WriteOp {
     pub length: u64,
     pub what: WriteKind,
     pub fua: bool,
+    /// Since when it waits for the peer: for room first, then for what the peer owes it.
     pub since: Mono,
+    /// Since when it has room and waits for this node alone.
+    waits_here_from: Option<Mono>,
     /// Its position in the order of arrival.
     came: u64,
     pub first: Seq,
@@ -89,6 +92,18 @@ pub(crate) struct WriteOp {
 }
 
 impl WriteOp {
+    /// It has its room; whatever it waits for before it has its number is nothing of the peer's.
+    pub fn waits_here(&mut self, now: Mono) {
+        self.waits_here_from.get_or_insert(now);
+    }
+
+    /// It waits for the peer again, which is not charged for what this node took.
+    pub fn waits_for_peer(&mut self, now: Mono) {
+        if let Some(from) = self.waits_here_from.take() {
+            self.since = self.since.plus(now.since(from));
+        }
+    }
+
     pub fn data(id: RequestId, volume: VolumeId, offset: u64, length: u64, buf: Buf, fua: bool, now: Mono) -> WriteOp {
         WriteOp::new(id, volume, offset, length, WriteKind::Data(buf), fua, now)
     }
@@ -125,6 +140,7 @@ impl WriteOp {
             what,
             fua,
             since,
+            waits_here_from: None,
             came: 0,
             first: Seq::NONE,
             last: Seq::NONE,

@@ -108,6 +108,8 @@ pub struct DiskTrouble {
     pub slow_until: u64,
     /// A flush of a volume takes so much longer.
     pub flush_ns: u64,
+    /// An update of a superblock takes so much longer.
+    pub superblock_ns: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,
@@ -385,8 +387,10 @@ impl NodeStorage {
         let is_slow = self.is_slow(now);
         let flush = matches!((&job.kind, job.store), (JobKind::Flush { .. }, Store::Volume(..)));
         let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
+        let superblock = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Superblock(_)));
+        let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
-        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + stalled_ns
+        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {

@@ -1,6 +1,6 @@
 //! When an export opens that waits until the peer was asked: what came of that, and the time that `start_alone` gives it.
 
-use super::{ReconcileStage, Reconciliation};
+use super::{CLOSED_BESIDE_PRIMARY, ReconcileStage, Reconciliation};
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
@@ -9,21 +9,28 @@ use crate::limits::{self};
 use crate::peer::reconcile::closed_words;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::Greeting;
 use crate::{Event, Output, StartAlone};
 use alloc::format;
 use alloc::string::String;
 
 impl Reconciliation {
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
-    pub fn shown_reason(&self, common: &GroupCommon, peer_has_lived: bool) -> String {
-        if !common.waits_for_choice() || matches!(self.stage, ReconcileStage::Asking) {
-            return common.standing.why().into();
+    pub fn shown_reason(&self, common: &GroupCommon, peer: &Greeting) -> String {
+        let why = common.standing.why();
+        // Of a peer that became primary, or failed, nothing is to be asked any more.
+        let is_asked = !common.has_failed()
+            && peer.hello().is_some_and(|hello| hello.identity.role == Role::Secondary && !hello.failed);
+        match &self.stage {
+            ReconcileStage::Asking { question } if is_asked && !question.is_empty() => question.clone(),
+            _ if common.waits_for_choice() => format!("{why}; {}", closed_words(common, peer.has_lived())),
+            _ if common.fenced_since().is_some() && peer.serves() => format!("{why}; {CLOSED_BESIDE_PRIMARY}"),
+            _ => why.into(),
         }
-        format!("{}; {}", common.standing.why(), closed_words(common, peer_has_lived))
     }
 
     /// Whether this primary may open its exports now, and when it may if not (rule 24).
-    pub fn open_or_fence(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer_has_lived: bool) {
+    pub fn open_or_fence(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer: &Greeting) {
         let serves =
             !common.sb.needs_verification() || common.sb.served_unverified || injected(Fault::StartAloneIgnored);
         if serves && !common.sb.is_unmet() {
@@ -31,13 +38,13 @@ impl Reconciliation {
         }
         common.fence_export(cx);
         if common.sb.is_unmet() && common.waits_for_choice() {
-            cx.event(common.id(), Event::Note(closed_words(common, peer_has_lived).into()));
+            cx.event(common.id(), Event::Note(closed_words(common, peer.has_lived()).into()));
         }
-        self.start_alone(common, cx);
+        self.start_alone(common, cx, peer);
     }
 
     /// The time to wait for the peer is over, or the operator changed it.
-    pub fn start_alone(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    pub fn start_alone(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer: &Greeting) {
         let Some(since) = common.fenced_since() else { return };
         if common.has_failed() || common.role() != Role::Primary || !common.lifecycle.is_running() {
             return;
@@ -69,6 +76,9 @@ impl Reconciliation {
             cx.event(common.id(), Event::Note(note.into()));
             self.stop_asking();
         }
+        if self.is_beside_primary(common, peer) {
+            return common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
         let asks = matches!(self.stage, ReconcileStage::StoringRanges { .. } | ReconcileStage::Pulling(_));
         if asks || matches!(self.stage, ReconcileStage::Draining | ReconcileStage::Recording) {
             // It comes back right now.
@@ -81,16 +91,24 @@ impl Reconciliation {
         }
     }
 
+    /// The peer is there and serves: this node is not alone, and a second export opens by an operator's word only (P6, rule 24).
+    fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
+        peer.serves() && common.settings.start_alone != StartAlone::Serve
+    }
+
     /// It is on record that this node serves what the peer may know better. True: the peer is met anew.
-    pub fn serves_unverified(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
-        if common.has_failed() || common.waits_for_choice() {
+    pub fn serves_unverified(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer: &Greeting) -> bool {
+        if self.is_beside_primary(common, peer) {
+            common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
+        if common.has_failed() || common.waits_for_choice() || self.is_beside_primary(common, peer) {
             // It broke while that was being recorded: the next start asks. Or the peer answered meanwhile, and the operator was asked.
             common.never_served();
             common.save(cx, None);
             return false;
         }
         common.open_exports(cx);
-        if matches!(self.stage, ReconcileStage::Asking) {
+        if matches!(self.stage, ReconcileStage::Asking { .. }) {
             // What the operator was told is true of an export that is closed.
             self.enter(ReconcileStage::NotYet);
         }

@@ -70,6 +70,11 @@ impl NextRead {
 }
 
 impl SyncPass {
+    /// A probe that was sent, with all through `sent`, has no answer.
+    pub fn awaits_answer(&self, sent: Seq) -> bool {
+        self.probes.first_key_value().is_some_and(|(seq, _)| *seq <= sent)
+    }
+
     /// The next read begins: another one is the next.
     fn begins_read(&mut self, next: &NextRead) {
         self.reads += 1;
