@@ -4,13 +4,18 @@
 //! go on with the next. [`NodeView`] is a contract (docs/status-json.md): keys are added, never renamed or reused without a
 //! new `schema`. These are the only types with serde that face outwards.
 
+mod both_nodes;
 pub mod client;
+mod clients;
 pub mod server;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use both_nodes::PeerSays;
+pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
 
 /// The schema of [`NodeView`].
 pub const STATUS_SCHEMA: &str = "farshore-status/1";
@@ -31,6 +36,18 @@ pub const LINKS_SCHEMA: &str = "farshore-links/1";
 pub enum ApiRequest {
     /// All groups, or one.
     Status {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// The same, and beside it what the daemons of the peers say of themselves.
+    StatusOfBoth {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// A request that the daemon of another node answers, or of this one.
+    On { node: String, order: Box<ApiRequest> },
+    /// Who is attached to the exports, or to those of one group.
+    Clients {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
     },
@@ -72,6 +89,28 @@ pub enum ApiRequest {
     Record { group: String },
 }
 
+impl ApiRequest {
+    /// It only looks: nothing changes, and it is answered soon.
+    pub fn is_look(&self) -> bool {
+        match self {
+            ApiRequest::Status { .. }
+            | ApiRequest::StatusOfBoth { .. }
+            | ApiRequest::Clients { .. }
+            | ApiRequest::Counters
+            | ApiRequest::Record { .. }
+            | ApiRequest::LinkHistory { .. } => true,
+            ApiRequest::On { order, .. } => order.is_look(),
+            ApiRequest::Logging { .. }
+            | ApiRequest::Sync { .. }
+            | ApiRequest::Set { .. }
+            | ApiRequest::SetLink { .. }
+            | ApiRequest::Demote { .. }
+            | ApiRequest::Promote { .. }
+            | ApiRequest::DropMark { .. } => false,
+        }
+    }
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -85,6 +124,9 @@ pub enum Reply {
         message: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
+        /// The other node, where the request was carried there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        done_on: Option<String>,
     },
     Error {
         message: String,
@@ -94,6 +136,7 @@ pub enum Reply {
     Counters(Box<DaemonCounters>),
     Recorded(Box<RecordedBatch>),
     LinkHistory(Box<LinkHistory>),
+    Clients(Box<ClientList>),
 }
 
 /// Requests of clients, without their bytes.
@@ -126,7 +169,7 @@ impl Reply {
     }
 
     pub fn ok(message: impl Into<String>) -> Self {
-        Reply::Ok { message: message.into(), warnings: Vec::new() }
+        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None }
     }
 
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
@@ -198,6 +241,8 @@ words!(
         Refused = "refused",
         /// It was tried and failed.
         Failed = "failed",
+        /// It was sent to another node, and whether it was done there is not known.
+        OutcomeUnknown = "outcome-unknown",
     }
 );
 
@@ -304,6 +349,9 @@ pub struct NodeView {
     /// One per peer; empty from daemons that do not tell.
     #[serde(default)]
     pub links: Vec<LinkReport>,
+    /// What the daemons of the peers say of themselves; left out where nobody asked them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_says: Vec<PeerSays>,
     /// In the order of their names.
     pub groups: Vec<GroupView>,
 }
@@ -723,6 +771,11 @@ mod tests {
         for (request, text) in [
             (ApiRequest::Status { group: None }, r#"{"request":"status"}"#),
             (ApiRequest::Status { group: Some(group()) }, r#"{"request":"status","group":"db"}"#),
+            (ApiRequest::StatusOfBoth { group: Some(group()) }, r#"{"request":"status-of-both","group":"db"}"#),
+            (
+                ApiRequest::On { node: "beta".into(), order: Box::new(ApiRequest::Clients { group: None }) },
+                r#"{"request":"on","node":"beta","order":{"request":"clients"}}"#,
+            ),
             (ApiRequest::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
             (
                 ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },

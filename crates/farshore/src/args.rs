@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-use reach::{DEFAULT_CONFIG, Reach, default_config};
+use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
@@ -28,9 +28,14 @@ pub enum CliCommand {
     Serve(ServeArgs),
     /// Show where every group is, and what an acknowledgement means now
     #[command(
-        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n  farshore status --format prometheus > farshore.prom\n\nExits with 1 when a group needs attention; with --format prometheus the page says so."
+        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n  farshore status --on beta        (as beta shows itself)\n  farshore status --format prometheus > farshore.prom\n\nExits with 1 when a group needs attention; with --format prometheus the page says so."
     )]
     Status(StatusArgs),
+    /// List who uses the exports: from where, since when, how much, and when it was last flushed
+    #[command(
+        after_help = "Examples:\n  farshore clients\n  farshore clients db --json | jq '.clients[].last_flush_s'"
+    )]
+    Clients(ClientsArgs),
     /// Make a volume a block device of this machine, which outlives restarts of the daemon
     #[command(
         after_help = "Examples:\n  farshore attach db\n  farshore attach db/data /dev/nbd3\n  mount /dev/farshore/db/data /srv\n\nA helper process serves the device. While the daemon is away requests wait; after --wait they fail until it is back."
@@ -45,7 +50,7 @@ pub enum CliCommand {
     )]
     Attached(attach::AttachedArgs),
     /// Stop sending: only track what changes, until the next sync
-    #[command(after_help = "Example:\n  farshore logging db")]
+    #[command(after_help = "Examples:\n  farshore logging db\n  farshore logging db --on alpha")]
     Logging(GroupArgs),
     /// Bring the secondary up to date
     #[command(after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full")]
@@ -65,7 +70,7 @@ pub enum CliCommand {
     Demote(DemoteArgs),
     /// Make this node the primary of a group: its exports open
     #[command(
-        after_help = "Examples:\n  farshore promote db\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
+        after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
     )]
     Promote(PromoteArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
@@ -132,7 +137,7 @@ pub struct GroupArgs {
     /// The group
     pub group: String,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 /// How a status is written.
@@ -153,11 +158,25 @@ pub struct StatusArgs {
     /// How it is written; `prometheus` is a page of metrics (docs/metrics.md) for a collector of text files
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub format: StatusForm,
+    /// Show this node alone: the daemons of its peers are not asked
+    #[arg(long)]
+    pub local: bool,
     /// Show it again twice a second until interrupted
     #[arg(long)]
     pub watch: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ClientsArgs {
+    /// Only this group's
+    pub group: Option<String>,
+    /// One JSON object, schema farshore-clients/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -171,7 +190,7 @@ pub struct SyncArgs {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -185,7 +204,7 @@ pub struct WaitArgs {
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -196,7 +215,7 @@ pub struct SetArgs {
     #[arg(value_name = "KEY=VALUE", required = true)]
     pub settings: Vec<String>,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -207,7 +226,7 @@ pub struct DemoteArgs {
     #[arg(long)]
     pub close_clients: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -218,7 +237,7 @@ pub struct PromoteArgs {
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -260,7 +279,7 @@ pub struct MarkListArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -273,7 +292,7 @@ pub struct MarkDropArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, Subcommand)]
@@ -357,7 +376,7 @@ pub struct LinkHistoryArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub reach: Reach,
+    pub reach: ReachAny,
 }
 
 #[derive(Debug, Subcommand)]

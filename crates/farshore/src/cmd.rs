@@ -4,6 +4,7 @@ mod accept_device;
 mod attach;
 mod calc;
 mod cert;
+mod clients;
 mod config;
 mod demote;
 mod disk;
@@ -77,6 +78,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Detach(args) => attach::detach(&args),
         CliCommand::Attached(args) => attach::list(&args),
         CliCommand::Status(args) => status::run(&args),
+        CliCommand::Clients(args) => clients::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),
         CliCommand::Wait(args) => wait::run(&args),

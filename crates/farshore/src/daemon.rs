@@ -8,11 +8,13 @@ mod attached;
 mod device_record;
 pub mod devices;
 mod difference;
+mod front_desk;
 mod group_directory;
 mod link_view;
 pub mod names;
 mod open;
 mod patience;
+mod peer_desk;
 mod promises;
 mod reconnect;
 mod recorder;
@@ -33,9 +35,12 @@ use std::time::Duration;
 
 use answer::Desk;
 use anyhow::Context;
+use front_desk::FrontDesk;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, DriverControl, DriverEnd};
+use host::link::control;
 use host::tls::{CredentialStore, Paths};
+use peer_desk::{PeerDesk, visitors};
 use recorder::MinuteRecorder;
 use renewal::Renewal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -99,7 +104,11 @@ pub fn run(
     drop(telling);
     let (proof, renewal) = given(&config, &node, proof);
     let refused = opened.refused.clone();
-    let (setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
+    let may_peers = here.peer_commands;
+    let (mut setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
+    let (door, visits) = control::door(setup.link.peers.iter().map(|peer| peer.name.clone()));
+    setup.link.control = Some(door);
+    let peers = Rc::new(PeerDesk::new(&setup.link));
     end_at_a_breakdown();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -122,14 +131,17 @@ pub fn run(
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
+        let visiting = tokio::task::spawn_local(visitors::serve(visits, desk.clone(), may_peers));
+        let front = Rc::new(FrontDesk::new(desk, peers));
         let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
-            let desk = desk.clone();
-            async move { desk.answer(request).await }
+            let front = front.clone();
+            async move { front.answer(request).await }
         }));
         let end = supervise(control, thread, &recorder).await;
         recording.abort();
         telling.abort();
         answering.abort();
+        visiting.abort();
         measuring.abort();
         renewing.abort();
         end

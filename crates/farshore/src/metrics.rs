@@ -58,6 +58,7 @@ impl PageFacts {
     /// Nobody told how the groups are. `node` is empty where not even that is known.
     pub fn unreported(cluster: &str, node: &str, version: &str) -> PageFacts {
         let status = NodeView {
+            peer_says: Vec::new(),
             schema: STATUS_SCHEMA.to_owned(),
             cluster: cluster.to_owned(),
             node: node.to_owned(),

@@ -3,7 +3,9 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
+pub mod clients;
 pub mod link;
+mod peer;
 pub mod table;
 
 use table::{Table, in_one_line, plain, titled};
@@ -48,7 +50,7 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
         [group] => text += &page(group, paint),
         groups => text += &overview(groups, paint),
     }
-    text
+    text + &peer::sections(status, paint)
 }
 
 /// What the groups share: memory, and turns where any waits for one.

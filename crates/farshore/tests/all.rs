@@ -11,6 +11,7 @@ mod bad_requests;
 mod bad_state;
 mod bad_volumes;
 mod beside;
+mod both_nodes;
 mod both_nodes_report;
 mod clock_set_back;
 mod commands;

@@ -109,6 +109,7 @@ fn group(state: GroupState) -> GroupView {
 
 fn status(group: GroupView) -> Reply {
     Reply::Status(Box::new(NodeView {
+        peer_says: Vec::new(),
         schema: STATUS_SCHEMA.into(),
         cluster: "demo".into(),
         node: "alpha".into(),
@@ -191,7 +192,7 @@ fn the_socket_is_found_through_the_configuration() {
     }
     expect(&farshore(&["status", "--config", file, "--node", "alhpa"]), 2, "did you mean \"alpha\"?");
     expect(&farshore(&["status", "--config", file]), 2, "choose one of \"alpha\" and \"beta\" with --node");
-    assert_eq!(puppet.asked()[1], ApiRequest::Status { group: Some("db".into()) });
+    assert_eq!(puppet.asked()[1], ApiRequest::StatusOfBoth { group: Some("db".into()) });
 }
 
 #[test]
@@ -208,7 +209,8 @@ fn status_exits_with_1_when_a_group_needs_an_operator() {
 #[test]
 fn a_warning_that_is_the_answer_is_shown_once() {
     let text = "promoted by force; 12 writes may be lost";
-    let puppet = Puppet::start(vec![Reply::Ok { message: format!("db: {text}"), warnings: vec![text.into()] }]);
+    let puppet =
+        Puppet::start(vec![Reply::Ok { message: format!("db: {text}"), warnings: vec![text.into()], done_on: None }]);
     let output = puppet.run(&["promote", "db", "--force"]);
     expect(&output, 1, text);
     assert_eq!((said(&output), stderr_of(&output)), (format!("db: {text}\n"), String::new()));
@@ -232,7 +234,8 @@ fn a_variable_is_not_shown_as_required() {
 
 #[test]
 fn commands_report_success_warning_and_refusal() {
-    let warned = Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()] };
+    let warned =
+        Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()], done_on: None };
     let refused = Reply::error(ErrorCode::Refused, "beta may still be primary; stop it, or use --force");
     let puppet = Puppet::start(vec![
         Reply::ok("db: logging"),

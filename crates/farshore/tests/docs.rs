@@ -4,8 +4,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use farshore::api::{
-    ErrorCode, GroupState, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkLimit, LinkRecord, LinkState, NodeView, Protection,
-    STATUS_SCHEMA, TcpStatus,
+    CLIENTS_SCHEMA, ClientView, ErrorCode, GroupState, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkLimit, LinkRecord,
+    LinkState, NodeView, Protection, STATUS_SCHEMA, TcpStatus,
 };
 use farshore::args::Args;
 use host::link::history::{self, MinuteRecord, RECORD_BYTES};
@@ -114,7 +114,7 @@ fn every_command_and_every_option_is_described() {
 
 #[test]
 fn every_key_of_the_status_is_described() {
-    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"tls":{"certificate_until":"t","authority_until":"t","fingerprint":"f"},"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"links":[{"node":"b","link":"connected","link_since_s":1,"connections":1,"settings":{},
+    let text = r#"{"schema":"farshore-status/1","node":"a","version":"1","uptime_s":1,"tls":{"certificate_until":"t","authority_until":"t","fingerprint":"f"},"shared":{"memory_bytes":0,"memory_limit_bytes":0,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"peer_says":[{"node":"b","why":"it does not answer"}],"links":[{"node":"b","link":"connected","link_since_s":1,"connections":1,"settings":{},
         "socket":{"send_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
         "receive_buffer":{"requested_bytes":1,"granted_at_creation_bytes":1,"granted_when_connected_bytes":1},
         "congestion_requested":"auto","congestion":"bbr","options":[{"option":"TCP_NODELAY","requested":1,"granted":1}]}}],
@@ -129,9 +129,14 @@ fn every_key_of_the_status_is_described() {
     collect(&serde_json::to_value(status).expect("a value"), &mut keys);
     collect(&serde_json::to_value(TcpStatus::default()).expect("a value"), &mut keys);
     collect(&serde_json::to_value(LinkRecord::default()).expect("a value"), &mut keys);
+    let client = r#"{"export":"g/v","who":"w","since_s":1,"agreed":[],"in_flight":0,
+        "reads":{"requests":0,"bytes":0},"writes":{"requests":0,"bytes":0},"flushes":{"requests":0,"bytes":0},
+        "trims":{"requests":0,"bytes":0},"zeroes":{"requests":0,"bytes":0}}"#;
+    let client: ClientView = serde_json::from_str(client).expect("optional keys may be left out");
+    collect(&serde_json::to_value(client).expect("a value"), &mut keys);
     keys.retain(|key| key != "k");
     mentions("status-json.md", keys.iter().map(String::as_str));
-    mentions("status-json.md", [STATUS_SCHEMA, LINKS_SCHEMA, LINK_HISTORY_SCHEMA]);
+    mentions("status-json.md", [STATUS_SCHEMA, LINKS_SCHEMA, LINK_HISTORY_SCHEMA, CLIENTS_SCHEMA]);
     let words = [GroupState::WORDS, Protection::WORDS, LinkState::WORDS, LinkLimit::WORDS].concat();
     mentions("status-json.md", words);
     mentions("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());

@@ -82,6 +82,7 @@ fn group(name: &str) -> GroupView {
 
 fn status(groups: Vec<GroupView>) -> NodeView {
     NodeView {
+        peer_says: Vec::new(),
         schema: STATUS_SCHEMA.into(),
         cluster: "demo".into(),
         node: "alpha".into(),

@@ -78,6 +78,7 @@ fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Credential
     let peers = vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
     let listen = vec!["127.0.0.1:0".parse().expect("an address")];
     let config = LinkConfig {
+        control: None,
         ours,
         peers,
         listen,

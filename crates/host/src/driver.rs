@@ -172,7 +172,8 @@ struct OpenDriver {
 
 fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
-    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow } = setup.link;
+    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow, control } =
+        setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
     let (secret, tls) = match proof {
         NodeProof::Secret(bytes) => (ClusterSecret::new(&bytes), None),
@@ -187,7 +188,7 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     let server = nbd::NbdServer::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
-    let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default() };
+    let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default(), control };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
     Ok(OpenDriver { plane, server, links })

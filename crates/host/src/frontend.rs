@@ -4,6 +4,7 @@
 //! knows NBD's words, and no front end knows what a group, a peer or a queue is. Everything in this file lives on one
 //! data thread: no locks, no channels, plain calls.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -153,8 +154,26 @@ pub trait Gateway: Exports {
     fn kick(&self);
 }
 
+/// Requests of one kind that a client has sent, and the bytes of their ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestSum {
+    pub requests: u64,
+    pub bytes: u64,
+}
+
+/// What a client has asked for since it is attached, answered or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientUsage {
+    pub reads: RequestSum,
+    pub writes: RequestSum,
+    pub flushes: RequestSum,
+    pub trims: RequestSum,
+    /// Zeroes to be written, whether as holes or not.
+    pub zeroes: RequestSum,
+}
+
 /// A client that is attached now, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
     /// `group/volume`.
     pub export: String,
@@ -164,6 +183,20 @@ pub struct ClientInfo {
     pub attached: Duration,
     /// So long ago; `None`: it has asked for nothing yet.
     pub last_request: Option<Duration>,
+    /// Its end of a network connection; `None`: it came by a socket file.
+    pub address: Option<SocketAddr>,
+    /// Who opened the socket file, as the kernel says: process and user by their numbers.
+    pub process: Option<i32>,
+    pub user: Option<u32>,
+    /// Whom its certificate names; `None`: it showed none.
+    pub certificate: Option<String>,
+    /// What it has agreed with this node on, in words.
+    pub agreed: Vec<&'static str>,
+    pub usage: ClientUsage,
+    /// Requests that are not answered yet.
+    pub in_flight: usize,
+    /// So long ago its last flush was done; `None`: it has flushed nothing yet.
+    pub last_flush: Option<Duration>,
 }
 
 /// An attached client connection.

@@ -10,6 +10,7 @@ mod disk_meta;
 mod disk_power;
 mod disk_volume;
 mod link;
+mod link_control;
 mod link_hostile_peer;
 mod link_support;
 mod link_tls;

@@ -145,6 +145,7 @@ fn against<F: Future<Output = ()>>(bad_frames: impl FnOnce(TcpStream, SessionId)
     let test = async {
         let victim = Rc::new(Victim::new());
         let config = LinkConfig {
+            control: None,
             ours: ours("west", "east"),
             peers: vec![LinkPeer { id: NodeId(0), name: "east".into(), address: "127.0.0.1:9".into() }],
             listen: vec!["127.0.0.1:0".parse().expect("an address")],

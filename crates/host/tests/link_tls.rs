@@ -136,6 +136,7 @@ impl TlsNode {
             versions: Versions::OURS,
         };
         let config = LinkConfig {
+            control: None,
             ours,
             peers: vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],

@@ -104,6 +104,9 @@ keyed! {
         "metrics" => metrics: Option<ListenAddress> = maybe(listen("metrics", 9750)).by_default("none");
             choice "\"tcp:127.0.0.1:9750\"", "where Prometheus reads metrics; default: nowhere",
             "where metrics are served at `/metrics`: `\"tcp:ADDRESS:PORT\"` or `\"unix:/path\"` (mode 0660, the group is that of the directory if the directory is setgid). Beyond loopback whoever reads needs a certificate, as NBD clients do ([who may read](operate/monitoring.md#who-may-read))";
+        "peer_commands" => peer_commands: PeerCommands = word(&PeerCommands::ALL, PeerCommands::as_str, PeerCommands::All, PeerCommands::parse);
+            "all, read, none: what the daemons of its peers may ask of this node",
+            "what the daemons of this node's peers may ask of it when a command is typed there ([both nodes](cli.md#both-nodes)): `\"all\"`: look and give orders for the groups of both; `\"read\"`: look only, as `status` does; `\"none\"`: nothing. Whoever may not ask is told so";
         /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
         "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
                 .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
@@ -162,6 +165,16 @@ pub enum FileEngineChoice {
     Auto,
     Uring,
     Pool,
+}
+
+/// What peers' daemons may ask of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerCommands {
+    /// To look, and orders for the groups of both.
+    All,
+    /// To look.
+    Read,
+    None,
 }
 
 fn nbd() -> ValueForm<Vec<ListenAddress>> {
@@ -321,6 +334,24 @@ impl FileEngineChoice {
             FileEngineChoice::Auto => "auto",
             FileEngineChoice::Uring => "uring",
             FileEngineChoice::Pool => "pool",
+        }
+    }
+}
+
+impl PeerCommands {
+    pub const ALL: [PeerCommands; 3] = [PeerCommands::All, PeerCommands::Read, PeerCommands::None];
+
+    /// # Errors
+    /// A sentence with the ones there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        one_of("word for what peers may ask", text, &Self::ALL, Self::as_str)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PeerCommands::All => "all",
+            PeerCommands::Read => "read",
+            PeerCommands::None => "none",
         }
     }
 }

@@ -137,6 +137,18 @@ pub const API_REQUESTS_MAX: usize = 128;
 pub const TLS_CLIENTS_MAX: usize = 4096;
 /// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
 pub const API_CLIENTS_MAX: usize = 32;
+/// A peer's daemon has this time to say how it is, connection and proof included, when a command looks there.
+pub const PEER_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for `status`, which has more to show than that: so long while the peer seems gone. While the link is up, so many round trips
+/// more, which is what a connection with its proofs takes and as much again for losses, up to the limit above.
+pub const PEER_STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+pub const PEER_STATUS_ROUND_TRIPS: u32 = 12;
+/// A word of the peer's that is younger is shown again: `status --watch` looks twice a second, on a line that has data to carry.
+pub const PEER_WORD_FRESH: Duration = Duration::from_secs(1);
+/// What a peer's daemon was told to do has this time there, then it is said to go on; and this until its answer is here. Shorter than
+/// what a command waits for its own daemon.
+pub const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(80);
+pub const PEER_ORDER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Connections of readers of metrics at once; more wait in the listen queue. A pair of Prometheus servers, a proxy and a person.
 pub const METRICS_CLIENTS_MAX: usize = 16;
 /// What a reader of metrics sends before its question counts as none.
@@ -156,6 +168,10 @@ const _: () = {
     assert!(NAME_BYTES_MAX < 256);
     assert!(RPO_WARN.default.as_secs() < RPO_ERROR.default.as_secs());
     assert!(METRICS_LOOK_TIMEOUT.as_secs() < METRICS_IO_TIMEOUT.as_secs());
+    assert!(PEER_STATUS_TIMEOUT.as_secs() < PEER_LOOK_TIMEOUT.as_secs());
+    assert!(PEER_LOOK_TIMEOUT.as_secs() < API_LOOK_TIMEOUT.as_secs());
+    assert!(PEER_ANSWER_TIMEOUT.as_secs() < PEER_ORDER_TIMEOUT.as_secs());
+    assert!(PEER_ORDER_TIMEOUT.as_secs() < API_ANSWER_TIMEOUT.as_secs());
     assert!(VOLUMES_MAX <= u16::MAX as usize);
     assert!(SECRET_BYTES_MIN < SECRET_BYTES_MAX);
 };

@@ -62,7 +62,7 @@ impl ControlClient {
     /// # Errors
     /// As there.
     pub fn ask_within(&mut self, patience: Duration, request: &ApiRequest) -> Result<Reply, Unanswered> {
-        let is_look = matches!(request, ApiRequest::Status { .. });
+        let is_look = matches!(request, ApiRequest::Status { .. } | ApiRequest::StatusOfBoth { .. });
         let patience = patience.min(if is_look { STATUS_TIMEOUT } else { REPLY_TIMEOUT }).max(TIMEOUT_MIN);
         let timed = self.stream.get_ref().set_read_timeout(Some(patience));
         timed.map_err(|source| unusable(&self.socket, source))?;

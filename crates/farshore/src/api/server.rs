@@ -70,7 +70,7 @@ fn bind_at(path: &Path, mode: Mode) -> std::io::Result<OwnedFd> {
 }
 
 /// How long a request may take.
-type RequestPatience = fn(&ApiRequest) -> Duration;
+pub(crate) type RequestPatience = fn(&ApiRequest) -> Duration;
 
 /// Answers clients until the future is dropped. `handler` may keep state of its thread: it is called on this one, one
 /// call per request, several at once. Must run inside a `tokio::task::LocalSet`. What takes longer than it may goes on, as half of a
@@ -80,13 +80,7 @@ where
     H: Fn(ApiRequest) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
-    let patience = |request: &ApiRequest| match request {
-        ApiRequest::Status { .. }
-        | ApiRequest::Counters
-        | ApiRequest::Record { .. }
-        | ApiRequest::LinkHistory { .. } => API_LOOK_TIMEOUT,
-        _ => API_ANSWER_TIMEOUT,
-    };
+    let patience = |request: &ApiRequest| if request.is_look() { API_LOOK_TIMEOUT } else { API_ANSWER_TIMEOUT };
     serve_within(listener, handler, patience).await;
 }
 
@@ -95,7 +89,7 @@ where
     H: Fn(ApiRequest) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
-    let handler = Rc::new(Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) });
+    let handler = Rc::new(Handler::new(handler, patience));
     let room = Arc::new(Semaphore::new(API_CLIENTS_MAX));
     let mut clients = tokio::task::JoinSet::new();
     loop {
@@ -120,7 +114,8 @@ where
     }
 }
 
-struct Handler<H> {
+/// Who answers requests, whichever way they came: so many at once, each with its time.
+pub(crate) struct Handler<H> {
     handler: H,
     patience: RequestPatience,
     room: Arc<Semaphore>,
@@ -131,7 +126,11 @@ where
     H: Fn(ApiRequest) -> F,
     F: Future<Output = Reply> + 'static,
 {
-    async fn answer(&self, request: ApiRequest) -> Reply {
+    pub fn new(handler: H, patience: RequestPatience) -> Handler<H> {
+        Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) }
+    }
+
+    pub async fn answer(&self, request: ApiRequest) -> Reply {
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message =
                 format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
@@ -173,9 +172,9 @@ where
                 let _ = answer(&mut stream, &Reply::error(ErrorCode::BadRequest, message)).await;
                 return;
             }
-            Ok(RequestLine::Whole(line)) => match serde_json::from_slice(&line) {
+            Ok(RequestLine::Whole(line)) => match understood(&line) {
                 Ok(request) => handler.answer(request).await,
-                Err(error) => Reply::error(ErrorCode::BadRequest, not_understood(&error)),
+                Err(refusal) => refusal,
             },
         };
         if answer(&mut stream, &reply).await.is_err() {
@@ -184,11 +183,18 @@ where
     }
 }
 
-fn not_understood(error: &serde_json::Error) -> String {
+/// The request of a line.
+///
+/// # Errors
+/// The answer to whoever sent it.
+pub(crate) fn understood(line: &[u8]) -> Result<ApiRequest, Reply> {
     let version = env!("CARGO_PKG_VERSION");
-    format!(
-        "this daemon (farshore {version}) does not understand the request: {error}; are command and daemon of one version?"
-    )
+    serde_json::from_slice(line).map_err(|error| {
+        let message = format!(
+            "this daemon (farshore {version}) does not understand the request: {error}; are command and daemon of one version?"
+        );
+        Reply::error(ErrorCode::BadRequest, message)
+    })
 }
 
 enum RequestLine {

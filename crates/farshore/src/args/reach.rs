@@ -21,6 +21,16 @@ pub struct Reach {
     pub socket: Option<PathBuf>,
 }
 
+/// The same for what may be done on another node.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ReachAny {
+    #[command(flatten)]
+    pub here: Reach,
+    /// Have it done by the daemon of this node, which the daemon here asks
+    #[arg(long, value_name = "NODE")]
+    pub on: Option<String>,
+}
+
 /// The file that is read when none is named. Clap itself must not know of the variable: it takes what that says for words that were
 /// typed, and shows them as required in every sentence about wrong usage.
 pub fn default_config() -> PathBuf {

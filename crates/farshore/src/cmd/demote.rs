@@ -7,5 +7,5 @@ use crate::outcome::CommandOutcome;
 
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
     let request = ApiRequest::Demote { group: args.group.clone(), close_clients: args.close_clients };
-    report(reach::ask(&args.reach, &request)?)
+    report(reach::ask_any(&args.reach, request)?)
 }

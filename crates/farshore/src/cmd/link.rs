@@ -53,7 +53,7 @@ pub fn history(args: &LinkHistoryArgs) -> CommandOutcome {
     let from = now.saturating_sub(millis(since));
     let since_unix_ms = from.saturating_sub(against.map_or(0, millis));
     let request = ApiRequest::LinkHistory { peer: args.peer.clone(), since_unix_ms };
-    let history = match reach::ask(&args.reach, &request)? {
+    let history = match reach::ask_any(&args.reach, request)? {
         Reply::LinkHistory(history) => *history,
         Reply::Error { message, .. } => return Err(message.into()),
         other => return Err(unexpected(&other)),

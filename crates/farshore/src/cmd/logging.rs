@@ -6,5 +6,5 @@ use crate::args::GroupArgs;
 use crate::outcome::CommandOutcome;
 
 pub fn run(args: &GroupArgs) -> CommandOutcome {
-    report(reach::ask(&args.reach, &ApiRequest::Logging { group: args.group.clone() })?)
+    report(reach::ask_any(&args.reach, ApiRequest::Logging { group: args.group.clone() })?)
 }

@@ -8,7 +8,7 @@ use crate::outcome::{CommandOutcome, print};
 use crate::show;
 
 pub fn list(args: &MarkListArgs) -> CommandOutcome {
-    let status = reach::status(&args.reach, Some(&args.group))?;
+    let status = reach::status_any(&args.reach, Some(&args.group))?;
     let marks = status.groups.first().map(|group| group.marks.as_slice()).unwrap_or_default();
     let text = if args.json {
         let object = serde_json::json!({ "schema": MARKS_SCHEMA, "group": args.group, "marks": marks });
@@ -22,7 +22,7 @@ pub fn list(args: &MarkListArgs) -> CommandOutcome {
 
 pub fn drop(args: &MarkDropArgs) -> CommandOutcome {
     let request = ApiRequest::DropMark { group: args.group.clone(), name: args.name.clone() };
-    let reply = reach::ask(&args.reach, &request)?;
+    let reply = reach::ask_any(&args.reach, request)?;
     if args.json && matches!(reply, Reply::Ok { .. }) {
         let object = serde_json::json!({ "schema": MARKS_SCHEMA, "group": args.group, "dropped": args.name });
         print(&format!("{object}\n"))?;

@@ -6,5 +6,5 @@ use crate::args::PromoteArgs;
 use crate::outcome::CommandOutcome;
 
 pub fn run(args: &PromoteArgs) -> CommandOutcome {
-    report(reach::ask(&args.reach, &ApiRequest::Promote { group: args.group.clone(), force: args.force })?)
+    report(reach::ask_any(&args.reach, ApiRequest::Promote { group: args.group.clone(), force: args.force })?)
 }

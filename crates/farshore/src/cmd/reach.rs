@@ -8,7 +8,7 @@ use settings::limits::POLL_INTERVAL;
 
 use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, Reply};
-use crate::args::reach::Reach;
+use crate::args::reach::{Reach, ReachAny};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
@@ -31,6 +31,42 @@ pub fn socket(reach: &Reach) -> Result<PathBuf, CommandFailure> {
 
 pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure> {
     Ok(ControlClient::connect(&socket(reach)?)?.ask(request)?)
+}
+
+/// Asks the daemon of the node that was named, by the daemon here; or this one.
+pub fn ask_any(reach: &ReachAny, request: ApiRequest) -> Result<Reply, CommandFailure> {
+    ask(&reach.here, &addressed(reach, request))
+}
+
+fn addressed(reach: &ReachAny, request: ApiRequest) -> ApiRequest {
+    match &reach.on {
+        Some(node) => ApiRequest::On { node: node.clone(), order: Box::new(request) },
+        None => request,
+    }
+}
+
+/// The status of the node that was named; of this one, with what its peers say.
+///
+/// # Errors
+/// As [`status`].
+pub fn status_of_both(reach: &ReachAny, group: Option<&str>) -> Result<NodeView, CommandFailure> {
+    let group = group.map(str::to_owned);
+    if reach.on.is_some() {
+        return as_status(ask_any(reach, ApiRequest::Status { group })?);
+    }
+    match ask(&reach.here, &ApiRequest::StatusOfBoth { group: group.clone() })? {
+        // A daemon that still runs from before it was upgraded.
+        Reply::Error { code: ErrorCode::BadRequest, .. } => status(&reach.here, group.as_deref()),
+        reply => as_status(reply),
+    }
+}
+
+/// The status of the node that was named, or of this one alone.
+///
+/// # Errors
+/// As [`status`].
+pub fn status_any(reach: &ReachAny, group: Option<&str>) -> Result<NodeView, CommandFailure> {
+    as_status(ask_any(reach, ApiRequest::Status { group: group.map(str::to_owned) })?)
 }
 
 /// # Errors
@@ -81,13 +117,13 @@ pub enum WatchStep<T> {
 /// # Errors
 /// What `examine` says, or a sentence: no daemon, no such group. `Ok(None)`: the deadline passed.
 pub fn watch<T>(
-    reach: &Reach,
+    reach: &ReachAny,
     group: &str,
     deadline: Option<Instant>,
     mut examine: impl FnMut(&GroupView) -> Result<WatchStep<T>, CommandFailure>,
 ) -> Result<Option<T>, CommandFailure> {
-    let socket = socket(reach)?;
-    let request = ApiRequest::Status { group: Some(group.to_owned()) };
+    let socket = socket(&reach.here)?;
+    let request = addressed(reach, ApiRequest::Status { group: Some(group.to_owned()) });
     let mut heard: Option<Instant> = None;
     let mut pause = POLL_FIRST;
     loop {
@@ -125,7 +161,7 @@ fn may_restart(heard: Option<Instant>) -> bool {
 /// Prints what a daemon answered to a command that changes something.
 pub fn report(reply: Reply) -> CommandOutcome {
     match reply {
-        Reply::Ok { message, warnings } => {
+        Reply::Ok { message, warnings, .. } => {
             print(&format!("{message}\n"))?;
             // What it came to may itself be the warning.
             warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
@@ -144,6 +180,7 @@ pub fn unexpected(reply: &Reply) -> CommandFailure {
         Reply::Counters(_) => "counters",
         Reply::Recorded(_) => "a recording",
         Reply::LinkHistory(_) => "a link's history",
+        Reply::Clients(_) => "a list of clients",
     };
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

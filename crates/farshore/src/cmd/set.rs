@@ -9,7 +9,7 @@ use crate::outcome::{CommandFailure, CommandOutcome};
 
 pub fn run(args: &SetArgs) -> CommandOutcome {
     let settings = parse(&args.settings)?;
-    report(reach::ask(&args.reach, &ApiRequest::Set { group: args.group.clone(), settings })?)
+    report(reach::ask_any(&args.reach, ApiRequest::Set { group: args.group.clone(), settings })?)
 }
 
 /// Pairs as typed, each key once.

@@ -23,10 +23,18 @@ pub fn run(args: &StatusArgs) -> CommandOutcome {
         (StatusForm::Prometheus, false) => measure(args),
         (_, true) => watch(args),
         (_, false) => {
-            let status = reach::status(&args.reach, args.group.as_deref())?;
+            let status = look(args)?;
             print(&rendered(args, &status))?;
             Ok(examine(&status).into())
         }
+    }
+}
+
+/// With what the peers say, unless that is not wanted.
+fn look(args: &StatusArgs) -> Result<NodeView, CommandFailure> {
+    match args.local {
+        true => reach::status_any(&args.reach, args.group.as_deref()),
+        false => reach::status_of_both(&args.reach, args.group.as_deref()),
     }
 }
 
@@ -54,8 +62,8 @@ fn measure(args: &StatusArgs) -> CommandOutcome {
 }
 
 fn facts(args: &StatusArgs) -> Result<PageFacts, CommandFailure> {
-    let status = reach::status(&args.reach, args.group.as_deref())?;
-    match reach::ask(&args.reach, &ApiRequest::Counters)? {
+    let status = reach::status_any(&args.reach, args.group.as_deref())?;
+    match reach::ask_any(&args.reach, ApiRequest::Counters)? {
         Reply::Counters(counters) => Ok(PageFacts::reported(status, Some(*counters))),
         Reply::Error { message, .. } => Err(message.into()),
         other => Err(reach::unexpected(&other)),
@@ -67,7 +75,7 @@ fn watch(args: &StatusArgs) -> CommandOutcome {
     let redraw = !is_json && std::io::stdout().is_terminal();
     let mut first = true;
     loop {
-        let text = match reach::status(&args.reach, args.group.as_deref()) {
+        let text = match look(args) {
             Ok(status) => rendered(args, &status),
             // The first look tells of a wrong name or socket; later the daemon may just be restarting.
             Err(failure) if first || is_json => return Err(failure),
@@ -90,8 +98,12 @@ fn rendered(args: &StatusArgs, status: &NodeView) -> String {
     if form(args) == StatusForm::Json {
         return serde_json::to_string(status).map(|line| line + "\n").unwrap_or_default();
     }
-    let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
-    show::status(status, &paint)
+    show::status(status, &paint())
+}
+
+/// As standard output takes it.
+pub fn paint() -> Paint {
+    if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() }
 }
 
 /// Colours on a terminal only, and never against NO_COLOR.

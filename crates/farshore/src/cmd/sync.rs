@@ -10,6 +10,7 @@ use super::reach::{self, WatchStep};
 use super::wait::explained;
 use crate::api::{ApiRequest, GroupState, GroupView, Reply};
 use crate::args::SyncArgs;
+use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print};
 use crate::show;
 
@@ -19,17 +20,20 @@ const BAR_AFTER: Duration = Duration::from_secs(2);
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &SyncArgs) -> CommandOutcome {
-    let reply = reach::ask(&args.reach, &ApiRequest::Sync { group: args.group.clone(), full: args.full })?;
-    if !args.wait || !matches!(reply, Reply::Ok { .. }) {
+    let reply = reach::ask_any(&args.reach, ApiRequest::Sync { group: args.group.clone(), full: args.full })?;
+    let Reply::Ok { done_on, .. } = &reply else { return report(reply) };
+    if !args.wait {
         return report(reply);
     }
+    // Only the node that syncs knows how far it is.
+    let reach = ReachAny { on: done_on.clone().or_else(|| args.reach.on.clone()), ..args.reach.clone() };
     let code = report(reply)?;
     let started = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     let mut seen = false;
     let mut position = None;
     let mut reason = None;
-    let result = reach::watch(&args.reach, &args.group, None, |group| {
+    let result = reach::watch(&reach, &args.group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
         say_position(&mut position, group);
         say_reason(&mut reason, group);

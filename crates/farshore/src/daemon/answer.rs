@@ -41,6 +41,14 @@ pub(super) struct Desk {
     refused: BTreeMap<String, String>,
 }
 
+/// What this node is for a group.
+pub(super) struct PlaceInGroup {
+    pub role: Role,
+    pub peer: String,
+    /// An image besides the volumes' own is kept here.
+    pub has_mark: bool,
+}
+
 impl Desk {
     pub fn new(
         config: Config,
@@ -107,7 +115,13 @@ impl Desk {
 
     pub async fn answer(&self, request: ApiRequest) -> Reply {
         let done = match request {
-            ApiRequest::Status { group } => self.status(group.as_deref()).await,
+            // Peers are asked at another desk.
+            ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
+            ApiRequest::On { node, .. } => {
+                let message = format!("node {} carries no request of another node on to node {node}", self.node);
+                Ok(Reply::error(ErrorCode::BadRequest, message))
+            }
+            ApiRequest::Clients { group } => self.clients(group.as_deref()).await,
             ApiRequest::Counters => self.counters().await,
             ApiRequest::Record { group } => self.record(&group).await,
             ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
@@ -131,6 +145,33 @@ impl Desk {
         }
         let snapshot = self.control.snapshot().await?;
         Ok(Reply::Status(Box::new(self.view(&snapshot, group).await)))
+    }
+
+    async fn clients(&self, group: Option<&str>) -> Result<Reply, Gone> {
+        if let Some(Err(unknown)) = group.map(|group| self.find(group)) {
+            return Ok(unknown);
+        }
+        let snapshot = self.control.snapshot().await?;
+        Ok(Reply::Clients(Box::new(attached::list(&self.node, &snapshot.clients, group))))
+    }
+
+    /// What this node is for a group; `None`: it is not known, or the group takes no orders.
+    pub async fn place_in(&self, name: &str) -> Option<PlaceInGroup> {
+        let (id, group) = self.find_taken_up(name).ok()?;
+        let snapshot = self.control.snapshot().await.ok()?;
+        let now = &snapshot.groups.iter().find(|group| group.status.id == id)?.status;
+        let peer = group.peer_of(&self.node)?.to_string();
+        let has_mark = now.rollback_point.is_some();
+        (!now.starting).then_some(PlaceInGroup { role: now.role, peer, has_mark })
+    }
+
+    /// Of the nodes that this one has the group with.
+    pub fn shares(&self, name: &str, peer: &str) -> bool {
+        self.find(name).is_ok_and(|(_, group)| group.peer_of(&self.node).is_some_and(|other| other.as_str() == peer))
+    }
+
+    pub fn node(&self) -> &NodeName {
+        &self.node
     }
 
     async fn view(&self, snapshot: &DriverSnapshot, group: Option<&str>) -> NodeView {
@@ -291,7 +332,7 @@ impl Desk {
         let keys = keys_of(&settings);
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
         let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
-        Ok(Reply::Ok { message, warnings })
+        Ok(Reply::Ok { message, warnings, done_on: None })
     }
 
     /// Is kept first: the links connect again in any case, and a start after this finds the same.
@@ -316,7 +357,11 @@ impl Desk {
         }
         *self.link_overrides.lock().await = wanted;
         if effective == before {
-            return Ok(Reply::Ok { message: "the link's settings are what they were".to_owned(), warnings });
+            return Ok(Reply::Ok {
+                message: "the link's settings are what they were".to_owned(),
+                warnings,
+                done_on: None,
+            });
         }
         self.control.set_flow(effective.flow()).await?;
         let options = effective.socket_options(from_file.timeout);
@@ -328,7 +373,7 @@ impl Desk {
         let how = if reconnects { "whose links connect again" } else { "at once, for what it sends" };
         let values_text = values_text(&keys_of(&settings), &effective);
         let message = format!("link: {values_text} (on this node, {how}; set it on the other node too)");
-        Ok(Reply::Ok { message, warnings })
+        Ok(Reply::Ok { message, warnings, done_on: None })
     }
 
     /// As the data path has them now.
@@ -382,7 +427,8 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
     match result {
         CommandResult::Done(text) => Reply::ok(values_text(&text)),
         CommandResult::Warning(text) => {
-            Reply::Ok { message: values_text(&text), warnings: vec![view::with_names(group, &text)] }
+            let warnings = vec![view::with_names(group, &text)];
+            Reply::Ok { message: values_text(&text), warnings, done_on: None }
         }
         CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, values_text(&text)),
     }

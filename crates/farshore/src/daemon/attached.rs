@@ -2,16 +2,49 @@
 
 use std::time::Duration;
 
-use host::frontend::ClientInfo;
-
-use crate::api::{ErrorCode, Reply};
+use host::frontend::{ClientInfo, RequestSum};
+use settings::NodeName;
 use units::exact::show_seconds;
+
+use crate::api::{CLIENTS_SCHEMA, ClientList, ClientView, ErrorCode, Reply, RequestSums};
 
 /// A client that has just disconnected may be attached for a moment still: so often is looked again before a refusal, after so long.
 pub const LOOKS: u32 = 10;
 pub const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Of more than these only the number is told.
 const SHOWN_MAX: usize = 16;
+
+/// All that is known of who is attached, or of those at one group's exports.
+pub fn list(node: &NodeName, clients: &[ClientInfo], group: Option<&str>) -> ClientList {
+    let is_of = |client: &&ClientInfo| {
+        group.is_none_or(|group| client.export.split_once('/').is_some_and(|(of, _)| of == group))
+    };
+    let clients = clients.iter().filter(is_of).map(shown).collect();
+    ClientList { schema: CLIENTS_SCHEMA.to_owned(), node: node.to_string(), clients }
+}
+
+fn shown(client: &ClientInfo) -> ClientView {
+    let sums = |sum: RequestSum| RequestSums { requests: sum.requests, bytes: sum.bytes };
+    let usage = client.usage;
+    ClientView {
+        export: client.export.clone(),
+        who: client.who.clone(),
+        address: client.address.map(|address| address.to_string()),
+        process: client.process,
+        user: client.user,
+        certificate: client.certificate.clone(),
+        since_s: client.attached.as_secs_f64(),
+        agreed: client.agreed.iter().map(|word| (*word).to_owned()).collect(),
+        reads: sums(usage.reads),
+        writes: sums(usage.writes),
+        flushes: sums(usage.flushes),
+        trims: sums(usage.trims),
+        zeroes: sums(usage.zeroes),
+        in_flight: client.in_flight as u64,
+        last_request_s: client.last_request.map(|ago| ago.as_secs_f64()),
+        last_flush_s: client.last_flush.map(|ago| ago.as_secs_f64()),
+    }
+}
 
 /// Why the group is not demoted now, who keeps it, and what to do.
 pub fn refusal(group: &str, clients: &[ClientInfo]) -> Reply {
@@ -59,7 +92,7 @@ fn listed(clients: &[ClientInfo]) -> Vec<String> {
 }
 
 fn describe(client: &ClientInfo) -> String {
-    let ClientInfo { export, who, attached, last_request } = client;
+    let ClientInfo { export, who, attached, last_request, .. } = client;
     let asked = match last_request {
         Some(ago) => format!("last request {} ago", show_seconds(ago.as_secs_f64())),
         None => "no request yet".to_owned(),
@@ -77,6 +110,7 @@ mod tests {
             who: format!("10.0.0.7:{number}"),
             attached: Duration::from_secs(3600 + 120),
             last_request: (number > 1).then(|| Duration::from_millis(400)),
+            ..ClientInfo::default()
         }
     }
 

@@ -355,6 +355,7 @@ fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverr
         listen: vec![here.address],
         socket: settings.socket_options(config.link.timeout),
         flow: settings.flow(),
+        control: None,
     }
 }
 

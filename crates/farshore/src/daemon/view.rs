@@ -36,6 +36,7 @@ pub(super) fn status(
 ) -> api::NodeView {
     let groups = pairs(config, snapshot).filter(|(group, _)| only.is_none_or(|only| group.name.as_str() == only));
     api::NodeView {
+        peer_says: Vec::new(),
         schema: STATUS_SCHEMA.to_owned(),
         cluster: config.top.cluster.to_string(),
         node: node.to_string(),

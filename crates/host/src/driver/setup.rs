@@ -8,7 +8,7 @@ use engine::NodeConfig;
 use engine::identity::Identity;
 
 use crate::disk::{EngineKind, File};
-use crate::link::{FrameOptions, LinkPeer, SocketOptions};
+use crate::link::{ControlDoor, FrameOptions, LinkPeer, SocketOptions};
 use crate::tls::CredentialStore;
 
 /// One volume of this node.
@@ -71,6 +71,8 @@ pub struct LinkSetup {
     pub listen: Vec<SocketAddr>,
     pub socket: SocketOptions,
     pub flow: FrameOptions,
+    /// Where peers' control connections go.
+    pub control: Option<ControlDoor>,
 }
 
 /// Where NBD clients come in.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! dialer                                                      acceptor
-//!   Hello      versions, attempt, nonce, digest, names, cluster  ->
+//!   Hello      versions, attempt, nonce, digest, names, kind      ->
 //!   <-            Challenge   versions, nonce, digest
 //!   Proof      HMAC(secret, "dialer", Hello, Challenge)           ->      wrong: Refused, and no word why
 //!   <-            Answer      verdict, name, cluster, HMAC(secret, "acceptor", Hello, Challenge, these)
@@ -38,10 +38,12 @@ use std::rc::Rc;
 use engine::SessionId;
 
 pub use error::{AuthError, Versions};
-pub use message::{Attempt, BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL};
+pub use message::{
+    Attempt, BEFORE_PROOF_BYTES_MAX, ConnectionKind, DEFINITIONS_BYTES_MAX, NONCE_BYTES, PREFIX_BYTES, REFUSAL,
+};
 use message::{AuthVerdict, Hello, MessageFields, MessageKind, body_bytes, message, put_announced, put_name};
 pub use secret::ClusterSecret;
-use secret::{MAC_BYTES, keyed, same};
+pub(super) use secret::{MAC_BYTES, keyed, same};
 
 /// What a node says of itself, and whom it knows.
 #[derive(Clone, Debug)]
@@ -74,6 +76,8 @@ pub struct Authenticated {
     pub attempt: Attempt,
     /// The shortest retransmission pause it would like, microseconds; 0: none.
     pub rto_min_us: u32,
+    /// As the dialer said.
+    pub kind: ConnectionKind,
 }
 
 impl fmt::Debug for Authenticated {
@@ -122,7 +126,8 @@ impl OpeningMessages {
         // Zero means "no session" elsewhere.
         let session = SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1));
         let key = self.mac(secret, "farshore 1 session key", &[]);
-        Authenticated { peer: peer.to_owned(), session, key, version, attempt, rto_min_us: 0 }
+        let kind = ConnectionKind::Frames;
+        Authenticated { peer: peer.to_owned(), session, key, version, attempt, rto_min_us: 0, kind }
     }
 }
 
@@ -192,6 +197,8 @@ pub struct Handshake {
     certified: Option<String>,
     /// The shortest retransmission pause an acceptor would like, microseconds; 0: none.
     rto_min_us: u32,
+    /// What the dialer wants.
+    kind: ConnectionKind,
 }
 
 impl Handshake {
@@ -213,6 +220,26 @@ impl Handshake {
         attempt: Attempt,
         rto_min_us: u32,
     ) -> (Handshake, Vec<u8>) {
+        Handshake::dial_as(ours, expected, nonce, attempt, (rto_min_us, ConnectionKind::Frames))
+    }
+
+    /// Dials the node named `expected` for one request and its reply; either node of a pair may.
+    pub(crate) fn dial_control(
+        ours: Rc<Ourselves>,
+        expected: &str,
+        nonce: [u8; NONCE_BYTES],
+        attempt: Attempt,
+    ) -> (Handshake, Vec<u8>) {
+        Handshake::dial_as(ours, expected, nonce, attempt, (0, ConnectionKind::Control))
+    }
+
+    fn dial_as(
+        ours: Rc<Ourselves>,
+        expected: &str,
+        nonce: [u8; NONCE_BYTES],
+        attempt: Attempt,
+        (rto_min_us, kind): (u32, ConnectionKind),
+    ) -> (Handshake, Vec<u8>) {
         let hello = Hello {
             versions: ours.versions,
             attempt,
@@ -222,15 +249,17 @@ impl Handshake {
             acceptor: expected.to_owned(),
             cluster: ours.cluster.clone(),
             rto_min_us,
+            kind,
         }
         .encode();
         let stage = HandshakeStage::Greeted { hello: hello.clone(), expected: expected.to_owned(), attempt };
-        (Handshake { ours, stage, certified: None, rto_min_us }, hello)
+        (Handshake { ours, stage, certified: None, rto_min_us, kind }, hello)
     }
 
     /// Waits for a dialer's hello.
     pub fn accept(ours: Rc<Ourselves>, nonce: [u8; NONCE_BYTES]) -> Handshake {
-        Handshake { ours, stage: HandshakeStage::Listening { nonce }, certified: None, rto_min_us: 0 }
+        let (stage, kind) = (HandshakeStage::Listening { nonce }, ConnectionKind::Frames);
+        Handshake { ours, stage, certified: None, rto_min_us: 0, kind }
     }
 
     /// As an acceptor: whom the dialer's certificate names. It may speak for nobody else.
@@ -279,7 +308,7 @@ impl Handshake {
             }
             HandshakeStage::Proved { opening, expected, version, attempt, definitions_differ, rto_min_us } => {
                 let peer = opening.authenticated(&self.ours.secret, &expected, version, attempt);
-                let peer = Authenticated { rto_min_us, ..peer };
+                let peer = Authenticated { rto_min_us, kind: self.kind, ..peer };
                 self.answered(&opening, peer, definitions_differ, body)
             }
             HandshakeStage::Listening { nonce } => self.greeted(nonce, prefix, body),
@@ -294,6 +323,7 @@ impl Handshake {
     /// Acceptor: a hello came; challenge its sender, whatever it says, and give a verdict once it has proven the secret.
     fn greeted(&mut self, nonce: [u8; NONCE_BYTES], prefix: &[u8], body: &[u8]) -> Result<HandshakeStep, AuthError> {
         let hello = Hello::decode(body).ok_or(AuthError::Malformed)?;
+        self.kind = hello.kind;
         let (ours, theirs) = (self.ours.versions, hello.versions);
         let mut challenge = vec![ours.min, ours.max];
         challenge.extend(nonce);
@@ -361,7 +391,7 @@ impl Handshake {
             return Ok(HandshakeStep::end(send, Err(error)));
         }
         let peer = opening.authenticated(&self.ours.secret, &hello.dialer, version, hello.attempt);
-        let peer = Authenticated { rto_min_us: hello.rto_min_us, ..peer };
+        let peer = Authenticated { rto_min_us: hello.rto_min_us, kind: self.kind, ..peer };
         if hello.digest == self.ours.digest() {
             return Ok(HandshakeStep::end(send, Ok(peer)));
         }
@@ -412,7 +442,7 @@ impl Handshake {
             AuthVerdict::NotTheExpected
         } else if !ours.peers.contains(&hello.dialer) {
             AuthVerdict::UnknownNode
-        } else if hello.dialer > ours.node {
+        } else if hello.kind == ConnectionKind::Frames && hello.dialer > ours.node {
             AuthVerdict::WrongDirection
         } else {
             AuthVerdict::Welcome

@@ -21,8 +21,9 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake};
+use super::auth::{Attempt, AuthError, Authenticated, ConnectionKind, Handshake};
 use super::authenticate::{COMPARING_MAX, HandshakeProgress, LinkFailure, certified, ours_on, run_handshake};
+use super::control;
 use super::frames::FrameReader;
 use super::link_stream::LinkStream;
 use super::path::PathWatch;
@@ -220,7 +221,10 @@ impl LinkHub {
                     slot.authenticated();
                     match self.compare_definitions(&line, handshake, shaken).await {
                         Ok(peer) => {
-                            self.run_link(line, from, report, peer, false).await;
+                            match peer.kind {
+                                ConnectionKind::Frames => _ = self.run_link(line, from, report, peer, false).await,
+                                ConnectionKind::Control => self.hand_on(line, from, peer).await,
+                            }
                             return;
                         }
                         Err(failure) => failure,
@@ -428,15 +432,8 @@ impl LinkHub {
 
     // --- Running ---
 
-    /// To the link's end; what was last seen of its connection. `None`: it never was a link.
-    async fn run_link(
-        self: &Rc<LinkHub>,
-        line: LinkStream,
-        address: SocketAddr,
-        mut socket: SocketReport,
-        peer: Authenticated,
-        dialed: bool,
-    ) -> Option<TcpInfo> {
+    /// The peer at the other end, if it is one and still believed.
+    fn known(&self, line: &LinkStream, address: SocketAddr, peer: &Authenticated, dialed: bool) -> Option<&LinkPeer> {
         let Some(known) = self.config.peers.iter().find(|known| known.name == peer.peer) else {
             // A name that it chose itself.
             let network = network(address.ip()).to_string();
@@ -451,6 +448,31 @@ impl LinkHub {
             self.refuse(&peer.peer, address, why);
             return None;
         }
+        Some(known)
+    }
+
+    /// A control connection leaves this thread, which has data to carry; where there is no room for it, its peer is told so.
+    async fn hand_on(&self, line: LinkStream, address: SocketAddr, peer: Authenticated) {
+        if self.known(&line, address, &peer, false).is_none() {
+            return;
+        }
+        let door = self.config.control.as_ref();
+        match door.and_then(|door| Some((door, door.room(&peer.peer)?))) {
+            Some((door, room)) => door.let_in(room, line, address, &peer),
+            None => _ = timeout(self.config.bounds.auth_timeout, control::turn_away(&line, &peer.key)).await,
+        }
+    }
+
+    /// To the link's end; what was last seen of its connection. `None`: it never was a link.
+    async fn run_link(
+        self: &Rc<LinkHub>,
+        line: LinkStream,
+        address: SocketAddr,
+        mut socket: SocketReport,
+        peer: Authenticated,
+        dialed: bool,
+    ) -> Option<TcpInfo> {
+        let known = self.known(&line, address, &peer, dialed)?;
         let certificate = line.certificate();
         socket.agree(line.stream().as_fd(), self.announced(), peer.rto_min_us);
         let adaptive = AdaptiveOptions::by(&self.socket.borrow());

@@ -41,6 +41,11 @@ impl LinkStream {
         &self.stream
     }
 
+    /// Takes the line off this thread's runtime, to be put together again on another's.
+    pub fn into_parts(self) -> io::Result<(std::net::TcpStream, Option<Channel>)> {
+        Ok((self.stream.into_std()?, self.channel.map(RefCell::into_inner)))
+    }
+
     /// Carries a TLS handshake to its end; on a plain line there is none.
     pub async fn shake(&self) -> Result<(), ChannelError> {
         let Some(channel) = &self.channel else { return Ok(()) };

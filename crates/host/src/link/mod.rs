@@ -8,6 +8,7 @@
 pub mod auth;
 mod authenticate;
 mod auto_congestion;
+pub mod control;
 pub mod envelope;
 pub mod frames;
 pub mod history;
@@ -34,6 +35,7 @@ pub use crate::tcp_info::ControlName;
 use crate::tls::{CertificateFacts, CredentialStore};
 
 pub use auth::{Attempt, ClusterSecret, Ourselves, Versions};
+pub use control::ControlDoor;
 pub use hub::Links;
 pub use packer::{Compression, Method, PackingState, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
@@ -123,6 +125,8 @@ pub struct LinkConfig {
     pub socket: SocketOptions,
     pub flow: FrameOptions,
     pub bounds: LinkBounds,
+    /// Where peers' control connections go once they have proven who they are; `None`: they are turned away.
+    pub control: Option<ControlDoor>,
 }
 
 /// Times and counts that keep unauthenticated and absent peers cheap.

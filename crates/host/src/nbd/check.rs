@@ -18,6 +18,16 @@ pub struct SessionTerms {
 }
 
 impl SessionTerms {
+    /// What was agreed beyond the plain protocol, in words for people.
+    pub fn agreed(&self) -> Vec<&'static str> {
+        let words = [
+            (self.structured, "structured-replies"),
+            (self.allocation, "base:allocation"),
+            (self.read_only, "read-only"),
+        ];
+        words.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect()
+    }
+
     pub fn new(info: &ExportInfo, structured: bool, allocation: bool) -> SessionTerms {
         assert!(info.block_min_bytes.is_power_of_two(), "an export's minimum block is a power of two");
         SessionTerms {

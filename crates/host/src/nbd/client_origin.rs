@@ -1,6 +1,6 @@
 //! Who is at the other end of a connection, as far as the kernel tells.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use tokio::net::UnixStream;
 
@@ -16,7 +16,10 @@ pub(super) struct ClientOrigin {
     /// For people: an address, or the socket file with the process that opened it.
     pub who: String,
     /// Where it comes from; `None`: the socket file.
-    pub address: Option<IpAddr>,
+    pub address: Option<SocketAddr>,
+    /// Who opened the socket file, as the kernel says: process and user.
+    pub process: Option<i32>,
+    pub user: Option<u32>,
     /// Whose share of the connections it has: a host's, or a user's of the socket file.
     pub client: String,
     /// By which of the server's listeners it came.
@@ -25,8 +28,8 @@ pub(super) struct ClientOrigin {
 
 impl ClientOrigin {
     pub fn by_tcp(from: SocketAddr, listener: usize) -> ClientOrigin {
-        let (ip, client) = (from.ip(), network(from.ip()).to_string());
-        ClientOrigin { who: from.to_string(), address: Some(ip), client, listener }
+        let client = network(from.ip()).to_string();
+        ClientOrigin { who: from.to_string(), address: Some(from), process: None, user: None, client, listener }
     }
 
     pub fn by_file(stream: &UnixStream, listener: usize) -> ClientOrigin {
@@ -35,7 +38,7 @@ impl ClientOrigin {
         let process = peer.and_then(|peer| peer.pid());
         let client = peer.map_or_else(|| host.to_owned(), |peer| format!("user {} at {host}", peer.uid()));
         let who = process.map_or_else(|| host.to_owned(), |process| format!("{host} ({})", describe(process)));
-        ClientOrigin { who, address: None, client, listener }
+        ClientOrigin { who, address: None, process, user: peer.map(|peer| peer.uid()), client, listener }
     }
 
     /// Whom a complaint is about: without what changes from one attempt to the next.

@@ -20,7 +20,7 @@ use super::pending_requests::{PendingRequest, PendingRequests, cost};
 use super::proto::{Errno, NbdCommand, NbdRequest};
 use super::socket::ClientSocket;
 use super::stall::StallWatch;
-use crate::frontend::{ClientInfo, Replies, RequestOutcome};
+use crate::frontend::{ClientInfo, ClientUsage, Replies, RequestOutcome};
 use crate::tls::{Channel, ChannelError};
 
 /// Unsent answer heads above which no further request is read: a client that asks must also listen.
@@ -50,6 +50,26 @@ struct ChosenExport {
     export: String,
     since: Instant,
     last_request: Option<Instant>,
+    last_flush: Option<Instant>,
+    usage: ClientUsage,
+    agreed: Vec<&'static str>,
+    /// Whom its certificate names: read once, as people ask again and again.
+    certificate: Option<String>,
+}
+
+impl ChosenExport {
+    fn count(&mut self, request: &NbdRequest) {
+        let sum = match request.command {
+            NbdCommand::Read => &mut self.usage.reads,
+            NbdCommand::Write => &mut self.usage.writes,
+            NbdCommand::Flush => &mut self.usage.flushes,
+            NbdCommand::Trim => &mut self.usage.trims,
+            NbdCommand::WriteZeroes => &mut self.usage.zeroes,
+            NbdCommand::Disconnect | NbdCommand::Cache | NbdCommand::BlockStatus | NbdCommand::Unknown => return,
+        };
+        sum.requests += 1;
+        sum.bytes += u64::from(request.length);
+    }
 }
 
 pub(super) struct ClientConnection {
@@ -118,9 +138,20 @@ impl ClientConnection {
         Ref::filter_map(self.chosen.borrow(), |chosen| chosen.as_ref().map(|chosen| chosen.export.as_str())).ok()
     }
 
-    /// It has chosen this export.
-    pub fn entered(&self, export: &str) {
-        let chosen = ChosenExport { export: export.to_owned(), since: Instant::now(), last_request: None };
+    /// It has chosen this export, and agreed to so much.
+    pub fn entered(&self, export: &str, mut agreed: Vec<&'static str>) {
+        if self.socket.is_encrypted() {
+            agreed.insert(0, "tls");
+        }
+        let chosen = ChosenExport {
+            export: export.to_owned(),
+            since: Instant::now(),
+            last_request: None,
+            last_flush: None,
+            usage: ClientUsage::default(),
+            agreed,
+            certificate: self.socket.certificate().map(|facts| facts.holder()),
+        };
         *self.chosen.borrow_mut() = Some(chosen);
     }
 
@@ -129,6 +160,13 @@ impl ClientConnection {
         self.tally.received(request.command, request.flags);
         if let Some(chosen) = self.chosen.borrow_mut().as_mut() {
             chosen.last_request = Some(Instant::now());
+            chosen.count(request);
+        }
+    }
+
+    fn flushed(&self) {
+        if let Some(chosen) = self.chosen.borrow_mut().as_mut() {
+            chosen.last_flush = Some(Instant::now());
         }
     }
 
@@ -139,6 +177,14 @@ impl ClientConnection {
             who: self.origin.who.clone(),
             attached: chosen.since.elapsed(),
             last_request: chosen.last_request.map(|at| at.elapsed()),
+            address: self.origin.address,
+            process: self.origin.process,
+            user: self.origin.user,
+            certificate: chosen.certificate.clone(),
+            agreed: chosen.agreed.clone(),
+            usage: chosen.usage,
+            in_flight: self.pending.borrow().count(),
+            last_flush: chosen.last_flush.map(|at| at.elapsed()),
         })
     }
 
@@ -397,6 +443,9 @@ impl Replies for ClientConnection {
         if self.leaving.get() != LeaveReason::Broken {
             if self.answers.borrow_mut().put_outcome(&request, outcome) {
                 self.tally.done_in(request.command, u64::from(request.length), request.since.elapsed());
+                if request.command == NbdCommand::Flush {
+                    self.flushed();
+                }
             } else {
                 self.tally.failed(request.command);
             }

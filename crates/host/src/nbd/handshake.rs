@@ -95,8 +95,8 @@ async fn converse(
         if let NegotiationStep::Enter(entry) = &step {
             match (context.admit)(&entry.name).map(|()| gateway.attach(&entry.name, connection.clone())) {
                 Ok(Some((export, client))) => {
-                    connection.entered(&export.name);
                     let terms = negotiation.welcome(entry, &export, &mut out);
+                    connection.entered(&export.name, terms.agreed());
                     connection.say(&out);
                     // From here on the session's own end detaches, even if nobody hears the welcome.
                     return Ok(ClientSession::new(connection.clone(), gateway.clone(), client, terms, received));

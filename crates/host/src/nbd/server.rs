@@ -309,7 +309,7 @@ impl ServerState {
             return;
         }
         // Whoever may open the socket file may do worse than sit there.
-        let unauthenticated = origin.address.map(|from| shared.unauthenticated.admit(from));
+        let unauthenticated = origin.address.map(|from| shared.unauthenticated.admit(from.ip()));
         let limits = ClientLimits { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
         let connection =
             Rc::new(ClientConnection::new(socket, origin, (limits, shared.shares.clone()), shared.tally.clone()));

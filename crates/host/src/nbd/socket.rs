@@ -45,6 +45,10 @@ impl ClientSocket {
         self.channel.borrow_mut().as_mut().map_or(Ok(true), |channel| channel.shake(&self.stream))
     }
 
+    pub fn is_encrypted(&self) -> bool {
+        self.channel.borrow().is_some()
+    }
+
     /// What the client's certificate says, if it showed one.
     pub fn certificate(&self) -> Option<CertificateFacts> {
         self.channel.borrow().as_ref().and_then(|channel| channel.peer())

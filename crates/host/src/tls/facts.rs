@@ -90,6 +90,11 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
+    /// Whom it names, for people: a member of a cluster, or else its subject.
+    pub fn holder(&self) -> String {
+        self.identity.as_ref().map_or_else(|| self.subject.clone(), MemberIdentity::to_string)
+    }
+
     /// # Errors
     /// A sentence: the bytes are no certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<CertificateFacts, String> {

@@ -154,6 +154,7 @@ pub fn ours(node: &str, peer: &str) -> Ourselves {
 
 pub fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
     LinkConfig {
+        control: None,
         ours: ours(node, peer),
         peers: vec![LinkPeer {
             id: NodeId(u16::from(peer == "west")),

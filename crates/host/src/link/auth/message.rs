@@ -24,6 +24,8 @@ const HELLO_BYTES_MAX: usize = HELLO_FIXED_BYTES + 3 * (1 + NAME_BYTES_MAX) + AN
 pub(super) const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
 /// The shortest retransmission pause, behind the rest of a Hello or Challenge; left out when none is wanted.
 const ANNOUNCED_BYTES: usize = 4;
+/// What stands there instead in the Hello of a control connection. A node that knows of none takes such a Hello for malformed.
+const CONTROL: u8 = 1;
 const ANSWER_BYTES_MAX: usize = 1 + 2 * (1 + NAME_BYTES_MAX) + MAC_BYTES;
 
 const _: () = assert!(
@@ -114,6 +116,15 @@ impl AuthVerdict {
     }
 }
 
+/// What a connection is for. The dialer says it in its Hello, which both proofs cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionKind {
+    /// The link: frames of all groups.
+    Frames,
+    /// One request of a daemon to its peer, and the reply.
+    Control,
+}
+
 /// Which of a dialer's connections is the newer one. Connections of one run of a process are ordered by `number`; of
 /// different runs, the one that arrives later is newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +152,7 @@ pub(super) struct Hello {
     pub acceptor: String,
     pub cluster: String,
     pub rto_min_us: u32,
+    pub kind: ConnectionKind,
 }
 
 impl Hello {
@@ -153,13 +165,16 @@ impl Hello {
         for name in [&self.dialer, &self.acceptor, &self.cluster] {
             put_name(&mut body, name);
         }
-        put_announced(&mut body, self.rto_min_us);
+        match self.kind {
+            ConnectionKind::Frames => put_announced(&mut body, self.rto_min_us),
+            ConnectionKind::Control => body.push(CONTROL),
+        }
         message(MessageKind::Hello, &body)
     }
 
     pub fn decode(body: &[u8]) -> Option<Hello> {
         let mut fields = MessageFields(body);
-        let hello = Hello {
+        let mut hello = Hello {
             versions: fields.versions()?,
             attempt: Attempt { run: fields.u64()?, number: fields.u64()? },
             nonce: fields.array()?,
@@ -167,8 +182,13 @@ impl Hello {
             dialer: fields.name()?,
             acceptor: fields.name()?,
             cluster: fields.name()?,
-            rto_min_us: fields.announced()?,
+            rto_min_us: 0,
+            kind: ConnectionKind::Frames,
         };
+        if fields.0 == [CONTROL] {
+            return Some(Hello { kind: ConnectionKind::Control, ..hello });
+        }
+        hello.rto_min_us = fields.announced()?;
         fields.0.is_empty().then_some(hello)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::{constant_time, hmac};
 
-pub(super) const MAC_BYTES: usize = 32;
+pub(in crate::link) const MAC_BYTES: usize = 32;
 
 /// The secret that all nodes of a cluster share. Never printed.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl fmt::Debug for ClusterSecret {
     }
 }
 
-pub(super) fn keyed(key: &[u8], label: &str, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
+pub(in crate::link) fn keyed(key: &[u8], label: &str, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     for part in [&[label.as_bytes()], parts].concat() {
         mac.update(&(part.len() as u64).to_le_bytes());
@@ -39,6 +39,6 @@ pub(super) fn keyed(key: &[u8], label: &str, parts: &[&[u8]]) -> [u8; MAC_BYTES]
     mac.sign().as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-pub(super) fn same(ours: &[u8; MAC_BYTES], theirs: &[u8; MAC_BYTES]) -> bool {
+pub(in crate::link) fn same(ours: &[u8; MAC_BYTES], theirs: &[u8; MAC_BYTES]) -> bool {
     constant_time::verify_slices_are_equal(ours, theirs).is_ok()
 }

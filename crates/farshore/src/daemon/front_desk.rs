@@ -1,0 +1,136 @@
+//! Where the control socket's requests come first: most are for this node's own desk, some for another node's daemon.
+//!
+//! What must hold:
+//! * an order goes to one node, once; when its answer is lost, that is what the answer says;
+//! * a promotion is never carried by itself, nor is what cuts clients off: a node that is to do that is named.
+
+use std::rc::Rc;
+
+use engine::identity::Role;
+use host::link::control::ControlFailure;
+
+use super::answer::Desk;
+use super::peer_desk::PeerDesk;
+use super::peer_desk::visitors::{Carried, carried};
+use crate::api::{ApiRequest, ErrorCode, Reply};
+
+pub(super) struct FrontDesk {
+    desk: Rc<Desk>,
+    peers: Rc<PeerDesk>,
+}
+
+impl FrontDesk {
+    pub fn new(desk: Rc<Desk>, peers: Rc<PeerDesk>) -> FrontDesk {
+        FrontDesk { desk, peers }
+    }
+
+    pub async fn answer(&self, request: ApiRequest) -> Reply {
+        match request {
+            ApiRequest::On { node, order } => self.answer_on(&node, *order).await,
+            ApiRequest::StatusOfBoth { group } => self.status_of_both(group).await,
+            request => match self.whose(&request).await {
+                None => self.desk.answer(request).await,
+                Some((peer, why)) => self.carry(&peer, request, &why).await,
+            },
+        }
+    }
+
+    /// A request for the node that was named.
+    async fn answer_on(&self, node: &str, order: ApiRequest) -> Reply {
+        if node == self.desk.node().as_str() {
+            return self.desk.answer(order).await;
+        }
+        match carried(&order) {
+            Carried::Look => match self.peers.ask(node, order).await {
+                Ok(reply) => done_on(node, reply),
+                Err(why) => Reply::error(ErrorCode::Failed, format!("node {node} does not answer: {why}")),
+            },
+            Carried::Order(_) => self.carry(node, order, "").await,
+            Carried::Never(what) => {
+                let message = format!("{what} is not carried to another node; type it on node {node}");
+                Reply::error(ErrorCode::BadRequest, message)
+            }
+        }
+    }
+
+    async fn status_of_both(&self, group: Option<String>) -> Reply {
+        let mut reply = self.desk.answer(ApiRequest::Status { group: group.clone() }).await;
+        if let Reply::Status(status) = &mut reply {
+            status.peer_says = self.peers.says(status, group.as_deref()).await;
+        }
+        reply
+    }
+
+    /// The other node, where it is the one that must do this, and why it is.
+    async fn whose(&self, request: &ApiRequest) -> Option<(String, String)> {
+        let (group, role) = match request {
+            ApiRequest::Sync { group, .. }
+            | ApiRequest::Logging { group }
+            | ApiRequest::Demote { group, close_clients: false } => (group, Role::Primary),
+            ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
+            _ => return None,
+        };
+        let place = self.desk.place_in(group).await?;
+        let keeps_mark = role == Role::Secondary && place.has_mark;
+        let (ours, theirs, peer) = (place.role.word(), role.word(), place.peer);
+        let why = format!("{group}: this node is the {ours}, and this is done on the {theirs}. ");
+        (place.role != role && !keeps_mark).then_some((peer, why))
+    }
+
+    /// Has the peer do it, once. `why` it is the peer's, as sentences.
+    async fn carry(&self, peer: &str, order: ApiRequest, why: &str) -> Reply {
+        match self.peers.order(peer, &order).await {
+            Ok(reply) => done_on(peer, reply),
+            Err(ControlFailure::NotReached(reason)) => {
+                let typed = typed(&order);
+                let message =
+                    format!("{why}Nothing was done: node {peer} was not reached: {reason}. Type it there: {typed}");
+                Reply::error(ErrorCode::Refused, message)
+            }
+            Err(ControlFailure::Unknown(reason)) => {
+                let (typed, group) = (typed(&order), group_of(&order));
+                let message = format!(
+                    "it is not known whether node {peer} has done this: {typed}. It was sent, and then: {reason}. Look before you type \
+                     it again: farshore status {group} --on {peer}"
+                );
+                Reply::error(ErrorCode::OutcomeUnknown, message)
+            }
+        }
+    }
+}
+
+fn group_of(order: &ApiRequest) -> &str {
+    match carried(order) {
+        Carried::Order(group) => group,
+        Carried::Look | Carried::Never(_) => "",
+    }
+}
+
+/// The answer of another node's daemon, with where it comes from.
+fn done_on(node: &str, reply: Reply) -> Reply {
+    match reply {
+        Reply::Ok { message, warnings, .. } => {
+            Reply::Ok { message: format!("done on node {node}: {message}"), warnings, done_on: Some(node.to_owned()) }
+        }
+        Reply::Error { message, code } => Reply::Error { message: format!("node {node} says: {message}"), code },
+        other => other,
+    }
+}
+
+/// An order as it is typed.
+fn typed(order: &ApiRequest) -> String {
+    let words = match order {
+        ApiRequest::Logging { group } => format!("logging {group}"),
+        ApiRequest::Sync { group, full } => format!("sync {group}{}", if *full { " --full" } else { "" }),
+        ApiRequest::Demote { group, close_clients } => {
+            format!("demote {group}{}", if *close_clients { " --close-clients" } else { "" })
+        }
+        ApiRequest::Promote { group, force } => format!("promote {group}{}", if *force { " --force" } else { "" }),
+        ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
+        ApiRequest::Set { group, settings } => {
+            settings.iter().fold(format!("set {group}"), |text, (key, value)| text + &format!(" '{key}={value}'"))
+        }
+        other => return serde_json::to_string(other).unwrap_or_default(),
+    };
+    format!("farshore {words}")
+}
