@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::events::EventPage;
 pub use both_nodes::PeerSays;
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
 
@@ -87,6 +88,18 @@ pub enum ApiRequest {
     Counters,
     /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
     Record { group: String },
+    /// What changed on this node, oldest first: events with a higher number than `after`, from a moment on (milliseconds since 1970), so
+    /// many at most. A reply has no more than 1 000 of them.
+    Events {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+        #[serde(default)]
+        since_unix_ms: u64,
+        #[serde(default)]
+        after: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<usize>,
+    },
 }
 
 impl ApiRequest {
@@ -98,6 +111,7 @@ impl ApiRequest {
             | ApiRequest::Clients { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
+            | ApiRequest::Events { .. }
             | ApiRequest::LinkHistory { .. } => true,
             ApiRequest::On { order, .. } => order.is_look(),
             ApiRequest::Logging { .. }
@@ -137,6 +151,7 @@ pub enum Reply {
     Recorded(Box<RecordedBatch>),
     LinkHistory(Box<LinkHistory>),
     Clients(Box<ClientList>),
+    Events(Box<EventPage>),
 }
 
 /// Requests of clients, without their bytes.
@@ -794,6 +809,10 @@ mod tests {
             (
                 ApiRequest::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
                 r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,
+            ),
+            (
+                ApiRequest::Events { group: None, since_unix_ms: 0, after: 5, limit: None },
+                r#"{"request":"events","since_unix_ms":0,"after":5}"#,
             ),
             (
                 ApiRequest::LinkHistory { peer: Some("beta".into()), since_unix_ms: 5 },

@@ -36,6 +36,11 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore clients\n  farshore clients db --json | jq '.clients[].last_flush_s'"
     )]
     Clients(ClientsArgs),
+    /// Show what changed: states, roles, links, syncs, lags, and the commands of operators
+    #[command(
+        after_help = "Examples:\n  farshore events --since 2h\n  farshore events db --follow\n  farshore events --since 2026-11-27T08:00:00Z --json | jq -r 'select(.kind == \"link-lost\").reason'\n\ndocs/events.md lists the kinds of events, and tells how programs are called for them."
+    )]
+    Events(EventsArgs),
     /// Make a volume a block device of this machine, which outlives restarts of the daemon
     #[command(
         after_help = "Examples:\n  farshore attach db\n  farshore attach db/data /dev/nbd3\n  mount /dev/farshore/db/data /srv\n\nA helper process serves the device. While the daemon is away requests wait; after --wait they fail until it is back."
@@ -177,6 +182,26 @@ pub struct ClientsArgs {
     pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct EventsArgs {
+    /// Only events of this group
+    pub group: Option<String>,
+    /// Show new events as they come, also over a restart of the daemon, until interrupted
+    #[arg(long, short)]
+    pub follow: bool,
+    /// From then on: how long ago, such as 2h, or a time, such as 2026-11-27T08:00:00Z [default: all; with --follow the last ten]
+    #[arg(long, value_name = "DURATION|TIME")]
+    pub since: Option<String>,
+    /// One JSON object per line, schema farshore-event/1 (docs/events.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Only this node's events: the other nodes' daemons are not asked for theirs
+    #[arg(long)]
+    pub local: bool,
+    #[command(flatten)]
+    pub reach: Reach,
 }
 
 #[derive(Debug, ClapArgs)]

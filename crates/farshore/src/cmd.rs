@@ -9,6 +9,7 @@ mod config;
 mod demote;
 mod disk;
 mod doctor;
+mod events;
 mod feed;
 mod init;
 mod inputs;
@@ -79,6 +80,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Attached(args) => attach::list(&args),
         CliCommand::Status(args) => status::run(&args),
         CliCommand::Clients(args) => clients::run(&args),
+        CliCommand::Events(args) => events::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),
         CliCommand::Wait(args) => wait::run(&args),

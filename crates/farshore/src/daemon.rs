@@ -8,6 +8,7 @@ mod attached;
 mod device_record;
 pub mod devices;
 mod difference;
+mod events;
 mod front_desk;
 mod group_directory;
 mod link_view;
@@ -35,6 +36,7 @@ use std::time::Duration;
 
 use answer::Desk;
 use anyhow::Context;
+use events::EventKeeper;
 use front_desk::FrontDesk;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, DriverControl, DriverEnd};
@@ -105,7 +107,9 @@ pub fn run(
     let (proof, renewal) = given(&config, &node, proof);
     let refused = opened.refused.clone();
     let may_peers = here.peer_commands;
-    let (mut setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened);
+    let events = Rc::new(EventKeeper::open(&config, &node)?);
+    let (notices, told) = driver::notices();
+    let (mut setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened, notices);
     let (door, visits) = control::door(setup.link.peers.iter().map(|peer| peer.name.clone()));
     setup.link.control = Some(door);
     let peers = Rc::new(PeerDesk::new(&setup.link));
@@ -127,17 +131,23 @@ pub fn run(
         let recording = tokio::task::spawn_local(recorder.clone().run());
         let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.len()));
         let settings = (overrides, link_overrides);
-        let desk = Desk::new(config, node, settings, recorder.clone(), control.clone(), (renewal, refused));
+        let kept = (recorder.clone(), events.clone());
+        let desk = Desk::new(config, node, settings, kept, control.clone(), (renewal, refused));
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
+        let hearing = tokio::task::spawn_local(desk.clone().hear_for_ever(told));
+        let looking = tokio::task::spawn_local(desk.clone().look_at_groups_for_ever());
         let visiting = tokio::task::spawn_local(visitors::serve(visits, desk.clone(), may_peers));
         let front = Rc::new(FrontDesk::new(desk, peers));
-        let answering = tokio::task::spawn_local(server::serve(listener, move |request| {
+        let answering = tokio::task::spawn_local(server::serve(listener, move |request, asker| {
             let front = front.clone();
-            async move { front.answer(request).await }
+            async move { front.answer(request, asker).await }
         }));
         let end = supervise(control, thread, &recorder).await;
+        // With the data thread its notices end.
+        let _ = tokio::time::timeout(LAST_RECORD, hearing).await;
+        looking.abort();
         recording.abort();
         telling.abort();
         answering.abort();
@@ -151,7 +161,9 @@ pub fn run(
     let DaemonStop::Ended(end) = end? else { give_up(HUNG) };
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
-    Ok(conclude(end, seals).into())
+    let exit = conclude(end, seals);
+    events.finish(end == DriverEnd::Clean);
+    Ok(exit.into())
 }
 
 /// The data thread has ended: what is left at rest gets its fingerprints.

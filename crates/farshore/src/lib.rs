@@ -11,6 +11,7 @@ pub mod attach;
 pub mod certs;
 pub mod cmd;
 pub mod daemon;
+pub mod events;
 mod log;
 pub mod metrics;
 mod outcome;

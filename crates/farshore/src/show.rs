@@ -4,6 +4,7 @@
 //! the morning "what is protected now" comes first.
 
 pub mod clients;
+pub mod events;
 pub mod link;
 mod peer;
 pub mod table;

@@ -22,6 +22,7 @@ mod disk_calls;
 mod disk_test;
 mod docs;
 mod doctor;
+mod events;
 mod failover_sync;
 mod filesystem;
 mod first_start;

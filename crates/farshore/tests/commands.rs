@@ -53,7 +53,7 @@ impl Puppet {
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let listener = server::bind(&socket).expect("bind");
                 ready.send(()).expect("the test waits");
-                server::serve(listener, move |request| {
+                server::serve(listener, move |request, _| {
                     let mut heard = heard.lock().expect("no panic");
                     heard.push(request);
                     let reply = script[(heard.len() - 1).min(script.len() - 1)].clone();

@@ -17,6 +17,7 @@ mod control;
 mod disk_requests;
 mod event_log;
 mod groups;
+mod notices;
 mod peers;
 mod plane;
 mod request_recorder;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use tokio::task::{LocalSet, spawn_local};
 
 pub use control::{DriverControl, Gone};
+pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag};
 pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
@@ -184,7 +186,8 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
     let known = Peers::new(known, definitions.clone(), show_difference);
-    let plane = Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), known));
+    let plane =
+        Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), (known, setup.notices)));
     let server = nbd::NbdServer::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };

@@ -3,6 +3,7 @@
 mod check;
 mod clients;
 pub(crate) mod definition;
+pub(crate) mod hooks;
 pub(crate) mod local;
 mod parse;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::NodeId;
+use hooks::ConfiguredHook;
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
@@ -33,6 +35,8 @@ pub struct Config {
     pub link: ConfiguredLink,
     pub nodes: Vec<ConfiguredNode>,
     pub groups: Vec<ConfiguredGroup>,
+    /// In the order of the file.
+    pub hooks: Vec<ConfiguredHook>,
     /// Positions of what was read, by dotted path, so that later checks can point at a line.
     pub(crate) positions: BTreeMap<String, TextPosition>,
 }
@@ -107,6 +111,10 @@ keyed! {
         "peer_commands" => peer_commands: PeerCommands = word(&PeerCommands::ALL, PeerCommands::as_str, PeerCommands::All, PeerCommands::parse);
             "all, read, none: what the daemons of its peers may ask of this node",
             "what the daemons of this node's peers may ask of it when a command is typed there ([both nodes](cli.md#both-nodes)): `\"all\"`: look and give orders for the groups of both; `\"read\"`: look only, as `status` does; `\"none\"`: nothing. Whoever may not ask is told so";
+        /// The log of events and its older half, together.
+        "events.limit" => events_limit_bytes: u64 = size(limits::EVENTS);
+            "what the log of events may take on the state directory's disk",
+            "what [the log of events](events.md) may take on the state directory's disk: two files of half of it each. When the newer one is full the older one is given up";
         /// What its groups may hold in memory together; `None`: see [`Config::memory_bytes`].
         "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
                 .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
@@ -268,6 +276,16 @@ impl ConfiguredNode {
     /// What `link set` persists.
     pub fn link_overrides_file(&self) -> PathBuf {
         self.state.join("link.toml")
+    }
+
+    /// The newer half of the log of events.
+    pub fn events_file(&self) -> PathBuf {
+        self.state.join("events.jsonl")
+    }
+
+    /// How far each hook has come, one file per hook.
+    pub fn hooks_directory(&self) -> PathBuf {
+        self.state.join("hooks")
     }
 
     /// Where the links' histories are, one file per peer.

@@ -120,7 +120,10 @@ mod tests {
     use crate::forms::{EACH, literal};
     use crate::keys::{ExampleStyle, Keyed, SettingKey};
     use crate::names::{ClusterName, NodeName, VolumeName};
-    use crate::{ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings, RpoThresholds};
+    use crate::{
+        ConfiguredHook, ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings,
+        RpoThresholds,
+    };
 
     /// The keys of a table with their values and remarks.
     fn lines<S: Keyed>(settings: &S, prefix: &str) -> String {
@@ -177,6 +180,8 @@ mod tests {
             VOLUMES,
             &lines(&volume, ""),
             "\n[groups.db.volumes.log]\nalpha = \"/dev/vg0/db-log\"\nbeta = \"/dev/vg0/db-log\"\n",
+            "\n# Who is told of events (farshore events), one such table for each. Either command or url.\n# [[hook]]\n",
+            &lines(&ConfiguredHook::default(), "# "),
         ]
         .concat()
     }

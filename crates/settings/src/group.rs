@@ -170,7 +170,7 @@ keyed! {
     pub struct RpoThresholds, takes(Takes::Restart) {
         "rpo.warn" => warn: Option<Duration> = threshold(limits::RPO_WARN);
             "lag worth a look; for metrics and their alarms, or \"off\"",
-            "lag (`lag_seconds`) that is worth a look, or `\"off\"`. Nothing is done about it here: [metrics](metrics.md) show the threshold, and [alert rules](operate/monitoring.md) compare";
+            "lag (`lag_seconds`) that is worth a look, or `\"off\"`. The mirror does nothing about it: [events](events.md) tell when it is passed and when it is met again, [metrics](metrics.md) show the threshold, and [alert rules](operate/monitoring.md) compare";
         "rpo.error" => error: Option<Duration> = threshold(limits::RPO_ERROR);
             "lag that somebody is woken for",
             "lag that somebody is woken for, or `\"off\"`; at least `rpo.warn`";

@@ -5,6 +5,7 @@
 //! Both collect every problem before they give up.
 //!
 //! From the ground up: [`limits`] and [`names`] · `sheet` a text that is read on after a problem · `forms` how values are written ·
+//! [`events`] the kinds that hooks name ·
 //! [`keys`] the table that reads and writes a key, [`group`], [`link`] and [`config`] its entries and the checked values, and inside of
 //! it how they come about · [`overrides`] what `set` changed · [`manual`] the table for readers.
 
@@ -12,6 +13,7 @@
 
 mod config;
 pub mod durable;
+pub mod events;
 pub mod example;
 mod forms;
 pub mod group;
@@ -26,6 +28,7 @@ mod sheet;
 pub mod suggest;
 
 pub use config::definition::diff_definitions;
+pub use config::hooks::{ConfiguredHook, HookEvents, HookUrl};
 pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{Proof, host_name};
@@ -36,7 +39,7 @@ pub use config::{
 pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice, RpoThresholds};
 pub use keys::Keyed;
 pub use link::{ConfiguredLink, LinkKey, LinkSettings};
-pub use names::{ClusterName, GroupName, NodeName, VolumeName};
+pub use names::{ClusterName, GroupName, HookName, NodeName, VolumeName};
 pub use overrides::groups::GroupOverrides;
 pub use overrides::link::LinkOverrides;
 pub use overrides::{DEFAULT, Overrides};

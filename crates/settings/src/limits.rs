@@ -157,6 +157,19 @@ pub const METRICS_REQUEST_BYTES_MAX: usize = 16 * KIB as usize;
 pub const METRICS_IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The data thread has this time to tell how it is; then the page says that it did not. Scrapers wait 10 s by default.
 pub const METRICS_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The log of events, both halves: an event takes 300 bytes, so the default is some 14 000 of them.
+pub const EVENTS: Bound<u64> = Bound { min: 64 * KIB, max: 64 * MIB, default: 4 * MIB };
+/// Hooks of one file: each has a thread.
+pub const HOOKS_MAX: usize = 16;
+/// Words of a hook's command: what is longer is a script.
+pub const HOOK_WORDS_MAX: usize = 64;
+/// Longest address of a webhook.
+pub const HOOK_URL_BYTES_MAX: usize = 2048;
+/// Patience with one attempt of a hook.
+pub const HOOK_TIMEOUT: Bound<Duration> =
+    Bound { min: Duration::from_millis(100), max: Duration::from_secs(600), default: Duration::from_secs(10) };
+/// Further attempts of a hook: with twenty it gives up after a quarter of an hour.
+pub const HOOK_RETRIES: Bound<u32> = Bound { min: 0, max: 20, default: 3 };
 /// How often `wait`, `sync --wait` and `status --watch` look again.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
 

@@ -1,5 +1,6 @@
 //! The table of keys for readers: the manual's rows, and what the tests hold of every key.
 
+use crate::config::hooks::ConfiguredHook;
 use crate::config::{ConfiguredNode, ConfiguredVolume, Tls, TopLevelKeys};
 use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
 use crate::keys::{KeyRow, Keyed, Takes};
@@ -13,7 +14,7 @@ pub struct KeyTable {
 }
 
 /// All tables, in the order of the manual.
-pub fn tables() -> [KeyTable; 6] {
+pub fn tables() -> [KeyTable; 7] {
     [
         KeyTable { name: "", rows: rows::<TopLevelKeys>() },
         KeyTable { name: "tls", rows: rows::<Tls>() },
@@ -24,6 +25,8 @@ pub fn tables() -> [KeyTable; 6] {
             rows: [rows::<GroupMembers>(), rows::<LiveSettings>(), rows::<Layout>(), rows::<RpoThresholds>()].concat(),
         },
         KeyTable { name: "groups.NAME.volumes.NAME", rows: rows::<ConfiguredVolume>() },
+        // A list of tables: each has its own line in two brackets.
+        KeyTable { name: "[hook]", rows: rows::<ConfiguredHook>() },
     ]
 }
 

@@ -80,6 +80,22 @@ name_type!(
     VolumeName, "volume"
 );
 
+name_type!(
+    /// A hook that is told of events.
+    HookName, "hook"
+);
+
+impl HookName {
+    /// As [`NodeName::missing`].
+    pub(super) fn missing() -> Self {
+        Self(String::new())
+    }
+
+    pub(super) fn is_missing(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl ClusterName {
     /// As [`NodeName::missing`].
     pub(super) fn missing() -> Self {

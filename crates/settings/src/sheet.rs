@@ -19,6 +19,8 @@ pub(crate) type TextSpan = Range<usize>;
 pub(crate) struct SheetSection<'t> {
     /// Dotted path from the top; empty for the top itself.
     pub path: String,
+    /// How sentences call this table where that is not its path: one of a list.
+    called: Option<String>,
     pub span: TextSpan,
     table: &'t DeTable<'t>,
 }
@@ -34,12 +36,21 @@ impl<'t> SheetSection<'t> {
 
     /// How sentences call this table.
     fn title(&self) -> String {
-        if self.path.is_empty() { "at the top of the file".to_owned() } else { format!("in [{}]", self.path) }
+        match &self.called {
+            Some(called) => format!("in {called}"),
+            None if self.path.is_empty() => "at the top of the file".to_owned(),
+            None => format!("in [{}]", self.path),
+        }
     }
 
     /// The raw table under `key`, without any complaint.
     pub fn table(&self, key: &str) -> Option<&'t DeTable<'t>> {
         self.entry(key).and_then(|(_, value)| value.get_ref().as_table())
+    }
+
+    /// Whether a list stands under `key`.
+    pub fn is_list(&self, key: &str) -> bool {
+        self.entry(key).is_some_and(|(_, value)| matches!(value.get_ref(), DeValue::Array(_)))
     }
 
     /// Where a key of this table stands.
@@ -123,7 +134,7 @@ impl<'t> Sheet<'t> {
     }
 
     pub fn root(&self, table: &'t toml::Spanned<DeTable<'t>>) -> SheetSection<'t> {
-        SheetSection { path: String::new(), span: 0..0, table: table.get_ref() }
+        SheetSection { path: String::new(), called: None, span: 0..0, table: table.get_ref() }
     }
 
     /// Complains about every key that is not in `known`.
@@ -145,12 +156,35 @@ impl<'t> Sheet<'t> {
         let path = parent.path_of(key);
         self.positions.insert(path.clone(), span.clone());
         match value.get_ref() {
-            DeValue::Table(table) => Some(SheetSection { path, span, table }),
+            DeValue::Table(table) => Some(SheetSection { path, called: None, span, table }),
             other => {
                 self.at(value.span(), format!("{key:?} {} is {}, not a table", parent.title(), kind(other)));
                 None
             }
         }
+    }
+
+    /// The tables of a list `[[KEY]]`, in the order of the file; their paths count from 0 and their sentences from 1.
+    pub fn sections(&mut self, parent: &SheetSection<'t>, key: &str) -> Vec<SheetSection<'t>> {
+        let Some((span, value)) = parent.entry(key) else { return Vec::new() };
+        let advice = format!("write each as a table of its own, under a line [[{key}]]");
+        let DeValue::Array(items) = value.get_ref() else {
+            self.at(span, format!("{key:?} {} is {}, not a list; {advice}", parent.title(), kind(value.get_ref())));
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            let (path, span) = (format!("{}.{at}", parent.path_of(key)), item.span());
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    self.positions.insert(path.clone(), span.clone());
+                    let called = Some(format!("[[{key}]] number {}", at + 1));
+                    sections.push(SheetSection { path, called, span, table });
+                }
+                other => self.at(span, format!("{key:?} holds {}, not a table; {advice}", kind(other))),
+            }
+        }
+        sections
     }
 
     /// A value of `key`, if present and sound: text, numbers and booleans all arrive as their text.
@@ -185,7 +219,8 @@ impl<'t> Sheet<'t> {
         key: &str,
         mut parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let (_, value) = section.entry(key)?;
+        let (span, value) = section.entry(key)?;
+        self.positions.insert(section.path_of(key), span);
         let DeValue::Array(array) = value.get_ref() else {
             self.at(value.span(), format!("{key:?} is {}, not a list such as [\"...\"]", kind(value.get_ref())));
             return None;

@@ -20,6 +20,23 @@ use tokio::time::timeout;
 
 use super::{ApiRequest, ErrorCode, Reply};
 
+/// Who is at the other end of a connection, by the kernel's word; or the node whose daemon carried a request here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    pub node: Option<String>,
+    pub uid: Option<u32>,
+    /// `None`: of another namespace of processes.
+    pub pid: Option<i32>,
+}
+
+impl Asker {
+    fn of(stream: &UnixStream) -> Asker {
+        let credentials = stream.peer_cred().ok();
+        let pid = credentials.and_then(|found| found.pid()).filter(|pid| *pid > 0);
+        Asker { node: None, uid: credentials.map(|found| found.uid()), pid }
+    }
+}
+
 /// Pause after a failed accept (no descriptor left), so that the loop does not spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -77,7 +94,7 @@ pub(crate) type RequestPatience = fn(&ApiRequest) -> Duration;
 /// change is none; its client is told so.
 pub async fn serve<H, F>(listener: UnixListener, handler: H)
 where
-    H: Fn(ApiRequest) -> F + 'static,
+    H: Fn(ApiRequest, Asker) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
     let patience = |request: &ApiRequest| if request.is_look() { API_LOOK_TIMEOUT } else { API_ANSWER_TIMEOUT };
@@ -86,7 +103,7 @@ where
 
 async fn serve_within<H, F>(listener: UnixListener, handler: H, patience: RequestPatience)
 where
-    H: Fn(ApiRequest) -> F + 'static,
+    H: Fn(ApiRequest, Asker) -> F + 'static,
     F: Future<Output = Reply> + 'static,
 {
     let handler = Rc::new(Handler::new(handler, patience));
@@ -123,21 +140,21 @@ pub(crate) struct Handler<H> {
 
 impl<H, F> Handler<H>
 where
-    H: Fn(ApiRequest) -> F,
+    H: Fn(ApiRequest, Asker) -> F,
     F: Future<Output = Reply> + 'static,
 {
     pub fn new(handler: H, patience: RequestPatience) -> Handler<H> {
         Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) }
     }
 
-    pub async fn answer(&self, request: ApiRequest) -> Reply {
+    pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message =
                 format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
             return Reply::error(ErrorCode::Failed, message);
         };
         let patience = (self.patience)(&request);
-        let answering = (self.handler)(request);
+        let answering = (self.handler)(request, asker);
         let task = tokio::task::spawn_local(async move {
             let reply = answering.await;
             drop(permit);
@@ -160,9 +177,10 @@ where
 /// One client, from its first line to its last.
 async fn converse<H, F>(mut stream: UnixStream, handler: &Handler<H>)
 where
-    H: Fn(ApiRequest) -> F,
+    H: Fn(ApiRequest, Asker) -> F,
     F: Future<Output = Reply> + 'static,
 {
+    let asker = Asker::of(&stream);
     let mut pending = Vec::new();
     loop {
         let reply = match timeout(API_IO_TIMEOUT, read_line(&mut stream, &mut pending)).await {
@@ -173,7 +191,7 @@ where
                 return;
             }
             Ok(RequestLine::Whole(line)) => match understood(&line) {
-                Ok(request) => handler.answer(request).await,
+                Ok(request) => handler.answer(request, asker.clone()).await,
                 Err(refusal) => refusal,
             },
         };
@@ -256,7 +274,7 @@ mod tests {
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let listener = bind(&path).expect("bind");
                 ready.send(()).expect("the test waits");
-                serve(listener, |request| async move {
+                serve(listener, |request, _| async move {
                     match request {
                         ApiRequest::Logging { group } if group == "db" => Reply::ok("db: logging"),
                         ApiRequest::Logging { group } => {
@@ -315,7 +333,7 @@ mod tests {
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let listener = bind(&path).expect("bind");
                 ready.send(()).expect("the test waits");
-                let handler = move |request| {
+                let handler = move |request, _| {
                     let (gate, ended) = (gate.clone(), ended.clone());
                     async move {
                         if matches!(request, ApiRequest::Logging { .. }) {

@@ -154,7 +154,7 @@ pub fn watch<T>(
     }
 }
 
-fn may_restart(heard: Option<Instant>) -> bool {
+pub fn may_restart(heard: Option<Instant>) -> bool {
     heard.is_some_and(|at| at.elapsed() < RESTART_PATIENCE)
 }
 
@@ -181,6 +181,7 @@ pub fn unexpected(reply: &Reply) -> CommandFailure {
         Reply::Recorded(_) => "a recording",
         Reply::LinkHistory(_) => "a link's history",
         Reply::Clients(_) => "a list of clients",
+        Reply::Events(_) => "events",
     };
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

@@ -3,25 +3,35 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
-use host::driver::{DriverControl, DriverSnapshot, Gone, GroupSnapshot, RecordedRequests, entropy};
+use host::driver::{DriverControl, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy};
 use settings::limits::METRICS_LOOK_TIMEOUT;
-use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
+use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use super::events::EventKeeper;
+use super::events::commands::{CommandSource, CommandText};
+use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
+use super::events::notices::NoticeReader;
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
 use super::terms::Terms;
 use super::watch::StateWatch;
 use super::{attached, promises, recording, view};
+use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
+use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
+
+/// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
+const EVENT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
@@ -32,6 +42,8 @@ pub(super) struct Desk {
     overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<MinuteRecorder>,
+    events: Rc<EventKeeper>,
+    looks: Mutex<GroupLooks>,
     control: DriverControl,
     /// With certificates.
     renewal: Option<Renewal>,
@@ -54,7 +66,7 @@ impl Desk {
         config: Config,
         node: NodeName,
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
-        recorder: Rc<MinuteRecorder>,
+        (recorder, events): (Rc<MinuteRecorder>, Rc<EventKeeper>),
         control: DriverControl,
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
@@ -63,7 +75,22 @@ impl Desk {
         let (watch, terms) =
             (StateWatch::new(state), Terms::read(state, config.groups_of(&node).map(|(_, group)| group.name.as_str())));
         let (changing, config) = (Mutex::new(()), Arc::new(config));
-        Desk { watch, terms, config, node, changing, overrides, link_overrides, recorder, control, renewal, refused }
+        let looks = Mutex::new(GroupLooks::new(events.values()));
+        Desk {
+            watch,
+            terms,
+            config,
+            node,
+            changing,
+            overrides,
+            link_overrides,
+            recorder,
+            events,
+            looks,
+            control,
+            renewal,
+            refused,
+        }
     }
 
     /// Looks again at what is believed, and takes up new certificates as they come; for ever. A disk that hangs under the one does not
@@ -113,7 +140,61 @@ impl Desk {
         Ok(true)
     }
 
-    pub async fn answer(&self, request: ApiRequest) -> Reply {
+    /// Takes down what the data thread tells, until that has ended.
+    pub async fn hear_for_ever(self: Rc<Self>, mut told: NoticeReceiver) {
+        let mut reader = NoticeReader::new(self.config.clone(), self.node.clone());
+        while let Some(notice) = told.next().await {
+            self.events.sender().note_lost(told.take_lost());
+            reader.read(notice).into_iter().for_each(|event| self.events.sender().record(event));
+        }
+    }
+
+    /// Looks for what changed in the groups' settings and lags, until the data thread has ended.
+    pub async fn look_at_groups_for_ever(self: Rc<Self>) {
+        while self.look_at_groups().await.is_ok() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn look_at_groups(&self) -> Result<(), Gone> {
+        let snapshot = self.control.snapshot().await?;
+        let overrides = self.overrides.lock().await;
+        let mut looks = self.looks.lock().await;
+        for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
+            let Some(named) = self.config.groups.get(group.status.id.0 as usize) else { continue };
+            let (kept, now) = (overrides.of(&named.name), &group.status);
+            let effective = kept.effective(&named.settings);
+            let facts = GroupFacts {
+                group: named.name.as_str(),
+                peer: named.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default(),
+                is_primary: now.role == Role::Primary,
+                mode: now.mode.map(Mode::word),
+                settings: GroupKey::all().map(|key| (key.as_str(), effective.text(key), kept.has(key))).collect(),
+                lag: now.peer.lag,
+                warn: named.rpo.warn,
+                error: named.rpo.error,
+            };
+            let news = looks.look(&facts, Instant::now());
+            news.into_iter().for_each(|event| self.events.sender().record(event));
+        }
+        Ok(())
+    }
+
+    /// Answers a request; of one that changes something the log of events has who gave it, and what came of it.
+    pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
+        let Some(command) = CommandText::of(&request) else { return self.reply(request).await };
+        let begun = Instant::now();
+        let who = beside(move || CommandSource::look(asker));
+        // A disk that hangs keeps nobody from a command: then nobody knows who gave it.
+        let who = tokio::time::timeout(EVENT_PATIENCE, who).await.unwrap_or_default();
+        let reply = self.reply(request).await;
+        // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
+        let _ = tokio::time::timeout(EVENT_PATIENCE, self.look_at_groups()).await;
+        self.events.sender().record(command.event(&who, &reply, begun.elapsed()));
+        reply
+    }
+
+    async fn reply(&self, request: ApiRequest) -> Reply {
         let done = match request {
             // Peers are asked at another desk.
             ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
@@ -132,6 +213,13 @@ impl Desk {
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
+            ApiRequest::Events { group, since_unix_ms, after, limit } => {
+                if let Some(Err(unknown)) = group.as_deref().map(|group| self.find(group)) {
+                    return unknown;
+                }
+                let limit = limit.unwrap_or(PAGE_EVENTS_MAX);
+                Ok(self.events.answer(EventQuestion { after, since_unix_ms, limit, group }).await)
+            }
             ApiRequest::LinkHistory { peer, since_unix_ms } => {
                 self.recorder.history(peer.as_deref(), since_unix_ms).await
             }

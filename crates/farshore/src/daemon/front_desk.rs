@@ -12,6 +12,7 @@ use host::link::control::ControlFailure;
 use super::answer::Desk;
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
+use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, Reply};
 
 pub(super) struct FrontDesk {
@@ -24,21 +25,21 @@ impl FrontDesk {
         FrontDesk { desk, peers }
     }
 
-    pub async fn answer(&self, request: ApiRequest) -> Reply {
+    pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
         match request {
-            ApiRequest::On { node, order } => self.answer_on(&node, *order).await,
-            ApiRequest::StatusOfBoth { group } => self.status_of_both(group).await,
+            ApiRequest::On { node, order } => self.answer_on(&node, *order, asker).await,
+            ApiRequest::StatusOfBoth { group } => self.status_of_both(group, asker).await,
             request => match self.whose(&request).await {
-                None => self.desk.answer(request).await,
+                None => self.desk.answer(request, asker).await,
                 Some((peer, why)) => self.carry(&peer, request, &why).await,
             },
         }
     }
 
     /// A request for the node that was named.
-    async fn answer_on(&self, node: &str, order: ApiRequest) -> Reply {
+    async fn answer_on(&self, node: &str, order: ApiRequest, asker: Asker) -> Reply {
         if node == self.desk.node().as_str() {
-            return self.desk.answer(order).await;
+            return self.desk.answer(order, asker).await;
         }
         match carried(&order) {
             Carried::Look => match self.peers.ask(node, order).await {
@@ -53,8 +54,8 @@ impl FrontDesk {
         }
     }
 
-    async fn status_of_both(&self, group: Option<String>) -> Reply {
-        let mut reply = self.desk.answer(ApiRequest::Status { group: group.clone() }).await;
+    async fn status_of_both(&self, group: Option<String>, asker: Asker) -> Reply {
+        let mut reply = self.desk.answer(ApiRequest::Status { group: group.clone() }, asker).await;
         if let Reply::Status(status) = &mut reply {
             status.peer_says = self.peers.says(status, group.as_deref()).await;
         }

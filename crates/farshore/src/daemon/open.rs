@@ -12,7 +12,7 @@ use host::disk::overlap::Footprint;
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{
-    DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag,
+    DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, NoticeSender, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
 use host::link::LinkPeer;
 use settings::{
@@ -265,6 +265,7 @@ pub(super) fn setup(
     (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     proof: NodeProof,
     OpenedGroups { groups, seals, .. }: OpenedGroups,
+    notices: NoticeSender,
 ) -> (DriverSetup, Seals) {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
@@ -297,6 +298,7 @@ pub(super) fn setup(
         // Doubled, because a buffer may be up to a half larger than what lies in it.
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),
+        notices,
     };
     (setup, seals)
 }

@@ -176,8 +176,8 @@ impl LocalGroups {
 
     // --- For people ---
 
-    /// Logs what happened, if that is news.
-    pub fn log_event(&mut self, id: GroupId, event: &Event, now: Mono) {
+    /// Logs what happened, if that is news; then what the log says, without the group's name.
+    pub fn log_event(&mut self, id: GroupId, event: &Event, now: Mono) -> Option<String> {
         let at = self.position(id);
         let group = &mut self.groups[at];
         match event {
@@ -185,9 +185,12 @@ impl LocalGroups {
             Event::SyncEnded { .. } => group.sync = None,
             _ => {}
         }
-        if group.last_decision.is_news(event) {
-            event_log::log(&group.name, &self.volumes[group.volumes.clone()], event);
+        if !group.last_decision.is_news(event) {
+            return None;
         }
+        let line = event_log::line(&group.name, &self.volumes[group.volumes.clone()], event)?;
+        line.log(&group.name);
+        Some(line.text)
     }
 
     pub fn snapshot(

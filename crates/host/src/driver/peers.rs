@@ -111,7 +111,15 @@ impl Peers {
         self.peers.iter().find(|peer| peer.id == id).and_then(|peer| peer.problem.clone())
     }
 
-    pub fn came_up(&mut self, id: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+    /// Whether the connection is reported one by one.
+    pub fn came_up(
+        &mut self,
+        id: NodeId,
+        link: LinkId,
+        session: SessionId,
+        sender: Rc<LinkSender>,
+        info: PeerInfo,
+    ) -> bool {
         let peer = self.peer(id);
         let is_reported = peer.turnover.is_reported();
         if is_reported {
@@ -126,17 +134,20 @@ impl Peers {
         peer.meter.up(Instant::now());
         peer.connection = Some(PeerConnection { address: info.address, dialed: info.dialed, socket: info.socket });
         self.links.push(OpenLink { id: link, peer: id, sender, is_reported, is_touched: false });
+        is_reported
     }
 
-    pub fn went_down(&mut self, link: LinkId, reason: &str) {
-        let Some(at) = self.links.iter().position(|known| known.id == link) else { return };
+    /// Whose connection ended, if that is reported.
+    pub fn went_down(&mut self, link: LinkId, reason: &str) -> Option<NodeId> {
+        let at = self.links.iter().position(|known| known.id == link)?;
         let OpenLink { peer, is_reported, .. } = self.links.remove(at);
-        let peer = self.peer(peer);
-        peer.connection = None;
-        peer.meter.down();
+        let known = self.peer(peer);
+        known.connection = None;
+        known.meter.down();
         if is_reported {
             tracing::info!("a connection ended: {reason}");
         }
+        is_reported.then_some(peer)
     }
 
     /// A connection came to nothing. Beside one that is up that says nothing of the link.
@@ -162,11 +173,13 @@ impl Peers {
         (peer.problem, peer.differs) = (Some(sentence), Some(theirs));
     }
 
-    /// Asks the kernel how the connections do.
-    pub fn look(&mut self) {
+    /// Asks the kernel how the connections do. Of which peers so many came up that not each was reported.
+    pub fn look(&mut self) -> Vec<(NodeId, u32)> {
         let now = Instant::now();
-        for KnownPeer { name, turnover, .. } in &mut self.peers {
+        let mut unsteady = Vec::new();
+        for KnownPeer { id, name, turnover, .. } in &mut self.peers {
             if let Some(unreported) = turnover.look(now) {
+                unsteady.push((*id, unreported));
                 tracing::warn!(
                     "node {name}: {unreported} more connections came up within a minute and are not reported one by one; 'farshore link show' has \
                      their count"
@@ -179,6 +192,7 @@ impl Peers {
                 peer.meter.look(Instant::now(), info);
             }
         }
+        unsteady
     }
 
     // --- Frames out ---

@@ -18,6 +18,7 @@ use super::clients::AttachedClients;
 use super::clock::NodeClock;
 use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
+use super::notices::{DriverNews, NoticeSender};
 use super::peers::Peers;
 use super::setup::{GroupSetup, RefusedGroup};
 use super::slab::Slab;
@@ -50,6 +51,7 @@ struct PlaneCore {
     disks: DiskRequests,
     groups: LocalGroups,
     peers: Peers,
+    notices: NoticeSender,
     clients: AttachedClients,
     commands: Slab<oneshot::Sender<CommandResult>>,
     stop_begun: bool,
@@ -59,7 +61,13 @@ struct PlaneCore {
 }
 
 impl Plane {
-    pub fn new(config: NodeConfig, groups: Vec<GroupSetup>, disks: FileEngine, front: Pool, peers: Peers) -> Plane {
+    pub fn new(
+        config: NodeConfig,
+        groups: Vec<GroupSetup>,
+        disks: FileEngine,
+        front: Pool,
+        (peers, notices): (Peers, NoticeSender),
+    ) -> Plane {
         let (groups, refused) = LocalGroups::new(&config, groups);
         let clock = NodeClock::new();
         let mut node = Node::new(config);
@@ -70,6 +78,7 @@ impl Plane {
             disks: DiskRequests::new(disks),
             groups,
             peers,
+            notices,
             clients: AttachedClients::default(),
             commands: Slab::default(),
             stop_begun: false,
@@ -236,7 +245,11 @@ impl PlaneCore {
                 let leaving = self.groups.serve(group, open);
                 self.clients.part(leaving);
             }
-            Output::Event { group, event } => self.groups.log_event(group, &event, self.clock.mono()),
+            Output::Event { group, event } => {
+                if let Some(text) = self.groups.log_event(group, &event, self.clock.mono()) {
+                    self.notices.tell(DriverNews::Group { group, event, text });
+                }
+            }
             Output::Stopped => self.at_rest = true,
             disk => self.disks.submit(disk, &self.groups),
         }

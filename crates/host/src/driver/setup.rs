@@ -7,6 +7,7 @@ use std::sync::Arc;
 use engine::NodeConfig;
 use engine::identity::Identity;
 
+use super::notices::NoticeSender;
 use crate::disk::{EngineKind, File};
 use crate::link::{ControlDoor, FrameOptions, LinkPeer, SocketOptions};
 use crate::tls::CredentialStore;
@@ -97,6 +98,8 @@ pub struct DriverSetup {
     pub front_bytes: usize,
     /// Payload that arrives from peers, by capacity.
     pub arriving_bytes: usize,
+    /// Where to tell what happens.
+    pub notices: NoticeSender,
 }
 
 /// Identity of a group on disk: a journal of another cluster or group is never replayed here.

@@ -2,7 +2,7 @@
 //!
 //! Placeholders of unreadable values (see `parse`) are passed over; their problem is on the list already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use host::tls::Clients;
 use host::tls::clients::{Grant, Scope};
 
 use super::clients::{key_of, text_of};
+use super::hooks::{ConfiguredHook, HookUrl};
 use super::{Config, ConfiguredGroup, ConfiguredNode, ListenAddress, is_loopback};
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
@@ -29,6 +30,7 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     }
     check_devices(config, sheet);
     check_clients(config, sheet);
+    check_hooks(config, sheet);
 }
 
 impl Config {
@@ -384,4 +386,54 @@ fn unknown(config: &Config, scope: &Scope) -> Option<String> {
     let volume = volume.filter(|volume| !names().any(|name| name == *volume))?;
     let (hint, known) = (suggest::hint(volume, names()), suggest::list(names()));
     Some(format!("group {group} has no volume {volume:?}{hint}; its volumes are {known}"))
+}
+
+/// What the keys of hooks say together, and of the groups there are.
+fn check_hooks(config: &Config, sheet: &mut Sheet<'_>) {
+    let mut seen = BTreeSet::new();
+    for (at, hook) in config.hooks.iter().enumerate() {
+        let path = format!("hook.{at}");
+        if !hook.name.is_missing() && !seen.insert(&hook.name) {
+            sheet.at_path(
+                &format!("{path}.name"),
+                format!("name: another hook is called {:?}; rename one", hook.name.as_str()),
+            );
+        }
+        check_purpose(hook, &path, sheet);
+        for (number, group) in hook.groups.iter().enumerate() {
+            if let Some(why) = unknown(config, &Scope::Group(group.to_string())) {
+                sheet.at_path(&format!("{path}.groups.{number}"), format!("groups: {why}"));
+            }
+        }
+    }
+}
+
+/// One of `command` and `url`, and what goes with it.
+fn check_purpose(hook: &ConfiguredHook, path: &str, sheet: &mut Sheet<'_>) {
+    let [command, url] = ["command", "url"].map(|key| sheet.has(&format!("{path}.{key}")));
+    if command && url {
+        let message =
+            "url: the hook has a command too; make two hooks of it, as each has attempts and a queue of its own";
+        sheet.at_path(&format!("{path}.url"), message);
+    }
+    if !command && !url {
+        let message = "the hook does nothing; add command = [\"/path/to/program\"] or url = \"https://HOST/PATH\"";
+        sheet.at_path(path, message);
+    }
+    if let Some(program) = hook.command.first()
+        && !program.starts_with('/')
+    {
+        let message =
+            format!("command: {program:?} is no whole path, and no search path is used; write it from \"/\" on");
+        sheet.at_path(&format!("{path}.command.0"), message);
+    }
+    if hook.command.len() > limits::HOOK_WORDS_MAX {
+        let message = format!("command: it has more than {} words; put them into a script", limits::HOOK_WORDS_MAX);
+        sheet.at_path(&format!("{path}.command"), message);
+    }
+    if hook.ca.is_some() && !hook.url.as_ref().is_some_and(HookUrl::is_encrypted) {
+        let message =
+            "ca: authorities count for an address that begins with https:// alone; remove the line or correct url";
+        sheet.at_path(&format!("{path}.ca"), message);
+    }
 }

@@ -1,5 +1,6 @@
 //! Checks on this machine: which node it is, and whether what the file says about that node is so.
 
+mod programs;
 pub mod secret;
 pub mod silent;
 
@@ -117,6 +118,9 @@ fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Sil
         check_sockets(config, node, &mut problems);
     }
     check_devices(config, name, (devices, silent), &mut problems);
+    if devices == DeviceProblems::All {
+        problems.extend(config.check_hooks());
+    }
     problems
 }
 

@@ -9,7 +9,9 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, ListenAddress, Tls, TopLevelKeys, check};
+use super::{
+    Config, ConfiguredGroup, ConfiguredHook, ConfiguredNode, ConfiguredVolume, ListenAddress, Tls, TopLevelKeys, check,
+};
 use crate::forms::Around;
 use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
 use crate::keys::{self, Keyed};
@@ -75,13 +77,14 @@ fn read_text(file: &Path) -> Result<String, Problems> {
 fn read_top<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, file: &Path, base: &Path) -> Config {
     let names = node_names(root);
     let around = Around { base, nodes: &names, members: &[] };
-    let top = read_table(sheet, root, TopLevelKeys::default(), &["tls", "link", "nodes", "groups"], around);
+    let top = read_table(sheet, root, TopLevelKeys::default(), &["tls", "link", "nodes", "groups", "hook"], around);
     let tls = sheet.section(root, "tls");
     let tls = tls.map(|section| read_table(sheet, &section, Tls::default(), &[], around));
     let link = read_link(sheet, root, around);
     let nodes = read_nodes(sheet, root, around);
     let groups = read_groups(sheet, root, around);
-    Config { file: file.to_owned(), top, tls, link, nodes, groups, positions: BTreeMap::new() }
+    let hooks = read_hooks(sheet, root, around);
+    Config { file: file.to_owned(), top, tls, link, nodes, groups, hooks, positions: BTreeMap::new() }
 }
 
 /// Reads the keys of a table; what is neither one of them nor `beside` them is reported as unknown.
@@ -172,6 +175,18 @@ fn read_groups<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, around: Aroun
         sheet.at(all.span.clone(), "there is no group; add a table [groups.NAME] with at least one volume");
     }
     found.into_iter().map(|(name, section)| read_group(sheet, &section, name, around)).collect()
+}
+
+fn read_hooks<'t>(sheet: &mut Sheet<'t>, root: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredHook> {
+    let found = sheet.sections(root, "hook");
+    if let Some(beyond) = found.get(limits::HOOKS_MAX) {
+        sheet.at(
+            beyond.span.clone(),
+            format!("there are more than {} hooks; let one program serve several", limits::HOOKS_MAX),
+        );
+    }
+    let one = |section| read_table(sheet, section, ConfiguredHook::default(), &[], around);
+    found.iter().take(limits::HOOKS_MAX).map(one).collect()
 }
 
 fn read_group<'t>(

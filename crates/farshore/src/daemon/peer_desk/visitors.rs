@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::answer::Desk;
-use crate::api::server::{Handler, understood};
+use crate::api::server::{Asker, Handler, understood};
 use crate::api::{ApiRequest, ErrorCode, Reply};
 
 /// What a request is to a node that is asked by another.
@@ -32,6 +32,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         ApiRequest::Status { .. }
         | ApiRequest::Counters
         | ApiRequest::Clients { .. }
+        | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
         ApiRequest::Logging { group }
         | ApiRequest::Sync { group, .. }
@@ -51,9 +52,9 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
 pub(in crate::daemon) async fn serve(mut visits: ControlVisits, desk: Rc<Desk>, may: PeerCommands) {
     let patience = |request: &ApiRequest| if request.is_look() { API_LOOK_TIMEOUT } else { PEER_ANSWER_TIMEOUT };
     let answering = desk.clone();
-    let answer = move |request| {
+    let answer = move |request, asker| {
         let desk = answering.clone();
-        async move { desk.answer(request).await }
+        async move { desk.answer(request, asker).await }
     };
     let desk = Rc::new(VisitorDesk { handler: Handler::new(answer, patience), desk, may });
     let mut visitors = JoinSet::new();
@@ -77,7 +78,7 @@ struct VisitorDesk<H> {
 
 impl<H, F> VisitorDesk<H>
 where
-    H: Fn(ApiRequest) -> F,
+    H: Fn(ApiRequest, Asker) -> F,
     F: Future<Output = Reply> + 'static,
 {
     /// One request, one reply.
@@ -103,7 +104,7 @@ where
         {
             tracing::info!("node {peer} orders: {text}");
         }
-        let mut reply = self.handler.answer(request).await;
+        let mut reply = self.handler.answer(request, Asker { node: Some(peer.to_owned()), ..Asker::default() }).await;
         self.leave_shared(peer, &mut reply);
         reply
     }
@@ -137,6 +138,9 @@ where
             Reply::Clients(list) => list
                 .clients
                 .retain(|client| client.export.split_once('/').is_some_and(|(group, _)| self.desk.shares(group, peer))),
+            Reply::Events(page) => {
+                page.events.retain(|event| event.group.as_ref().is_none_or(|group| self.desk.shares(group, peer)));
+            }
             _ => {}
         }
     }

@@ -6,19 +6,25 @@ use engine::wire::FrameHeader;
 use engine::{FramePayload, Input, LinkId, NodeId, SessionId};
 
 use super::Plane;
+use crate::driver::notices::DriverNews;
 use crate::driver::peers::LOOK_EVERY;
 use crate::link::{LinkEvents, LinkSender, PeerInfo};
 
 impl LinkEvents for Plane {
     fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         let core = &mut *self.core.borrow_mut();
-        core.peers.came_up(peer, link, session, sender, info);
+        let address = info.address;
+        if core.peers.came_up(peer, link, session, sender, info) {
+            core.notices.tell(DriverNews::LinkUp { peer, address });
+        }
         core.input(Input::LinkUp { peer, link, session });
     }
 
     fn down(&self, link: LinkId, reason: String) {
         let core = &mut *self.core.borrow_mut();
-        core.peers.went_down(link, &reason);
+        if let Some(peer) = core.peers.went_down(link, &reason) {
+            core.notices.tell(DriverNews::LinkDown { peer, reason: reason.clone() });
+        }
         core.input(Input::LinkDown { link, reason });
         self.link_ended.notify_one();
     }
@@ -57,7 +63,10 @@ impl Plane {
     pub async fn watch_links(self: Rc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            self.core.borrow_mut().peers.look();
+            let core = &mut *self.core.borrow_mut();
+            for (peer, connections) in core.peers.look() {
+                core.notices.tell(DriverNews::LinkUnsteady { peer, connections });
+            }
         }
     }
 

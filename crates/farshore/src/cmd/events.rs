@@ -1,0 +1,239 @@
+//! `events`: what changed, from the logs of the nodes that can be asked, as one list.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use settings::limits::POLL_INTERVAL;
+use toolkit::screen::Paint;
+use units::exact::parse_duration;
+
+use super::reach::{self, may_restart, unexpected};
+use super::status::colours_wanted;
+use crate::api::client::{ControlClient, Unanswered};
+use crate::api::{ApiRequest, ErrorCode, Reply};
+use crate::args::EventsArgs;
+use crate::events::merge::{EventPositions, merged};
+use crate::events::{EventPage, EventRecord, unix_ms};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
+use crate::show::events::EventLines;
+
+/// What `--follow` begins with where nothing is said.
+const FOLLOW_LAST: usize = 10;
+
+/// One node's log, and who is asked for it.
+struct EventSource {
+    socket: PathBuf,
+    /// The daemon behind the socket asks this one.
+    on: Option<String>,
+    /// As its pages say; `None` before the first one.
+    node: Option<String>,
+    /// When it answered last.
+    heard: Option<Instant>,
+    /// That this peer does not answer was said.
+    is_missed: bool,
+}
+
+/// The logs that are read. This is the one place that knows which there are: each source is asked for itself, keeps its own position and
+/// is merged with the others.
+fn sources(args: &EventsArgs) -> Result<Vec<EventSource>, CommandFailure> {
+    let socket = reach::socket(&args.reach)?;
+    let source = |on| EventSource { socket: socket.clone(), on, node: None, heard: None, is_missed: false };
+    let mut sources = vec![source(None)];
+    if !args.local {
+        let status = ask(&socket, &ApiRequest::Status { group: args.group.clone() });
+        let Ok(Reply::Status(status)) = status else { return Ok(sources) };
+        let peers: BTreeSet<String> =
+            status.groups.into_iter().flat_map(|group| group.peers).map(|peer| peer.node).collect();
+        sources.extend(peers.into_iter().map(|peer| source(Some(peer))));
+    }
+    Ok(sources)
+}
+
+pub fn run(args: &EventsArgs) -> CommandOutcome {
+    let since_unix_ms = args.since.as_deref().map(|text| since(text, unix_ms())).transpose()?;
+    let mut reading = EventReading {
+        sources: sources(args)?,
+        positions: EventPositions::default(),
+        group: args.group.clone(),
+        since_unix_ms: since_unix_ms.unwrap_or(0),
+        warnings: 0,
+    };
+    let mut shown = EventOutput::new(args.json);
+    let mut events = reading.read()?;
+    if args.follow && args.since.is_none() {
+        events.drain(..events.len().saturating_sub(FOLLOW_LAST));
+    }
+    let mut is_read = shown.show(&events)?;
+    // What comes from here on is new, also where a clock is set back.
+    reading.since_unix_ms = 0;
+    while args.follow && is_read {
+        std::thread::sleep(POLL_INTERVAL);
+        is_read = shown.show(&reading.read()?)?;
+    }
+    if events.is_empty() && !args.json {
+        warn_of_none(args);
+    }
+    let is_whole = reading.warnings == 0 && !reading.sources.iter().any(|source| source.is_missed);
+    Ok(if is_whole { Exit::Done } else { Exit::Warning }.into())
+}
+
+/// Beside the output, so that whoever counts lines counts none.
+fn warn_of_none(args: &EventsArgs) {
+    let of = args.group.as_ref().map(|group| format!(" of group {group}")).unwrap_or_default();
+    let since = args.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    eprintln!("farshore: no events{of}{since}");
+}
+
+/// The moment that `--since` means, milliseconds since 1970.
+fn since(text: &str, now_unix_ms: u64) -> Result<u64, CommandFailure> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(now_unix_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
+    }
+    match text.parse::<Timestamp>() {
+        // Before 1970 there are no events.
+        Ok(time) => Ok(u64::try_from(time.as_millisecond()).unwrap_or(0)),
+        Err(_) => Err(CommandFailure::usage(format!(
+            "--since: {text:?} is neither a duration such as \"2h\" or \"30m\" nor a time such as \"2026-11-27T08:00:00Z\" or \
+             \"2026-11-27T08:00:00+01:00\""
+        ))),
+    }
+}
+
+/// How events are written.
+enum EventOutput {
+    Json,
+    Lines(EventLines),
+}
+
+impl EventOutput {
+    fn new(is_json: bool) -> EventOutput {
+        if is_json {
+            return EventOutput::Json;
+        }
+        let paint = if colours_wanted(&std::io::stdout()) { Paint::colours() } else { Paint::plain() };
+        EventOutput::Lines(EventLines::new(TimeZone::system(), paint))
+    }
+
+    /// Whether somebody still reads them.
+    fn show(&mut self, events: &[EventRecord]) -> Result<bool, CommandFailure> {
+        let text = match self {
+            EventOutput::Json => events.iter().map(EventRecord::line).collect(),
+            EventOutput::Lines(lines) => lines.text(events),
+        };
+        print(&text)
+    }
+}
+
+/// What was read, of all sources, and where to go on.
+struct EventReading {
+    sources: Vec<EventSource>,
+    positions: EventPositions,
+    group: Option<String>,
+    since_unix_ms: u64,
+    warnings: usize,
+}
+
+impl EventReading {
+    /// What is new in all logs, as one list.
+    fn read(&mut self) -> Result<Vec<EventRecord>, CommandFailure> {
+        let mut lists = Vec::new();
+        for at in 0..self.sources.len() {
+            lists.push(self.read_source(at)?);
+        }
+        Ok(merged(lists))
+    }
+
+    /// Page by page, until there is no more. A daemon that restarts has nothing new meanwhile.
+    fn read_source(&mut self, at: usize) -> Result<Vec<EventRecord>, CommandFailure> {
+        let mut list = Vec::new();
+        loop {
+            let source = &mut self.sources[at];
+            let request = ApiRequest::Events {
+                group: self.group.clone(),
+                since_unix_ms: self.since_unix_ms,
+                after: source.node.as_deref().map_or(0, |node| self.positions.of(node)),
+                limit: None,
+            };
+            let Some(page) = source.ask(request)? else { return Ok(list) };
+            let is_first = source.node.is_none();
+            source.node = Some(page.node.clone());
+            let missed = self.positions.advance(&page);
+            let told = page.warnings.iter().filter(|_| is_first).chain(&missed);
+            self.warnings += told.map(warn).count();
+            list.extend(page.events);
+            if !page.more {
+                return Ok(list);
+            }
+        }
+    }
+}
+
+impl EventSource {
+    /// `None`: nobody answers, and may again soon.
+    fn ask(&mut self, request: ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
+        match &self.on {
+            None => self.ask_here(&request),
+            Some(node) => {
+                let request = ApiRequest::On { node: node.clone(), order: Box::new(request) };
+                self.ask_peer(&request)
+            }
+        }
+    }
+
+    /// A peer that does not answer takes nobody's own events away.
+    fn ask_peer(&mut self, request: &ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
+        let why = match ask(&self.socket, request) {
+            Ok(Reply::Events(page)) => {
+                self.is_missed = false;
+                return Ok(Some(*page));
+            }
+            Ok(Reply::Error { message, .. }) => message,
+            Ok(other) => return Err(unexpected(&other)),
+            Err(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut self.is_missed, true) {
+            let node = self.on.as_deref().unwrap_or_default();
+            warn(format!("the events of node {node} are missing here: {why}"));
+        }
+        Ok(None)
+    }
+
+    fn ask_here(&mut self, request: &ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
+        match ask(&self.socket, request) {
+            Ok(Reply::Events(page)) => {
+                self.heard = Some(Instant::now());
+                Ok(Some(*page))
+            }
+            // Its doors are still open, or open again before its data thread runs.
+            Ok(Reply::Error { code: ErrorCode::Failed, .. }) if may_restart(self.heard) => Ok(None),
+            Ok(Reply::Error { message, .. }) => Err(message.into()),
+            Ok(other) => Err(unexpected(&other)),
+            Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(self.heard) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn ask(socket: &Path, request: &ApiRequest) -> Result<Reply, Unanswered> {
+    ControlClient::connect(socket)?.ask_within(Duration::MAX, request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_duration_ago_or_a_time() {
+        let now = 1_796_000_000_000;
+        assert_eq!(since("2h", now).ok(), Some(now - 2 * 3_600_000));
+        assert_eq!(since("2026-11-30T02:53:20+02:00", now).ok(), Some(now));
+        assert_eq!(since("1960-01-01T00:00:00Z", now).ok(), Some(0));
+        for wrong in ["yesterday", "2h ago", "5", "2026-11-27", "2026-11-27T08:00:00"] {
+            let failure = since(wrong, now).expect_err(wrong);
+            assert!(failure.message.contains("2026-11-27T08:00:00Z"), "{}", failure.message);
+        }
+    }
+}

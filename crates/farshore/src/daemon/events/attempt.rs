@@ -1,0 +1,10 @@
+//! What comes of one attempt to tell a hook, by whatever way.
+
+/// Why an attempt came to nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum AttemptFailure {
+    /// A sentence.
+    Failed(String),
+    /// The daemon ends.
+    Ending,
+}

@@ -1,0 +1,206 @@
+//! Commands that change something, as events: what was asked, by whom, and what came of it.
+//!
+//! Who asked is what the kernel says of the other end of the socket. What the process says of itself (its name, its environment) is a
+//! hint beside that.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use settings::events::EventKind;
+
+use crate::api::server::Asker;
+use crate::api::{ApiRequest, ErrorCode, Reply};
+use crate::events::NewEvent;
+
+/// Most of a process's environment that is looked through.
+const ENVIRONMENT_BYTES_MAX: u64 = 256 << 10;
+/// Most of the list of users.
+const USERS_BYTES_MAX: u64 = 4 << 20;
+/// What the audit system says of who never logged in.
+const NEVER_LOGGED_IN: u32 = u32::MAX;
+
+/// A request that changes something, in the words of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) struct CommandText {
+    command: &'static str,
+    group: Option<String>,
+    arguments: String,
+}
+
+impl CommandText {
+    /// `None`: the request only looks.
+    pub fn of(request: &ApiRequest) -> Option<CommandText> {
+        let flag = |is_set: bool, word: &str| if is_set { word.to_owned() } else { String::new() };
+        let (command, group, arguments) = match request {
+            ApiRequest::Logging { group } => ("logging", Some(group), String::new()),
+            ApiRequest::Sync { group, full } => ("sync", Some(group), flag(*full, "--full")),
+            ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
+            ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
+            ApiRequest::Demote { group, close_clients } => {
+                ("demote", Some(group), flag(*close_clients, "--close-clients"))
+            }
+            ApiRequest::Promote { group, force } => ("promote", Some(group), flag(*force, "--force")),
+            ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
+            // Carried to another node, it is that node's log which has it.
+            ApiRequest::On { .. }
+            | ApiRequest::Status { .. }
+            | ApiRequest::StatusOfBoth { .. }
+            | ApiRequest::Clients { .. }
+            | ApiRequest::LinkHistory { .. }
+            | ApiRequest::Counters
+            | ApiRequest::Record { .. }
+            | ApiRequest::Events { .. } => return None,
+        };
+        Some(CommandText { command, group: group.cloned(), arguments })
+    }
+
+    /// The event of its end.
+    pub fn event(self, who: &CommandSource, reply: &Reply, took: Duration) -> NewEvent {
+        let (result, answer) = match reply {
+            Reply::Ok { message, warnings, .. } if warnings.is_empty() => ("done", message.clone()),
+            Reply::Ok { message, warnings, .. } => {
+                let told = warnings.iter().filter(|warning| !message.contains(*warning)).cloned();
+                ("warning", std::iter::once(message.clone()).chain(told).collect::<Vec<_>>().join("; "))
+            }
+            Reply::Error { message, code: ErrorCode::Failed } => ("failed", message.clone()),
+            Reply::Error { message, .. } => ("refused", message.clone()),
+            _ => ("done", String::new()),
+        };
+        let typed = [self.command, &self.arguments].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>();
+        let text = format!("'{}' by {}: {result}: {answer}", typed.join(" "), who.sentence());
+        let event = NewEvent::now(EventKind::Command, text);
+        let event = match &self.group {
+            Some(group) => event.of_group(group),
+            None => event,
+        };
+        let arguments = (!self.arguments.is_empty()).then_some(self.arguments);
+        let event = event.with("command", self.command).with_known("arguments", arguments);
+        let event = event.with("result", result).with("answer", answer).with_ms("took_ms", Some(took));
+        who.add_to(event)
+    }
+}
+
+/// Keys and values as they are typed.
+fn words(settings: &BTreeMap<String, String>) -> String {
+    settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Who gave a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::daemon) struct CommandSource {
+    /// Where it was typed, if not here.
+    from_node: Option<String>,
+    uid: Option<u32>,
+    pid: Option<i32>,
+    user: Option<String>,
+    program: Option<String>,
+    login: Option<String>,
+    sudo_user: Option<String>,
+}
+
+impl CommandSource {
+    /// Looks while whoever asked still waits for the answer. Reads files of `/proc` and the list of users.
+    pub fn look(asker: Asker) -> CommandSource {
+        let users = read(Path::new("/etc/passwd"), USERS_BYTES_MAX);
+        let user_of = |uid: u32| user_name(&users, uid);
+        let of_process = |name: &str, most| {
+            let read = asker.pid.map(|pid| read(Path::new(&format!("/proc/{pid}/{name}")), most));
+            read.filter(|text| !text.is_empty())
+        };
+        let login = of_process("loginuid", 64).and_then(|text| text.trim().parse().ok());
+        let login = login.filter(|uid| *uid != NEVER_LOGGED_IN);
+        let program = of_process("comm", 64).map(|name| name.trim().to_owned());
+        let environment = of_process("environ", ENVIRONMENT_BYTES_MAX).unwrap_or_default();
+        let sudo_user = environment.split('\0').find_map(|entry| entry.strip_prefix("SUDO_USER="));
+        CommandSource {
+            uid: asker.uid,
+            pid: asker.pid,
+            user: asker.uid.and_then(user_of),
+            program,
+            login: login.map(|uid| user_of(uid).unwrap_or_else(|| uid.to_string())),
+            sudo_user: sudo_user.filter(|name| !name.is_empty()).map(str::to_owned),
+            from_node: asker.node,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        if let Some(node) = &self.from_node {
+            return format!("an operator on node {node}");
+        }
+        let who = match (&self.user, self.uid) {
+            (Some(user), _) => user.clone(),
+            (None, Some(uid)) => format!("user {uid}"),
+            (None, None) => "nobody that the kernel names".to_owned(),
+        };
+        let behind = match (&self.login, &self.sudo_user) {
+            (Some(login), _) if Some(login) != self.user.as_ref() => format!(" (logged in as {login})"),
+            (None, Some(sudo)) => format!(" (by sudo of {sudo})"),
+            _ => String::new(),
+        };
+        who + &behind
+    }
+
+    fn add_to(&self, event: NewEvent) -> NewEvent {
+        let event = event
+            .with_known("from_node", self.from_node.clone())
+            .with_known("user", self.user.clone())
+            .with_known("uid", self.uid);
+        let event = event.with_known("pid", self.pid).with_known("program", self.program.clone());
+        event.with_known("login", self.login.clone()).with_known("sudo_user", self.sudo_user.clone())
+    }
+}
+
+/// A file's beginning as text; empty if it cannot be read.
+fn read(path: &Path, most: u64) -> String {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    if read.is_ok() { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
+}
+
+/// The name of a user in the form of `/etc/passwd`. Users of a directory service are not looked up: that may take long.
+fn user_name(users: &str, uid: u32) -> Option<String> {
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = lines.find(|fields| fields.get(2).and_then(|field| field.parse().ok()) == Some(uid))?;
+    Some(found[0].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alice() -> CommandSource {
+        let [user, login] = ["root", "alice"].map(|name| Some(name.to_owned()));
+        CommandSource { uid: Some(0), pid: Some(7), user, login, ..CommandSource::default() }
+    }
+
+    #[test]
+    fn a_command_tells_what_by_whom_and_what_came_of_it() {
+        let request = ApiRequest::Promote { group: "db".to_owned(), force: true };
+        let text = CommandText::of(&request).expect("it changes something");
+        let warned = Reply::Ok { message: "db: primary".to_owned(), warnings: vec!["mind".to_owned()], done_on: None };
+        let record = text.clone().event(&alice(), &warned, Duration::from_millis(5)).numbered(1, "alpha");
+        assert_eq!(record.text, "'promote --force' by root (logged in as alice): warning: db: primary; mind");
+        assert_eq!((record.group.as_deref(), record.fields["login"].as_str()), (Some("db"), Some("alice")));
+        let refused = text.event(&alice(), &Reply::error(ErrorCode::Refused, "no"), Duration::ZERO);
+        assert_eq!(refused.numbered(1, "alpha").fields["result"].as_str(), Some("refused"));
+        let settings = BTreeMap::from([("buffers".to_owned(), "4MiB".to_owned())]);
+        let tuned = CommandText::of(&ApiRequest::SetLink { settings }).expect("it changes something");
+        let tuned = tuned.event(&alice(), &Reply::ok("link: done"), Duration::ZERO).numbered(1, "alpha");
+        assert_eq!((tuned.group, tuned.fields["arguments"].as_str()), (None, Some("buffers=4MiB")));
+        assert_eq!(CommandText::of(&ApiRequest::Counters), None);
+    }
+
+    #[test]
+    fn who_asked_is_found_by_the_kernels_word() {
+        let me = rustix::process::geteuid().as_raw();
+        let asker = Asker { node: None, uid: Some(me), pid: i32::try_from(std::process::id()).ok() };
+        let who = CommandSource::look(asker);
+        assert_eq!(who.uid, Some(me));
+        assert!(who.program.is_some(), "{who:?}");
+        assert_eq!(CommandSource::look(Asker::default()).sentence(), "nobody that the kernel names");
+        assert_eq!(user_name("root:x:0:0::/root:/bin/sh\nalice:x:1000:\n", 1000).as_deref(), Some("alice"));
+        assert_eq!(user_name("root:x:0:0\nbroken", 5), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Looks at the groups, every two seconds: what changed in mode, policy and settings, and whether the lag is what it may be.
+//!
+//! A function of what is seen now and what was known before, so that a start compares with what the log says of the run before.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use settings::events::EventKind;
+use units::exact::show_seconds;
+
+use crate::events::NewEvent;
+
+/// Pause between two looks. A look takes a snapshot of the data thread, as a status does.
+pub(in crate::daemon) const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The lag is back under its threshold for so long before that counts: one that goes up and down is one event, not one per look.
+const MET_AFTER: Duration = Duration::from_secs(5);
+
+/// One group at one moment.
+pub(in crate::daemon) struct GroupFacts<'a> {
+    pub group: &'a str,
+    pub peer: &'a str,
+    pub is_primary: bool,
+    /// On a secondary its primary's; `None`: not known yet.
+    pub mode: Option<&'a str>,
+    /// Of this node: key, value, and whether it was `set`.
+    pub settings: Vec<(&'static str, String, bool)>,
+    /// `None`: not known here.
+    pub lag: Option<Duration>,
+    pub warn: Option<Duration>,
+    pub error: Option<Duration>,
+}
+
+/// What was seen before.
+#[derive(Default)]
+pub(in crate::daemon) struct GroupLooks {
+    /// By group and key.
+    values: BTreeMap<(String, String), String>,
+    /// Thresholds that are passed, by group and level.
+    missed: BTreeMap<(String, &'static str), MissedThreshold>,
+}
+
+struct MissedThreshold {
+    since: Instant,
+    /// Since when the lag is under the threshold again.
+    met_since: Option<Instant>,
+}
+
+impl GroupLooks {
+    /// `values`: what was known when the log was opened, by group and key.
+    pub fn new(values: &[((String, String), String)]) -> GroupLooks {
+        GroupLooks { values: values.iter().cloned().collect(), missed: BTreeMap::new() }
+    }
+
+    /// What is new.
+    pub fn look(&mut self, facts: &GroupFacts<'_>, now: Instant) -> Vec<NewEvent> {
+        let mut events = Vec::new();
+        if let Some(mode) = facts.mode {
+            let reason = match facts.is_primary {
+                false => format!("{} serves in this mode", facts.peer),
+                true => reason_of(facts.settings.iter().find(|(key, ..)| *key == "mode").is_some_and(|(.., set)| *set)),
+            };
+            events.extend(self.value(facts, EventKind::Mode, "mode", (mode, &reason)));
+        }
+        for (key, value, was_set) in &facts.settings {
+            let reason = reason_of(*was_set);
+            // A primary's own mode is the one above.
+            match *key {
+                "mode" if facts.is_primary => {}
+                "policy" => events.extend(self.value(facts, EventKind::Policy, key, (value, &reason))),
+                key => events.extend(self.value(facts, EventKind::Setting, key, (value, &reason))),
+            }
+        }
+        for (level, threshold) in [("warn", facts.warn), ("error", facts.error)] {
+            events.extend(self.lag(facts, level, threshold, now));
+        }
+        events
+    }
+
+    fn value(
+        &mut self,
+        facts: &GroupFacts<'_>,
+        kind: EventKind,
+        key: &str,
+        (value, reason): (&str, &str),
+    ) -> Option<NewEvent> {
+        let is_setting = kind == EventKind::Setting;
+        let name = if is_setting { format!("setting {key}") } else { key.to_owned() };
+        let before = self.values.insert((facts.group.to_owned(), name), value.to_owned());
+        // Of other settings only changes are worth a line.
+        if before.as_deref() == Some(value) || (before.is_none() && is_setting) {
+            return None;
+        }
+        let text = match &before {
+            Some(before) => format!("{key}: {before} -> {value}: {reason}"),
+            None => format!("{key}: {value}"),
+        };
+        let event = NewEvent::now(kind, text).of_group(facts.group);
+        let event = if is_setting { event.with("key", key) } else { event };
+        Some(event.with_known("from", before).with("to", value).with("reason", reason))
+    }
+
+    fn lag(
+        &mut self,
+        facts: &GroupFacts<'_>,
+        level: &'static str,
+        threshold: Option<Duration>,
+        now: Instant,
+    ) -> Option<NewEvent> {
+        let key = (facts.group.to_owned(), level);
+        // Who does not know the lag any more, as after a demotion, will not know when it is met either.
+        let (Some(lag), Some(threshold)) = (facts.lag, threshold) else {
+            self.missed.remove(&key);
+            return None;
+        };
+        let shown = |time: Duration| show_seconds(time.as_secs_f64());
+        let event = |kind, text| {
+            let (lag, threshold) = (lag.as_secs_f64(), threshold.as_secs_f64());
+            let event = NewEvent::now(kind, text).of_group(facts.group).of_peer(facts.peer).with("level", level);
+            event.with("lag_seconds", lag).with("threshold_seconds", threshold)
+        };
+        let is_missed = lag > threshold;
+        let Some(missed) = self.missed.get_mut(&key) else {
+            if !is_missed {
+                return None;
+            }
+            self.missed.insert(key, MissedThreshold { since: now, met_since: None });
+            let text =
+                format!("the copy on {} is {} behind, rpo.{level} is {}", facts.peer, shown(lag), shown(threshold));
+            return Some(event(EventKind::RpoMissed, text));
+        };
+        if is_missed {
+            missed.met_since = None;
+            return None;
+        }
+        let met_since = *missed.met_since.get_or_insert(now);
+        if now.saturating_duration_since(met_since) < MET_AFTER {
+            return None;
+        }
+        let lasted = met_since.saturating_duration_since(missed.since);
+        self.missed.remove(&key);
+        let text = format!(
+            "the copy on {} is within rpo.{level} of {} again, after {}",
+            facts.peer,
+            shown(threshold),
+            shown(lasted)
+        );
+        Some(event(EventKind::RpoMet, text).with_ms("missed_ms", Some(lasted)))
+    }
+}
+
+fn reason_of(was_set: bool) -> String {
+    let reason = if was_set { "an operator set it" } else { "the configuration file says so" };
+    reason.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(mode: &str, policy: &str, lag_s: Option<u64>) -> GroupFacts<'static> {
+        let mode: &'static str = ["async", "sync"].into_iter().find(|word| *word == mode).expect("a mode");
+        GroupFacts {
+            group: "db",
+            peer: "beta",
+            is_primary: true,
+            mode: Some(mode),
+            settings: vec![
+                ("mode", mode.to_owned(), true),
+                ("policy", policy.to_owned(), false),
+                ("hold", "30s".to_owned(), false),
+            ],
+            lag: lag_s.map(Duration::from_secs),
+            warn: Some(Duration::from_secs(30)),
+            error: None,
+        }
+    }
+
+    fn told(events: Vec<NewEvent>) -> Vec<String> {
+        events.iter().map(|event| format!("{} {}", event.kind().as_str(), event.text())).collect()
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_found_after_a_start_too() {
+        let now = Instant::now();
+        let mut looks = GroupLooks::default();
+        assert_eq!(
+            told(looks.look(&facts("async", "degrade", None), now)),
+            ["mode mode: async", "policy policy: degrade"]
+        );
+        assert!(looks.look(&facts("async", "degrade", None), now).is_empty());
+        let changed = told(looks.look(&facts("sync", "hold", None), now));
+        assert_eq!(
+            changed,
+            [
+                "mode mode: async -> sync: an operator set it",
+                "policy policy: degrade -> hold: the configuration file says so"
+            ]
+        );
+        let known = [(("db".to_owned(), "mode".to_owned()), "async".to_owned())];
+        let after = told(GroupLooks::new(&known).look(&facts("sync", "hold", None), now));
+        assert_eq!(after[0], "mode mode: async -> sync: an operator set it");
+    }
+
+    #[test]
+    fn a_lag_that_comes_and_goes_is_missed_once() {
+        let start = Instant::now();
+        let mut looks = GroupLooks::default();
+        let mut at = |seconds: u64, lag: Option<u64>| {
+            let now = start + Duration::from_secs(seconds);
+            let events = looks.look(&facts("async", "degrade", lag), now);
+            told(events.into_iter().filter(|event| event.kind().as_str().starts_with("rpo")).collect())
+        };
+        assert!(at(0, Some(29)).is_empty());
+        assert_eq!(at(2, Some(31)), ["rpo-missed the copy on beta is 31 s behind, rpo.warn is 30 s"]);
+        assert!(at(4, Some(60)).is_empty() && at(6, Some(10)).is_empty() && at(8, Some(31)).is_empty());
+        assert!(at(10, Some(1)).is_empty() && at(14, Some(1)).is_empty());
+        assert_eq!(at(15, Some(1)), ["rpo-met the copy on beta is within rpo.warn of 30 s again, after 8.0 s"]);
+        assert!(at(20, Some(40)).len() == 1 && at(22, None).is_empty() && at(40, Some(1)).is_empty());
+    }
+}

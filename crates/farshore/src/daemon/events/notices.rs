@@ -1,0 +1,282 @@
+//! What the data thread tells, as events: names in place of numbers, and how long things took.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::identity::Decision;
+use engine::state::State;
+use engine::{Event, GroupId, NodeId, VolumeId};
+use host::driver::{DriverNews, DriverNotice};
+use settings::events::EventKind;
+use settings::{Config, ConfiguredGroup, NodeName};
+use units::exact::show_seconds;
+
+use crate::daemon::view::with_names;
+use crate::events::NewEvent;
+
+/// Failed writes of a volume are told once in this time: a broken disk fails all of them.
+const FAILED_WRITES_EVERY: Duration = Duration::from_secs(60);
+
+/// Remembers when things began.
+pub(in crate::daemon) struct NoticeReader {
+    config: Arc<Config>,
+    node: NodeName,
+    syncs: BTreeMap<GroupId, Instant>,
+    held_up: BTreeMap<GroupId, Instant>,
+    failed_writes: BTreeMap<(GroupId, VolumeId), Instant>,
+    links: BTreeMap<NodeId, LinkTimes>,
+}
+
+/// Since when a link is as it is.
+#[derive(Default)]
+struct LinkTimes {
+    up: Option<Instant>,
+    lost: Option<Instant>,
+}
+
+impl NoticeReader {
+    pub fn new(config: Arc<Config>, node: NodeName) -> NoticeReader {
+        let (syncs, held_up, failed_writes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        NoticeReader { config, node, syncs, held_up, failed_writes, links: BTreeMap::new() }
+    }
+
+    /// None, one, or two where a change of state ends a sync as well.
+    pub fn read(&mut self, DriverNotice { unix_ms, at, news }: DriverNotice) -> Vec<NewEvent> {
+        match news {
+            DriverNews::Group { group: id, event, text } => {
+                let config = self.config.clone();
+                let Some(group) = config.groups.get(id.0 as usize) else { return Vec::new() };
+                let peer = group.peer_of(&self.node).cloned();
+                let named = |event: NewEvent| match &peer {
+                    Some(peer) => event.of_group(group.name.as_str()).of_peer(peer.as_str()),
+                    None => event.of_group(group.name.as_str()),
+                };
+                let new = |kind| named(NewEvent::at(unix_ms, kind, text.clone()));
+                let stopped = self.syncs.get(&id).filter(|_| ends_sync(&event)).map(|begun| {
+                    let lasted = at.saturating_duration_since(*begun);
+                    let text = format!("the sync was broken off after {}", show_seconds(lasted.as_secs_f64()));
+                    let why = reason(group, &event);
+                    let stopped = named(NewEvent::at(unix_ms, EventKind::SyncStopped, text));
+                    stopped.with_known("reason", why).with_ms("duration_ms", Some(lasted))
+                });
+                if stopped.is_some() {
+                    self.syncs.remove(&id);
+                }
+                let event = self.of_time((id, group), &event, at, &new).or_else(|| of_group(group, &event, &new));
+                event.into_iter().chain(stopped).collect()
+            }
+            DriverNews::LinkUp { peer, address } => self.link_up(peer, &address.to_string(), (unix_ms, at)),
+            DriverNews::LinkDown { peer, reason } => self.link_down(peer, &reason, (unix_ms, at)),
+            DriverNews::LinkUnsteady { peer, connections } => {
+                let text =
+                    format!("{connections} more connections came up within a minute and have no events of their own");
+                let event = NewEvent::at(unix_ms, EventKind::LinkUnsteady, text).with("connections", connections);
+                vec![self.of_link(peer, event)]
+            }
+        }
+    }
+
+    fn of_link(&self, peer: NodeId, event: NewEvent) -> NewEvent {
+        match self.config.nodes.get(usize::from(peer.0)) {
+            Some(node) => event.of_peer(node.name.as_str()),
+            None => event,
+        }
+    }
+
+    fn link_up(&mut self, peer: NodeId, address: &str, (unix_ms, at): (u64, Instant)) -> Vec<NewEvent> {
+        let times = self.links.entry(peer).or_default();
+        let outage = times.lost.take().map(|lost| at.saturating_duration_since(lost));
+        times.up.get_or_insert(at);
+        let after = outage.map_or(String::new(), |outage| format!(" after {}", show_seconds(outage.as_secs_f64())));
+        let event = NewEvent::at(unix_ms, EventKind::LinkConnected, format!("connected with {address}{after}"));
+        vec![self.of_link(peer, event.with("address", address).with_ms("outage_ms", outage))]
+    }
+
+    fn link_down(&mut self, peer: NodeId, reason: &str, (unix_ms, at): (u64, Instant)) -> Vec<NewEvent> {
+        let times = self.links.entry(peer).or_default();
+        let connected = times.up.take().map(|up| at.saturating_duration_since(up));
+        times.lost = Some(at);
+        let after = connected.map_or(String::new(), |time| format!(" after {}", show_seconds(time.as_secs_f64())));
+        let event = NewEvent::at(unix_ms, EventKind::LinkLost, format!("the connection ended{after}: {reason}"));
+        vec![self.of_link(peer, event.with("reason", reason).with_ms("connected_ms", connected))]
+    }
+
+    /// Events that begin something, or end what was begun.
+    fn of_time(
+        &mut self,
+        (id, group): (GroupId, &ConfiguredGroup),
+        event: &Event,
+        at: Instant,
+        new: &dyn Fn(EventKind) -> NewEvent,
+    ) -> Option<NewEvent> {
+        let lasted = |begun: Option<Instant>| begun.map(|begun| at.saturating_duration_since(begun));
+        Some(match event {
+            Event::SyncBegan { full, compare, dirty_bytes } => {
+                self.syncs.insert(id, at);
+                new(EventKind::SyncBegan).with("full", *full).with("compare", *compare).with("bytes", *dirty_bytes)
+            }
+            Event::SyncEnded { sent_bytes } => {
+                let lasted = lasted(self.syncs.remove(&id));
+                new(EventKind::SyncEnded).with("sent_bytes", *sent_bytes).with_ms("duration_ms", lasted)
+            }
+            Event::WritersHeldUp { acts_in } => {
+                self.held_up.entry(id).or_insert(at);
+                new(EventKind::WritersHeldUp).with_ms("acts_in_ms", *acts_in)
+            }
+            Event::WritersGoOn => new(EventKind::WritersGoOn).with_ms("held_up_ms", lasted(self.held_up.remove(&id))),
+            Event::LocalWriteFailed { volume, offset } => {
+                let told = self.failed_writes.get(&(id, *volume));
+                if told.is_some_and(|told| at.saturating_duration_since(*told) < FAILED_WRITES_EVERY) {
+                    return None;
+                }
+                self.failed_writes.insert((id, *volume), at);
+                let name =
+                    group.volumes.get(usize::from(volume.0)).map(|named| format!("{}/{}", group.name, named.name));
+                new(EventKind::WriteFailed).with_known("volume", name).with("offset_bytes", *offset)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Where a sync cannot go on: it has to begin anew.
+fn ends_sync(event: &Event) -> bool {
+    let goes_on = |state: &State| matches!(state, State::Syncing | State::CatchingUp | State::Replicating);
+    matches!(event, Event::State { to, .. } if !goes_on(to))
+}
+
+/// In the words of people, where there is one.
+fn reason(group: &ConfiguredGroup, event: &Event) -> Option<String> {
+    let why = match event {
+        Event::State { why, .. } | Event::QueueDropped { why, .. } => why.clone(),
+        Event::Decided { decision: Decision::NeedsFullSync(why), .. } => why.to_string(),
+        Event::Decided { decision: Decision::Refuse(why), .. } => why.to_string(),
+        _ => return None,
+    };
+    (!why.is_empty()).then(|| with_names(group, &why))
+}
+
+/// Events that stand for themselves.
+fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> NewEvent) -> Option<NewEvent> {
+    let why = reason(group, event);
+    Some(match event {
+        Event::State { from, to, .. } => {
+            new(EventKind::State).with("from", from.word()).with("to", to.word()).with_known("reason", why)
+        }
+        Event::Ready { role, generation, clean, .. } => new(EventKind::GroupStarted)
+            .with("role", role.word())
+            .with("generation", generation.to_string())
+            .with("clean", *clean),
+        Event::HotExtents { extents, extent_bytes } => {
+            new(EventKind::UncleanStart).with("bytes", extents.saturating_mul(*extent_bytes))
+        }
+        Event::Pulled { bytes } => new(EventKind::FetchedBack).with("bytes", *bytes),
+        Event::WritesAlone { generation } => new(EventKind::WritesAlone).with("generation", generation.to_string()),
+        Event::Decided { decision, .. } => {
+            new(EventKind::Decision).with("decision", decision_word(decision)).with_known("reason", why)
+        }
+        Event::SnapshotEnded { at, sent_bytes } => {
+            new(EventKind::SecondaryConsistent).with("sequence", at.seq.0).with("sent_bytes", *sent_bytes)
+        }
+        Event::QueueDropped { items, bytes, .. } => {
+            new(EventKind::QueueDropped).with("writes", *items).with("bytes", *bytes).with_known("reason", why)
+        }
+        Event::Replayed { to, records } => {
+            new(EventKind::JournalReplayed).with("records", *records).with("sequence", to.seq.0)
+        }
+        Event::Promoted { generation } => {
+            new(EventKind::Role).with("role", "primary").with("generation", generation.to_string())
+        }
+        Event::Demoted => new(EventKind::Role).with("role", "secondary"),
+        Event::RollbackPoint { name, at } => {
+            new(EventKind::MarkKept).with("mark", name.as_str()).with("sequence", at.seq.0)
+        }
+        Event::RolledBack { to } => new(EventKind::RolledBack).with("sequence", to.seq.0),
+        Event::Note(_) => new(EventKind::Note),
+        // These begin or end something, and were told there; of single writes nothing is told.
+        Event::SyncBegan { .. }
+        | Event::SyncEnded { .. }
+        | Event::WritersHeldUp { .. }
+        | Event::WritersGoOn
+        | Event::LocalWriteFailed { .. }
+        | Event::Admitted { .. }
+        | Event::AppliedWrite { .. } => return None,
+    })
+}
+
+fn decision_word(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Continue(_) => "go-on",
+        Decision::UpdateSync => "update-sync",
+        Decision::NeedsFullSync(_) => "full-sync-needed",
+        Decision::Refuse(_) => "refused",
+        Decision::Idle => "idle",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use settings::example::EXAMPLE;
+
+    use super::*;
+    use crate::events::EventRecord;
+
+    fn reader() -> NoticeReader {
+        let config = Config::parse(Path::new("/f.toml"), EXAMPLE).expect("the example is sound");
+        NoticeReader::new(Arc::new(config), NodeName::parse("alpha").expect("a name"))
+    }
+
+    fn read(reader: &mut NoticeReader, at: Instant, news: DriverNews) -> Vec<EventRecord> {
+        let events = reader.read(DriverNotice { unix_ms: 5, at, news });
+        events.into_iter().map(|event| event.numbered(1, "alpha")).collect()
+    }
+
+    fn of_group(event: Event) -> DriverNews {
+        DriverNews::Group { group: GroupId(0), event, text: "what the log says".to_owned() }
+    }
+
+    #[test]
+    fn a_loss_and_a_return_know_how_long_each_lasted() {
+        let (mut reader, start) = (reader(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let up = || DriverNews::LinkUp { peer: NodeId(1), address: "127.0.0.2:7337".parse().expect("an address") };
+        let first = read(&mut reader, start, up());
+        assert!(!first[0].fields.contains_key("outage_ms") && first[0].peer.as_deref() == Some("beta"));
+        let lost = read(&mut reader, after(10), DriverNews::LinkDown { peer: NodeId(1), reason: "silence".to_owned() });
+        assert_eq!((lost[0].kind.as_str(), lost[0].fields["connected_ms"].as_u64()), ("link-lost", Some(10_000)));
+        assert_eq!(lost[0].text, "the connection ended after 10 s: silence");
+        let back = read(&mut reader, after(13), up());
+        assert_eq!(back[0].fields["outage_ms"].as_u64(), Some(3000));
+    }
+
+    #[test]
+    fn a_sync_has_bytes_and_time_however_it_ends() {
+        let (mut reader, start) = (reader(), Instant::now());
+        let began = || of_group(Event::SyncBegan { full: true, compare: false, dirty_bytes: 100 });
+        read(&mut reader, start, began());
+        let ended = read(&mut reader, start + Duration::from_secs(2), of_group(Event::SyncEnded { sent_bytes: 90 }));
+        let fields = &ended[0].fields;
+        assert_eq!((fields["sent_bytes"].as_u64(), fields["duration_ms"].as_u64()), (Some(90), Some(2000)));
+        read(&mut reader, start, began());
+        let lost = Event::State { from: State::Syncing, to: State::Logging, why: "the peer is gone".to_owned() };
+        let kinds: Vec<_> =
+            read(&mut reader, start, of_group(lost.clone())).into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, ["state", "sync-stopped"]);
+        let again = read(&mut reader, start, of_group(lost));
+        assert_eq!((again.len(), again[0].fields["reason"].as_str()), (1, Some("the peer is gone")));
+        assert_eq!((again[0].group.as_deref(), again[0].text.as_str()), (Some("db"), "what the log says"));
+    }
+
+    #[test]
+    fn a_broken_disk_fills_no_log() {
+        let (mut reader, start) = (reader(), Instant::now());
+        let failed = || of_group(Event::LocalWriteFailed { volume: VolumeId(0), offset: 4096 });
+        let told = |reader: &mut NoticeReader, seconds| read(reader, start + Duration::from_secs(seconds), failed());
+        assert_eq!(told(&mut reader, 0)[0].fields["volume"].as_str(), Some("db/data"));
+        assert!(told(&mut reader, 59).is_empty());
+        assert_eq!(told(&mut reader, 60).len(), 1);
+    }
+}

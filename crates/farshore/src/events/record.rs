@@ -1,0 +1,184 @@
+//! One event: before it has a number, and with it.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use settings::events::EventKind;
+
+/// The schema of [`EventRecord`].
+pub const EVENT_SCHEMA: &str = "farshore-event/1";
+/// The schema of [`EventPage`].
+pub const EVENTS_SCHEMA: &str = "farshore-events/1";
+/// Texts of an event are cut here: what a command answered may list a thousand clients.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Something that happened on a node. Keys are added, never renamed or reused without a new `schema`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// [`EVENT_SCHEMA`].
+    pub schema: String,
+    /// Counts the node's events from 1, whatever its clock does.
+    pub number: u64,
+    /// By the node's clock, milliseconds since 1970.
+    pub time_unix_ms: u64,
+    pub node: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// A word of [`EventKind`], or of a newer version.
+    pub kind: String,
+    /// For people.
+    pub text: String,
+    /// Those of the kind.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// Events of one node, oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventPage {
+    /// [`EVENTS_SCHEMA`].
+    pub schema: String,
+    pub node: String,
+    pub events: Vec<EventRecord>,
+    /// Numbers of the oldest and the newest event that the log has.
+    pub first: u64,
+    pub last: u64,
+    /// What to ask for events after, next time.
+    pub position: u64,
+    /// There are more already.
+    pub more: bool,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// An event that has no number yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    time_unix_ms: u64,
+    group: Option<String>,
+    peer: Option<String>,
+    kind: EventKind,
+    text: String,
+    fields: Map<String, Value>,
+}
+
+impl NewEvent {
+    /// That happens now.
+    pub fn now(kind: EventKind, text: impl Into<String>) -> NewEvent {
+        NewEvent::at(unix_ms(), kind, text)
+    }
+
+    /// That happened then, milliseconds since 1970.
+    pub fn at(time_unix_ms: u64, kind: EventKind, text: impl Into<String>) -> NewEvent {
+        NewEvent { time_unix_ms, group: None, peer: None, kind, text: cut(text.into()), fields: Map::new() }
+    }
+
+    pub fn of_group(self, group: &str) -> NewEvent {
+        NewEvent { group: Some(group.to_owned()), ..self }
+    }
+
+    pub fn of_peer(self, peer: &str) -> NewEvent {
+        NewEvent { peer: Some(peer.to_owned()), ..self }
+    }
+
+    /// Adds a field of its kind.
+    pub fn with(mut self, field: &'static str, value: impl Into<Value>) -> NewEvent {
+        debug_assert!(self.kind.fields().contains(&field), "{} has no field {field}", self.kind.as_str());
+        let value = match value.into() {
+            Value::String(text) => Value::String(cut(text)),
+            other => other,
+        };
+        self.fields.insert(field.to_owned(), value);
+        self
+    }
+
+    /// The same of what may not be known.
+    pub fn with_known(self, field: &'static str, value: Option<impl Into<Value>>) -> NewEvent {
+        match value {
+            Some(value) => self.with(field, value),
+            None => self,
+        }
+    }
+
+    /// The same of a time, in whole milliseconds.
+    pub fn with_ms(self, field: &'static str, time: Option<Duration>) -> NewEvent {
+        self.with_known(field, time.map(milliseconds))
+    }
+
+    pub fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn numbered(self, number: u64, node: &str) -> EventRecord {
+        let NewEvent { time_unix_ms, group, peer, kind, text, fields } = self;
+        let (schema, node, kind) = (EVENT_SCHEMA.to_owned(), node.to_owned(), kind.as_str().to_owned());
+        EventRecord { schema, number, time_unix_ms, node, group, peer, kind, text, fields }
+    }
+}
+
+impl EventRecord {
+    /// As the log has it, with its end.
+    pub fn line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("texts and numbers are JSON");
+        line.push('\n');
+        line
+    }
+}
+
+/// Milliseconds since 1970, by this node's clock.
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, milliseconds)
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A text of bounded length, cut between letters.
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let mut end = TEXT_BYTES_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_and_comes_back() {
+        let event = NewEvent::at(5, EventKind::State, "a\nb")
+            .of_group("db")
+            .of_peer("beta")
+            .with("from", "logging")
+            .with_known("reason", None::<String>);
+        let record = event.numbered(7, "alpha");
+        let line = record.line();
+        assert_eq!(
+            line,
+            "{\"schema\":\"farshore-event/1\",\"number\":7,\"time_unix_ms\":5,\"node\":\"alpha\",\"group\":\"db\",\
+             \"peer\":\"beta\",\"kind\":\"state\",\"text\":\"a\\nb\",\"from\":\"logging\"}\n"
+        );
+        assert_eq!(serde_json::from_str::<EventRecord>(&line).expect("it is one"), record);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_letters() {
+        let event = NewEvent::at(5, EventKind::Command, "ü".repeat(2000)).with("answer", "x".repeat(5000));
+        let line = event.numbered(1, "alpha").line();
+        assert!(line.len() < 2 * TEXT_BYTES_MAX + 300 && line.contains('…'), "{}", line.len());
+    }
+}
