@@ -18,7 +18,7 @@ const OUTAGE_MIN: Duration = Duration::from_millis(1500);
 
 /// All events of a node that the command shows.
 fn events(pair: &Pair, node: Side, more: &[&str]) -> Vec<Value> {
-    let words = [&["events", "--json"], more].concat();
+    let words = [&["events", "--json", "--local"], more].concat();
     let text = pair.done(node, &words);
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
@@ -403,4 +403,28 @@ fn following_goes_on_over_a_restart() {
     pair.serve(Side::Near);
     assert_eq!(follower.until("daemon-started", &mut seen)["clean"], false);
     assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>(), "each once, none missing");
+}
+
+#[test]
+fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::DEFAULT });
+    assert!(pair.run(Side::Far, &["logging", GROUP]).status.success(), "it is carried to the primary");
+    let output = pair.run(Side::Near, &["events", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let nodes: std::collections::BTreeSet<&str> = events.iter().filter_map(|event| event["node"].as_str()).collect();
+    assert_eq!(nodes.len(), 2, "{text}");
+    let times: Vec<u64> = events.iter().filter_map(|event| event["time_unix_ms"].as_u64()).collect();
+    assert!(times.is_sorted(), "{text}");
+    let command = events.iter().find(|event| event["kind"] == "command" && event["command"] == "logging");
+    let command = command.expect("the primary took it down");
+    assert!(command["from_node"].is_string() && command["text"].as_str().is_some_and(|text| text.contains("an operator on node")));
+    let local = pair.run(Side::Near, &["events", "--json", "--local"]);
+    assert!(local.stdout.len() < output.stdout.len());
+    pair.kill(Side::Far);
+    let alone = pair.run(Side::Near, &["events"]);
+    assert_eq!(alone.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&alone.stderr);
+    assert!(said.contains("are missing here"), "{said}");
 }
