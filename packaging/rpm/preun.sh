@@ -11,6 +11,8 @@ fi
 
 if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
     if [ -d /run/systemd/system ]; then
+        systemctl stop 'farshore-primary@*.service'
+        systemctl stop 'farshore-primary@*.target'
         systemctl stop farshore.service
     fi
     systemctl --quiet disable farshore.service || :

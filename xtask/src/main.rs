@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod faults;
 mod mutants;
+mod pacemaker;
 mod package;
 mod project;
 mod soak;
@@ -48,6 +49,8 @@ enum Task {
     Bench(bench::BenchArgs),
     /// Build the packages: .deb and .rpm, with manual pages, completions, unit, licences and debug symbols (see docs/operate/install.md)
     Package(package::PackageArgs),
+    /// The OCF agent in a real Pacemaker cluster, and the target of a role under a real systemd (root, debootstrap; five minutes)
+    Pacemaker(pacemaker::PacemakerArgs),
     /// How fast the planner reads traces of each format
     BenchScan {
         /// Records of each made file
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),
         Task::Package(arguments) => package::main(&arguments),
+        Task::Pacemaker(arguments) => pacemaker::main(&arguments),
         Task::BenchScan { records } => bench_scan(records),
         Task::Wan(command) => wan::cli::main(command),
     };

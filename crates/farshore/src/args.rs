@@ -54,6 +54,11 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore attached\n  farshore attached --json\n\nExits with 1 when requests of a device are not answered."
     )]
     Attached(attach::AttachedArgs),
+    /// Keep a target of systemd as the role of a group is: started while this node is primary
+    #[command(
+        after_help = "Example:\n  systemctl enable --now farshore-primary@db.service   (the unit runs: farshore follow db)\n\nThe target is farshore-primary@GROUP.target. 'farshore demote' stops it and waits for it, before this node stops being primary."
+    )]
+    Follow(FollowArgs),
     /// Stop sending: only track what changes, until the next sync
     #[command(after_help = "Examples:\n  farshore logging db\n  farshore logging db --on alpha")]
     Logging(GroupArgs),
@@ -70,7 +75,7 @@ pub enum CliCommand {
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close
     #[command(
-        after_help = "Examples:\n  farshore demote db\n  farshore demote db --close-clients   (clients that are attached get errors)\n\nRefused while clients are attached; it lists them."
+        after_help = "Examples:\n  farshore demote db\n  farshore demote db --close-clients   (clients that are attached get errors)\n\nRefused while clients are attached; it lists them. What hangs on farshore-primary@GROUP.target is stopped first, and started again\nafter a refusal."
     )]
     Demote(DemoteArgs),
     /// Make this node the primary of a group: its exports open
@@ -151,6 +156,7 @@ pub enum StatusForm {
     Text,
     Json,
     Prometheus,
+    Shell,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -160,7 +166,8 @@ pub struct StatusArgs {
     /// One JSON object, schema farshore-status/1 (docs/status-json.md); the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// How it is written; `prometheus` is a page of metrics (docs/metrics.md) for a collector of text files
+    /// How it is written; `prometheus` is a page of metrics (docs/metrics.md) for a collector of text files, `shell` has lines that a
+    /// shell can evaluate, of one group (docs/status-json.md)
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub format: StatusForm,
     /// Show this node alone: the daemons of its peers are not asked
@@ -182,6 +189,14 @@ pub struct ClientsArgs {
     pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct FollowArgs {
+    /// The group
+    pub group: String,
+    #[command(flatten)]
+    pub reach: Reach,
 }
 
 #[derive(Debug, ClapArgs)]

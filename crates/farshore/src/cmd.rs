@@ -11,6 +11,7 @@ mod disk;
 mod doctor;
 mod events;
 mod feed;
+mod follow;
 mod init;
 mod inputs;
 mod inspect;
@@ -22,6 +23,7 @@ mod plan;
 mod promote;
 mod reach;
 mod record;
+mod role_target;
 mod scan;
 mod serve;
 mod set;
@@ -81,6 +83,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Status(args) => status::run(&args),
         CliCommand::Clients(args) => clients::run(&args),
         CliCommand::Events(args) => events::run(&args),
+        CliCommand::Follow(args) => follow::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),
         CliCommand::Wait(args) => wait::run(&args),

@@ -7,6 +7,7 @@ pub mod clients;
 pub mod events;
 pub mod link;
 mod peer;
+pub mod shell;
 pub mod table;
 
 use table::{Table, in_one_line, plain, titled};

@@ -49,6 +49,7 @@ mod power_storm;
 mod prefix;
 mod record_cost;
 mod recovery;
+mod role;
 mod service;
 mod sparse_sync;
 mod start_alone;

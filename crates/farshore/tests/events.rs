@@ -419,7 +419,10 @@ fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
     assert!(times.is_sorted(), "{text}");
     let command = events.iter().find(|event| event["kind"] == "command" && event["command"] == "logging");
     let command = command.expect("the primary took it down");
-    assert!(command["from_node"].is_string() && command["text"].as_str().is_some_and(|text| text.contains("an operator on node")));
+    assert!(
+        command["from_node"].is_string()
+            && command["text"].as_str().is_some_and(|text| text.contains("an operator on node"))
+    );
     let local = pair.run(Side::Near, &["events", "--json", "--local"]);
     assert!(local.stdout.len() < output.stdout.len());
     pair.kill(Side::Far);

@@ -17,6 +17,7 @@ use ship::{Packers, ShipBuild};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+pub use trial::fresh_system;
 
 /// What packing asks for by name. Without the second, cargo-deb would ship a package that names no library.
 const PROGRAMS: [&str; 6] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "strip", "gzip", "git"];

@@ -124,7 +124,10 @@ fn skip(needed: &str) -> Result<ExitCode> {
 }
 
 /// A minimal Debian that can be booted, as debootstrap makes it.
-fn fresh_system(project: &Project, suite: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// When debootstrap fails.
+pub fn fresh_system(project: &Project, suite: &str) -> Result<PathBuf> {
     let home = project.target.join("systems");
     let system = home.join(suite);
     if !system.exists() {

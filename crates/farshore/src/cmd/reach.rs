@@ -38,7 +38,7 @@ pub fn ask_any(reach: &ReachAny, request: ApiRequest) -> Result<Reply, CommandFa
     ask(&reach.here, &addressed(reach, request))
 }
 
-fn addressed(reach: &ReachAny, request: ApiRequest) -> ApiRequest {
+pub fn addressed(reach: &ReachAny, request: ApiRequest) -> ApiRequest {
     match &reach.on {
         Some(node) => ApiRequest::On { node: node.clone(), order: Box::new(request) },
         None => request,

@@ -6,7 +6,8 @@ use settings::limits::POLL_INTERVAL;
 use toolkit::screen::Paint;
 
 use super::reach;
-use crate::api::{ApiRequest, NodeView, Reply};
+use crate::api::client::{ControlClient, Unanswered};
+use crate::api::{ApiRequest, ErrorCode, NodeView, Reply};
 use crate::args::{StatusArgs, StatusForm};
 use crate::metrics::{self, PageFacts, PageForm};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
@@ -20,7 +21,9 @@ pub fn run(args: &StatusArgs) -> CommandOutcome {
         (StatusForm::Prometheus, true) => {
             Err(CommandFailure::usage("--watch shows a status for people or as JSON; a page of metrics is read once"))
         }
+        (StatusForm::Shell, true) => Err(CommandFailure::usage("--watch and --format shell do not go together")),
         (StatusForm::Prometheus, false) => measure(args),
+        (StatusForm::Shell, false) => tell_shell(args),
         (_, true) => watch(args),
         (_, false) => {
             let status = look(args)?;
@@ -59,6 +62,29 @@ fn measure(args: &StatusArgs) -> CommandOutcome {
             Err(failure)
         }
     }
+}
+
+/// A script learns from the page, not from the wording of a sentence, why there is no answer.
+fn tell_shell(args: &StatusArgs) -> CommandOutcome {
+    let name = args.group.as_deref().ok_or_else(|| CommandFailure::usage("--format shell shows one group: name it"))?;
+    let request = reach::addressed(&args.reach, ApiRequest::Status { group: Some(name.to_owned()) });
+    let socket = reach::socket(&args.reach.here)?;
+    let (word, failure) = match ControlClient::connect(&socket).and_then(|mut client| client.ask(&request)) {
+        Ok(Reply::Status(status)) => match status.groups.iter().find(|group| group.name == name) {
+            Some(group) => {
+                print(&show::shell::group(&status.node, group))?;
+                return Ok(examine(&status).into());
+            }
+            None => ("no-group", format!("the daemon of {} shows no group {name:?}", status.node).into()),
+        },
+        Ok(Reply::Error { code: ErrorCode::UnknownGroup, message }) => ("no-group", message.into()),
+        Ok(Reply::Error { message, .. }) => ("error", message.into()),
+        Ok(other) => ("error", reach::unexpected(&other)),
+        Err(error @ (Unanswered::NotRunning { .. } | Unanswered::Closed { .. })) => ("no-daemon", error.into()),
+        Err(error) => ("error", error.into()),
+    };
+    print(&show::shell::unanswered(word))?;
+    Err(failure)
 }
 
 fn facts(args: &StatusArgs) -> Result<PageFacts, CommandFailure> {

@@ -1,51 +1,6 @@
 # A volume as a device of the kernel, on both nodes of a pair in one machine. Each check prints a line that xtask counts.
 cd /trial
-
-check() { # what it shows, and the command that shows it
-    what=$1; shift
-    if said=$("$@" 2>&1); then echo "CHECK ok: $what"; else echo "CHECK FAILED: $what"; fi
-    echo "$said" | sed 's/^/    /'
-}
-ends_with() { # the exit code, a part of what is said, and the command
-    code=$1; part=$2; shift 2
-    said=$("$@" 2>&1); found=$?
-    echo "exit code $found: $said"
-    [ $found = $code ] && echo "$said" | grep -qF "$part"
-}
-now() { cut -d' ' -f1 /proc/uptime; }
-near() { farshore serve --node near >> near.log 2>&1 & NEAR=$!; }
-far() { farshore serve --node far >> far.log 2>&1 & FAR=$!; }
-answers() { # until the daemon of a node does
-    for try in $(seq 100); do farshore status --node "$1" > /dev/null 2>&1; [ $? -lt 2 ] && return; sleep 0.1; done
-    return 1
-}
-
-mkdir -m 700 near far
-(umask 077; head -c 32 /dev/urandom | base64 > secret)
-for node in near far; do truncate -s 256M $node.img; done
-cat > farshore.toml <<END
-cluster = "guest"
-secret_file = "/trial/secret"
-[nodes.near]
-address = "127.0.0.1:7001"
-state = "/trial/near"
-[nodes.far]
-address = "127.0.0.1:7002"
-state = "/trial/far"
-[groups.g]
-primary = "near"
-secondary = "far"
-mode = "async"
-journal = "128MiB"
-history = "64MiB"
-[groups.g.volumes.data]
-near = "/trial/near.img"
-far = "/trial/far.img"
-END
-export FARSHORE_CONFIG=/trial/farshore.toml
-near; far; answers near; answers far
-for try in $(seq 50); do farshore sync g --full --wait --node near > /dev/null 2>&1 && break; sleep 0.2; done
-check "the pair is in step" farshore wait g --for replicating --timeout 30s --node near
+. /pair.sh
 
 check "a kernel without NBD is named" ends_with 2 "this kernel has no NBD client" farshore attach g --node near
 insmod /modules/nbd.ko
@@ -95,6 +50,7 @@ check "detaching twice is success" ends_with 0 "nothing to do" farshore detach g
 check "its name is gone" test ! -e /dev/farshore/g/data
 
 # The same verb on the other node after a switch of roles.
+check "the copy is in step again" farshore wait g --for replicating --timeout 60s --node near
 check "the old primary is demoted" farshore demote g --node near
 check "the other one is promoted" farshore promote g --node far
 check "the same verb attaches there" farshore attach g --node far
@@ -122,5 +78,29 @@ check "it is detached by force" ends_with 0 "is detached" farshore detach g --fo
 umount /mnt
 check "the volume is attached anew" farshore attach g --node near
 check "and detached" farshore detach g
+
+# What the OCF agent does with a device. There is no cluster here: its functions are those of functions.sh.
+agent() { # the code wanted, and the action
+    OCF_FUNCTIONS_DIR=/ocf HA_RSCTMP=/run OCF_RESKEY_group=g OCF_RESKEY_binary=/bin/farshore OCF_RESKEY_socket=/trial/near/control.sock \
+        OCF_RESKEY_attach=true OCF_RESKEY_patience=10 sh /ocf/farshore "$2"
+    code=$?
+    echo "exit code $code"
+    [ $code = "$1" ]
+}
+farshore wait g --for replicating --timeout 30s --node near > /dev/null
+check "the agent starts" agent 0 start
+check "it promotes, and attaches" agent 0 promote
+check "it sees a primary" agent 8 monitor
+check "the device is there" mount -t ext4 /dev/farshore/g/data /mnt
+kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json); sleep 0.5
+check "a device without helper gets one" agent 8 monitor
+check "a demotion is refused while the device is mounted" agent 1 demote
+check "this node is primary as before" agent 8 monitor
+umount /mnt
+check "it detaches, and demotes" agent 0 demote
+check "nothing is attached" ends_with 0 "no volume is attached" farshore attached
+check "it sees a copy" agent 0 monitor
+check "it stops" agent 0 stop
+check "it sees that it does not run" agent 7 monitor
 kill $NEAR $FAR; wait $NEAR; wait $FAR
 check "the copies are equal" cmp near.img far.img

@@ -6,7 +6,7 @@ mkdir -p /dev/shm && ip link set lo up && hostname guest
 echo 'root:x:0:0::/root:/bin/sh' > /etc/passwd
 mount -t tmpfs -o size=1500M,mode=755 trial /trial
 for module in $(cat /modules/order); do insmod "/modules/$module.ko" || echo "the module $module is not loaded"; done
-sh /scenario
+sh "/$(sed 's/.*scenario=\([a-z]*\).*/\1/' /proc/cmdline).sh"
 echo "GUEST ENDS"
 # Without a sync: what hangs must not keep the guest up.
 poweroff -f -n

@@ -18,6 +18,48 @@ const KERNEL: &str = "linux-image-amd64";
 const MODULES: [&str; 6] =
     ["lib/crc16", "crypto/crc32c_generic", "lib/libcrc32c", "fs/mbcache", "fs/jbd2/jbd2", "fs/ext4/ext4"];
 const NBD: &str = "drivers/block/nbd";
+/// The kernel's targets and initiators, each after what it needs; loaded by the scenario that tries them.
+const TARGETS: [&str; 19] = [
+    "drivers/scsi/scsi_common",
+    "drivers/scsi/scsi_mod",
+    "crypto/crct10dif_common",
+    "crypto/crct10dif_generic",
+    "lib/crc-t10dif",
+    "lib/crc64",
+    "crypto/crc64_rocksoft_generic",
+    "lib/crc64-rocksoft",
+    "block/t10-pi",
+    "drivers/scsi/sd_mod",
+    "fs/configfs/configfs",
+    "drivers/target/target_core_mod",
+    "drivers/target/target_core_iblock",
+    "drivers/target/loopback/tcm_loop",
+    "drivers/nvme/host/nvme-core",
+    "drivers/nvme/target/nvmet",
+    "drivers/nvme/target/nvmet-tcp",
+    "drivers/nvme/host/nvme-fabrics",
+    "drivers/nvme/host/nvme-tcp",
+];
+/// For a disk that qemu gives the guest.
+const DISK: [&str; 6] = [
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci",
+    "drivers/block/virtio_blk",
+];
+const SCRIPTS: [(&str, &str); 7] = [
+    ("check.sh", include_str!("check.sh")),
+    ("pair.sh", include_str!("pair.sh")),
+    ("attach.sh", include_str!("attach.sh")),
+    ("targets.sh", include_str!("targets.sh")),
+    ("disk.sh", include_str!("disk.sh")),
+    ("ocf/ocf-shellfuncs", include_str!("functions.sh")),
+    ("ocf/farshore", include_str!("../../../../packaging/ocf/farshore")),
+];
+/// Each in a machine of its own.
+const SCENARIOS: [&str; 2] = ["attach", "targets"];
 const PROGRAMS: [&str; 2] = ["mkfs.ext4", "fio"];
 /// The scenario takes a minute and a half on two cores.
 const PATIENCE: Duration = Duration::from_secs(480);
@@ -42,7 +84,16 @@ pub fn attach(bench: &StepContext) -> Result<StepOutcome> {
         }
     };
     let initial = make_initial_files(&bench.project, &folder, &kernel)?;
-    let counts = boot(&kernel, &initial)?;
+    let mut counts = TestCounts::default();
+    for scenario in SCENARIOS {
+        counts.add(&boot(&kernel, &initial, scenario)?);
+    }
+    if rustix::process::geteuid().is_root() && which("unshare").is_some() && which("ip").is_some() {
+        counts.add(&boot_on_a_volume(&bench.project, &kernel, &initial)?);
+    } else {
+        // The other scenarios have passed some that the suite can take off.
+        bench.skip("guest, the disk of a guest: it needs root, unshare and ip")?;
+    }
     Ok(match counts.failed {
         0 => StepOutcome::Ok(counts).or_failed_if_empty(),
         failed => StepOutcome::Failed(counts, format!("{failed} checks failed")),
@@ -119,7 +170,7 @@ impl Kernel {
 fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Result<PathBuf> {
     let root = folder.join("root");
     let _ = fs::remove_dir_all(&root);
-    for name in ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "root", "mnt", "trial", "modules"] {
+    for name in ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "root", "mnt", "trial", "modules", "ocf"] {
         fs::create_dir_all(root.join(name))?;
     }
     let busybox = which("busybox").context("busybox was there")?;
@@ -127,13 +178,15 @@ fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Resu
     for name in output(Command::new(&busybox).arg("--list"))?.lines().filter(|name| *name != "busybox") {
         symlink("busybox", root.join("bin").join(name))?;
     }
-    for module in MODULES.iter().chain([&NBD]) {
+    for module in MODULES.iter().chain([&NBD]).chain(&TARGETS).chain(&DISK) {
         let name = module.rsplit('/').next().unwrap_or(module);
         let file = kernel.modules.join(format!("{module}.ko"));
         fs::copy(&file, root.join(format!("modules/{name}.ko"))).with_context(|| file.display().to_string())?;
     }
-    let order: Vec<&str> = MODULES.iter().filter_map(|module| module.rsplit('/').next()).collect();
-    fs::write(root.join("modules/order"), order.join("\n"))?;
+    for (list, modules) in [("order", MODULES.as_slice()), ("targets", TARGETS.as_slice()), ("disk", DISK.as_slice())] {
+        let names: Vec<&str> = modules.iter().filter_map(|module| module.rsplit('/').next()).collect();
+        fs::write(root.join("modules").join(list), names.join("\n"))?;
+    }
     let farshore = root.join("bin/farshore");
     output(Command::new("strip").arg("-o").args([&farshore, &project.target.join("debug/farshore")]))?;
     let mut programs = vec![farshore];
@@ -144,7 +197,9 @@ fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Resu
     }
     copy_libraries(&root, &programs)?;
     write_program(&root.join("init"), include_str!("init.sh"))?;
-    write_program(&root.join("scenario"), include_str!("attach.sh"))?;
+    for (name, text) in SCRIPTS {
+        write_program(&root.join(name), text)?;
+    }
     let archive = folder.join("initial");
     let pack = format!("find . | cpio --quiet -o -H newc > '{}'", archive.display());
     output(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
@@ -171,12 +226,26 @@ fn copy_libraries(root: &Path, programs: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Boots, and counts the checks.
-fn boot(kernel: &Kernel, initial: &Path) -> Result<TestCounts> {
+/// Boots, plays a scenario, and counts the checks.
+fn boot(kernel: &Kernel, initial: &Path, scenario: &str) -> Result<TestCounts> {
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot", "-nic", "none"]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initial);
-    command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+    command.args(["-append", &format!("console=ttyS0 panic=-1 quiet scenario={scenario}")]);
+    count(command)
+}
+
+/// Boots a guest whose disk is a volume of a pair on this host.
+fn boot_on_a_volume(project: &Project, kernel: &Kernel, initial: &Path) -> Result<TestCounts> {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--", "sh"]);
+    command.arg(project.root.join("xtask/src/suite/guest/disk-host.sh")).arg(project.target.join("debug/farshore"));
+    command.arg(&kernel.image).arg(initial).arg(project.target.join("guest/disk"));
+    count(command)
+}
+
+/// Shows what a scenario says, and counts its checks.
+fn count(mut command: Command) -> Result<TestCounts> {
     let mut qemu = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("qemu does not start")?;
     let console = qemu.stdout.take().context("it has a console")?;
     let id = rustix::process::Pid::from_child(&qemu);

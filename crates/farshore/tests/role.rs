@@ -1,0 +1,178 @@
+//! What hangs on a node's role from outside: a page of words for agents, a target of systemd, the disk of a virtual machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, is_installed, must_skip};
+
+/// The words of `--format shell`, as a shell understands them.
+fn words(pair: &Pair, node: Side, keys: &str) -> (i32, String) {
+    let (code, page) = output_alone(pair, node, &["status", GROUP, "--format", "shell"]);
+    let print = format!("{page}\nfor key in {keys}; do eval \"printf '%s ' \\\"\\$farshore_$key\\\"\"; done");
+    let output = Command::new("sh").args(["-c", &print]).output().expect("a shell");
+    assert!(output.stderr.is_empty(), "{page}");
+    (code, String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+fn output_alone(pair: &Pair, node: Side, arguments: &[&str]) -> (i32, String) {
+    let output = pair.run(node, arguments);
+    (output.status.code().expect("it ends"), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let silent = words(&pair, Side::Near, "answered role");
+    assert_eq!(silent, (2, "no-daemon".to_owned()));
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    pair.first_sync();
+    assert_eq!(
+        words(&pair, Side::Near, "answered role starting in_step peer link"),
+        (0, "yes primary no yes far connected".to_owned())
+    );
+    let copy = "role starting promotable in_step peer broken_volumes";
+    pair.until("the copy is in step", |pair| {
+        words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0".to_owned())
+    });
+    let (code, page) = output_alone(&pair, Side::Near, &["status", "other", "--format", "shell"]);
+    assert_eq!((code, page.as_str()), (2, "farshore_answered=no-group\n"));
+    let (code, page) = output_alone(&pair, Side::Near, &["status", "--format", "shell"]);
+    assert_eq!((code, page.as_str()), (3, ""));
+    // A cut link: still an image, and not in step.
+    pair.kill(Side::Near);
+    let copy = "role promotable in_step";
+    pair.until("the copy knows", |pair| words(pair, Side::Far, copy) == (0, "secondary yes no".to_owned()));
+    pair.stop(Side::Far);
+}
+
+/// Stands in for systemctl: keeps the state of the one target in a file, and what it was asked in another.
+struct Systemctl {
+    folder: PathBuf,
+}
+
+impl Systemctl {
+    fn new(folder: &Path) -> Systemctl {
+        fs::create_dir_all(folder).expect("a folder");
+        let script = format!(
+            "#!/bin/sh\ncd '{}'\necho \"$*\" | grep -v '^show' >> asked\ncase $1 in\nshow) cat state ;;\nstart) echo active > state ;;\n\
+             stop) echo inactive > state ;;\nesac\n",
+            folder.display()
+        );
+        fs::write(folder.join("state"), "inactive\n").expect("a file");
+        fs::write(folder.join("asked"), "").expect("a file");
+        fs::write(folder.join("systemctl"), script).expect("a file");
+        fs::set_permissions(folder.join("systemctl"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        Systemctl { folder: folder.to_owned() }
+    }
+
+    /// Finds this one before any other.
+    fn lead(&self, mut command: Command) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.folder.display()));
+        command
+    }
+
+    fn state(&self) -> String {
+        fs::read_to_string(self.folder.join("state")).expect("a state").trim().to_owned()
+    }
+
+    fn asked(&self) -> String {
+        fs::read_to_string(self.folder.join("asked")).expect("what was asked")
+    }
+}
+
+#[test]
+fn a_target_is_up_while_this_node_is_primary() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let systemctl = Systemctl::new(&pair.path("systemctl"));
+    let target = format!("farshore-primary@{GROUP}.target");
+    let _follower = Background::start(systemctl.lead(pair.command(Side::Near, &["follow", GROUP])));
+    pair.until("the target is started", |_| systemctl.state() == "active");
+    assert_eq!(systemctl.asked(), format!("start --no-block {target}\n"));
+
+    // A restart of the daemon takes no role away.
+    pair.kill(Side::Near);
+    std::thread::sleep(Duration::from_secs(1));
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(systemctl.asked().lines().count(), 1, "{}", systemctl.asked());
+
+    // Refused: what hangs on the target runs on.
+    if is_installed("qemu-io") {
+        let client = pair.start_qemu_io(Side::Near, "data", &["sleep 3000"]);
+        pair.until("the client is there", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+        let refused = systemctl.lead(pair.command(Side::Near, &["demote", GROUP])).output().expect("it runs");
+        assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+        assert_eq!(systemctl.state(), "active");
+        assert!(
+            systemctl.asked().ends_with(&format!("stop {target}\nstart --no-block {target}\n")),
+            "{}",
+            systemctl.asked()
+        );
+        client.finish(&mut pair);
+    }
+
+    // Stopped, and waited for, before the daemon is asked.
+    let demoted = systemctl.lead(pair.command(Side::Near, &["demote", GROUP])).output().expect("it runs");
+    assert_eq!(demoted.status.code(), Some(0), "{}", String::from_utf8_lossy(&demoted.stderr));
+    assert!(systemctl.asked().ends_with(&format!("stop {target}\n")), "{}", systemctl.asked());
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(systemctl.state(), "inactive");
+    pair.done(Side::Far, &["promote", GROUP]);
+
+    // Demoted by somebody who asked the daemon alone: late, and said.
+    let far = Systemctl::new(&pair.path("systemctl-far"));
+    let follower = Background::start(far.lead(pair.command(Side::Far, &["follow", GROUP])));
+    pair.until("the target is started there", |_| far.state() == "active");
+    pair.wait_for(Side::Far, "replicating");
+    pair.ask(Side::Far, &serde_json::json!({ "request": "demote", "group": GROUP }));
+    pair.until("the target is stopped", |_| far.state() == "inactive");
+    assert_eq!(far.asked(), format!("start --no-block {target}\nstop --no-block {target}\n"));
+    drop(follower);
+}
+
+/// What libvirt makes of `<reconnect delay='60'/>`: qemu's own client, told to wait for a server that is away.
+#[test]
+fn a_disk_of_qemu_lives_through_restarts_of_the_daemon() {
+    if must_skip("a disk of qemu", &[("qemu-io (apt: qemu-utils)", is_installed("qemu-io"))]) {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let (_, socket) = pair
+        .uri(Side::Near, "data")
+        .split_once("socket=")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .expect("a socket");
+    let image = format!(
+        "driver=raw,file.driver=nbd,file.server.type=unix,file.server.path={socket},file.export={GROUP}/data,file.reconnect-delay=60"
+    );
+    let mut client = Command::new("qemu-io");
+    client.args(["--image-opts", &image]);
+    for round in 0..40_u64 {
+        let pattern = format!("-P {} {} 64k", round + 1, round * 64 * 1024);
+        client.args(["-c", &format!("write {pattern}"), "-c", "flush", "-c", "sleep 100"]);
+        client.args(["-c", &format!("read {pattern}")]);
+    }
+    let mut client = Background::start(client);
+    for round in 0..3 {
+        std::thread::sleep(Duration::from_millis(700));
+        if round == 1 {
+            assert!(pair.stop(Side::Near).success());
+        } else {
+            pair.kill(Side::Near);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!client.has_ended(), "the client waits");
+        pair.serve(Side::Near);
+    }
+    let (is_well, said) = client.finish(&mut pair);
+    assert!(is_well && said.matches("wrote 65536/65536").count() == 40, "{said}");
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
