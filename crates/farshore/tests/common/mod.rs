@@ -171,7 +171,7 @@ impl Pair {
     pub fn sync_fully(&mut self, primary: Side) {
         self.until("the nodes have met", |pair| {
             let (code, said) = pair.output_of(primary, &["sync", GROUP, "--full", "--wait"]);
-            assert!(code == 0 || said.contains("not connected"), "{said}\n{}", pair.log(primary));
+            assert!(code == 0 || said.contains("can only be begun when it is there"), "{said}\n{}", pair.log(primary));
             code == 0
         });
     }
