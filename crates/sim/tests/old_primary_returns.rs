@@ -90,3 +90,19 @@ fn an_old_primary_that_lost_power_does_not_open_beside_the_promoted_one() {
         world.drain();
     }
 }
+
+/// Both lose their power after the promotion. The one that was promoted opens when its wait is over; the other one does not.
+#[test]
+fn of_two_primaries_that_lost_power_the_promoted_one_opens() {
+    let mut world = forked(true);
+    world.crash(1, true, SECOND);
+    world.restore_path();
+    world.until("both are back", |world| (0..2).all(|node| world.glance(node, GROUP).is_some_and(|g| g.running)));
+    world.until("the promoted one is open", |world| world.cluster[1].serves(GROUP));
+    world.pass(100 * SECOND);
+    assert!(!serves(&world) && world.cluster[1].serves(GROUP));
+    // A moment without the other one is not yet to be alone.
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    assert!(!serves(&world));
+}

@@ -392,6 +392,12 @@ impl DecisionRow {
     }
 }
 
+/// Whether of two primaries the history of `ours` surely grew out of the other's.
+pub(crate) fn is_later(ours: &Identity, theirs: &Identity) -> bool {
+    let grew_out = ours.parent.generation == theirs.generation || ours.generation.number > theirs.generation.number;
+    grew_out && theirs.parent.generation != ours.generation && !theirs.generation.is_blank()
+}
+
 /// Whether the peer contradicts what it confirmed as applied to this history: it stands before it, in the same run, in an
 /// earlier one, or in the generation that ours came from though it had followed us.
 pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Option<Decision> {

@@ -3,7 +3,7 @@
 use super::{CLOSED_BESIDE_PRIMARY, ReconcileStage, Reconciliation};
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::identity::Role;
+use crate::formats::identity::{Role, is_later};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{self};
 use crate::peer::reconcile::closed_words;
@@ -60,6 +60,11 @@ impl Reconciliation {
         if common.sb.is_unmet() {
             return self.nothing_to_verify(common, cx);
         }
+        if self.is_beside_primary(common, peer) {
+            // It is alone from here on, if it is.
+            common.fence_export(cx);
+            return common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
+        }
         let waited = cx.now.mono.since(since);
         if waited < wait {
             common.standing.explain(format!(
@@ -76,9 +81,6 @@ impl Reconciliation {
             cx.event(common.id(), Event::Note(note.into()));
             self.stop_asking();
         }
-        if self.is_beside_primary(common, peer) {
-            return common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
-        }
         let asks = matches!(self.stage, ReconcileStage::StoringRanges { .. } | ReconcileStage::Pulling(_));
         if asks || matches!(self.stage, ReconcileStage::Draining | ReconcileStage::Recording) {
             // It comes back right now.
@@ -91,9 +93,11 @@ impl Reconciliation {
         }
     }
 
-    /// The peer is there and serves: this node is not alone, and a second export opens by an operator's word only (P6, rule 24).
+    /// The peer is there and serves, and this node was not promoted after it: a second export opens by an operator's word only (P6,
+    /// rule 24).
     fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
-        peer.serves() && common.settings.start_alone != StartAlone::Serve
+        let Some(theirs) = peer.hello().map(|hello| hello.identity).filter(|_| peer.serves()) else { return false };
+        !is_later(&common.sb.identity, &theirs) && common.settings.start_alone != StartAlone::Serve
     }
 
     /// It is on record that this node serves what the peer may know better. True: the peer is met anew.
