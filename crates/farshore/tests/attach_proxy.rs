@@ -50,14 +50,14 @@ fn start(pair: &Pair, limit: Duration) -> ProxyThread {
     let (fail, failed) = mpsc::channel();
     let pause = Arc::new(AtomicBool::new(false));
     let (paused, control) = (pause.clone(), pair.path("near/state/control.sock"));
+    let term = pair.status(Side::Near)["term"].as_str().expect("a term").to_owned();
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async move {
             let export = format!("{GROUP}/data");
             let client = NbdClient::connect(&address, &export).await.expect("the export is open");
             let tell = move |event: ProxyEvent| _ = told.send(format!("{event:?}"));
-            // It was never promoted.
-            let check = after(paused, same_term(control, GROUP.to_owned(), "0".to_owned()));
+            let check = after(paused, same_term(control, GROUP.to_owned(), term));
             let proxy = NbdProxy::new(address, export, limit, check, tell);
             ours.set_nonblocking(true).expect("a socket");
             let ours = tokio::net::UnixStream::from_std(ours).expect("a socket");

@@ -110,11 +110,11 @@ fn orders_are_carried_to_the_node_that_must_do_them() {
     assert_eq!([role(&pair, Side::Near), role(&pair, Side::Far)], ["secondary", "primary"]);
 
     pair.kill(Side::Far);
-    let (code, said) = pair.output_of(Side::Near, &["sync", GROUP, "--full"]);
+    let (code, said) = pair.output_of(Side::Near, &["sync", GROUP]);
     assert_eq!(code, 2, "{said}");
     for part in [
         "g: this node is the secondary, and this is done on the primary. Nothing was done: node far was not reached: cannot connect to ",
-        "Type it there: farshore sync g --full",
+        "Type it there: farshore sync g",
     ] {
         assert!(said.contains(part), "{said}");
     }
@@ -211,16 +211,16 @@ fn an_order_whose_answer_is_lost_is_not_sent_again() {
     let definitions = config.groups.iter().map(ConfiguredGroup::definition).collect();
     let orders = hang_up_on_orders(pair.address(Side::Near), definitions);
     pair.serve(Side::Far);
-    let (code, said) = pair.output_of(Side::Far, &["sync", GROUP, "--full"]);
+    let (code, said) = pair.output_of(Side::Far, &["sync", GROUP]);
     assert_eq!(code, 2, "{said}");
     for part in [
-        "it is not known whether node near has done this: farshore sync g --full",
+        "it is not known whether node near has done this: farshore sync g",
         "the connection broke before its reply was here",
         "farshore status g --on near",
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert_eq!(orders.iter().take(1).collect::<Vec<_>>(), [r#"{"request":"sync","group":"g","full":true}"#]);
+    assert_eq!(orders.iter().take(1).collect::<Vec<_>>(), [r#"{"request":"sync","group":"g","full":false}"#]);
     assert!(orders.try_recv().is_err(), "it was sent once");
     let order =
         serde_json::json!({ "request": "on", "node": "near", "order": { "request": "promote", "group": GROUP } });

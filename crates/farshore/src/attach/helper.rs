@@ -70,6 +70,9 @@ impl Helper {
         let seen = look(&plan.control, &plan.group)
             .filter(|seen| seen.is_primary)
             .with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
+        if seen.term.is_empty() {
+            bail!("the daemon that runs is older than this command: restart it first ('systemctl restart farshore')");
+        }
         let wanted = KernelDevice {
             size_bytes: export.size_bytes,
             block_bytes: export.block_min_bytes.max(512),

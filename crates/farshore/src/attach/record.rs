@@ -140,9 +140,11 @@ impl RecordFiles {
 
     /// The process that holds the lock, as the kernel says; `None`: nobody does.
     pub fn helper(&self) -> Option<i32> {
-        let inode = fs::metadata(self.beside(".lock")).ok()?.ino();
+        let found = fs::metadata(self.beside(".lock")).ok()?;
+        let (device, inode) = (found.dev(), found.ino());
+        let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
         let locks = fs::read_to_string("/proc/locks").ok()?;
-        holder(&locks, inode).filter(|_| self.has_helper())
+        holder(&locks, &file).filter(|_| self.has_helper())
     }
 
     /// Whether a helper lives.
@@ -208,12 +210,11 @@ impl RecordFiles {
 }
 
 /// Of a line such as `1: FLOCK  ADVISORY  WRITE 1234 00:18:4711 0 EOF`.
-fn holder(locks: &str, inode: u64) -> Option<i32> {
+fn holder(locks: &str, file: &str) -> Option<i32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", pid, file, ..] = words[..] else { return None };
-        let is_ours = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
-        pid.parse().ok().filter(|_| is_ours)
+        let [_, "FLOCK", _, "WRITE", pid, locked, ..] = words[..] else { return None };
+        pid.parse().ok().filter(|_| locked == file)
     })
 }
 
@@ -258,7 +259,8 @@ mod tests {
     fn who_holds_a_lock_is_read_of_the_kernels_list() {
         let locks = "1: POSIX  ADVISORY  WRITE 11 00:18:47 0 EOF\n2: FLOCK  ADVISORY  WRITE 1234 00:18:4711 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 99 00:18:4711 0 EOF\n3: FLOCK  ADVISORY  READ  7 00:18:5 0 EOF\n";
-        assert_eq!([4711, 47, 5, 1].map(|inode| holder(locks, inode)), [Some(1234), None, None, None]);
+        let files = ["00:18:4711", "00:19:4711", "00:18:47", "00:18:5", "00:18:1"];
+        assert_eq!(files.map(|file| holder(locks, file)), [Some(1234), None, None, None, None]);
     }
 
     #[test]

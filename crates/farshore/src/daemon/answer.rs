@@ -39,6 +39,8 @@ pub(super) struct Desk {
     node: NodeName,
     /// Held while a change is under way, so that two of them come one after the other.
     changing: Mutex<()>,
+    /// Held while a promotion is under way.
+    promoting: Mutex<()>,
     overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<MinuteRecorder>,
@@ -82,6 +84,7 @@ impl Desk {
             config,
             node,
             changing,
+            promoting: Mutex::new(()),
             overrides,
             link_overrides,
             recorder,
@@ -330,12 +333,14 @@ impl Desk {
         Ok(reply(group, result))
     }
 
-    /// Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this content.
+    /// One at a time, or a term might begin on a node that another promotion has just made primary. Before the node becomes primary its
+    /// term is another one: what was asked in an earlier one must not reach this content.
     async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
         let id = match self.find_taken_up(name) {
             Ok((id, _)) => id,
             Err(unknown) => return Ok(unknown),
         };
+        let _alone = self.promoting.lock().await;
         let groups = self.control.snapshot().await?.groups;
         let now = groups.iter().map(|group| &group.status).find(|status| status.id == id);
         if now.is_none_or(view::is_starting) {

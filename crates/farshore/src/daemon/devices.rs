@@ -29,6 +29,7 @@ use settings::{Config, ConfigProblem, ConfiguredGroup, ConfiguredVolume, NodeNam
 use super::device_record::{self as record, Accepted, GroupDevices};
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
+use super::terms;
 
 /// What is to become of a group at this start.
 pub(super) enum StartDecision {
@@ -342,6 +343,8 @@ impl<'a> GroupOnDisk<'a> {
     }
 
     fn begin_anew(&self, found: GroupDevices, accepted: &Accepted) -> anyhow::Result<StartDecision> {
+        // Before anything else: what was kept for the old content must not reach this one.
+        terms::renew(&self.directory).with_context(|| format!("{} cannot be written to", self.directory.display()))?;
         record::clear(&self.directory)?;
         let (name, role) = (&self.group.name, accepted.begins_as);
         tracing::warn!("group {name}: it begins anew as {} on devices that were accepted", role.word());

@@ -3,7 +3,8 @@
 //! What must hold:
 //! * an order goes to one node, once; when its answer is lost, that is what the answer says;
 //! * a change of roles is never carried by itself: a script that demotes a node twice must not demote the other one. The node that is to
-//!   do that is named.
+//!   do that is named;
+//! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
 use std::rc::Rc;
 
@@ -66,7 +67,7 @@ impl FrontDesk {
     /// The other node, where it is the one that must do this, and why it is.
     async fn whose(&self, request: &ApiRequest) -> Option<(String, String)> {
         let (group, role) = match request {
-            ApiRequest::Sync { group, .. } | ApiRequest::Logging { group } => (group, Role::Primary),
+            ApiRequest::Sync { group, full: false } | ApiRequest::Logging { group } => (group, Role::Primary),
             ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
             _ => return None,
         };

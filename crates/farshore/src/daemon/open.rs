@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use engine::identity::Role;
 use engine::{GroupConfig, GroupId, NodeConfig, VolumeConfig, limits};
 use host::disk::blank::first_data;
@@ -28,7 +29,7 @@ use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
 use super::seals::{GroupSeals, Seals};
-use super::state_files;
+use super::{state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -176,6 +177,10 @@ impl GroupOpening<'_> {
         let named: Vec<_> = named.zip(files.iter().cloned()).collect();
         let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
         let changed = seals.compare();
+        if changed.iter().any(|changed| *changed) {
+            // What was kept for the content of before must not reach this one.
+            terms::renew(&directory).with_context(|| format!("{} cannot be written to", directory.display()))?;
+        }
         let open = |(file, changed_outside): (Arc<File>, bool)| OpenVolume {
             size_bytes: file.size_bytes(),
             file: Some(file),

@@ -93,11 +93,11 @@ impl ClientSocket {
         Ok(self.channel.borrow_mut().as_mut().map_or(Ok(true), |channel| channel.flush(&self.stream))?)
     }
 
-    /// Whether the other side neither sends nor reads any more.
+    /// Whether the other side sends nothing more, which a read would show only behind all that was sent.
     pub fn is_hung_up(&self) -> bool {
-        let mut look = [PollFd::new(&self.stream, PollFlags::empty())];
+        let mut look = [PollFd::new(&self.stream, PollFlags::RDHUP)];
         poll(&mut look, Some(&Timespec::default())).is_ok()
-            && look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+            && look[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Encrypted bytes wait for room.

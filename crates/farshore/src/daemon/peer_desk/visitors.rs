@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::super::answer::Desk;
 use crate::api::server::{Asker, Handler, understood};
 use crate::api::{ApiRequest, ErrorCode, Reply};
+use crate::events::EventRecord;
 
 /// What a request is to a node that is asked by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +140,10 @@ where
                 .clients
                 .retain(|client| client.export.split_once('/').is_some_and(|(group, _)| self.desk.shares(group, peer))),
             Reply::Events(page) => {
-                page.events.retain(|event| event.group.as_ref().is_none_or(|group| self.desk.shares(group, peer)));
+                let about_others = |event: &EventRecord| event.peer.as_ref().is_some_and(|about| about != peer);
+                let shares =
+                    |event: &EventRecord| event.group.as_ref().is_none_or(|group| self.desk.shares(group, peer));
+                page.events.retain(|event| shares(event) && !about_others(event));
             }
             _ => {}
         }
