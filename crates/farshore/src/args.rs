@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+pub use crate::log::LogForm;
 use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
 /// A remote mirror for block volumes.
@@ -28,7 +29,7 @@ pub enum CliCommand {
     Serve(ServeArgs),
     /// Show where every group is, and what an acknowledgement means now
     #[command(
-        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n  farshore status --on beta        (as beta shows itself)\n  farshore status --format prometheus > farshore.prom\n\nExits with 1 when a group needs attention; with --format prometheus the page says so."
+        after_help = "Examples:\n  farshore status\n  farshore status db --watch\n  farshore status --json | jq '.groups[].state'\n  farshore status --on beta        (as beta shows itself)\n  farshore status --format prometheus > farshore.prom\n  farshore status --check          (for Nagios and its kin)\n\nExits with 1 when a group needs attention; with --format prometheus the page says so."
     )]
     Status(StatusArgs),
     /// List who uses the exports: from where, since when, how much, and when it was last flushed
@@ -140,6 +141,17 @@ pub struct ServeArgs {
     /// Which node of the file this is [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// How a command that runs until it is ended writes its log.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct LogArgs {
+    /// How the log is written: `text`, `json` (one object for each line, docs/operate/service.md), or `journal` (each line with its
+    /// priority, for the system's journal) [default: text; journal where that reads standard error]
+    #[arg(long, value_name = "FORM", hide_possible_values = true)]
+    pub log_format: Option<LogForm>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -170,6 +182,9 @@ pub struct StatusArgs {
     /// shell can evaluate, of one group (docs/status-json.md)
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub format: StatusForm,
+    /// One line for Nagios and its kin, and the exit code by health: 0 OK, 1 warning, 2 critical, 3 unknown (docs/operate/monitoring.md)
+    #[arg(long, conflicts_with_all = ["json", "format", "watch"])]
+    pub check: bool,
     /// Show this node alone: the daemons of its peers are not asked
     #[arg(long)]
     pub local: bool,
@@ -195,6 +210,8 @@ pub struct ClientsArgs {
 pub struct FollowArgs {
     /// The group
     pub group: String,
+    #[command(flatten)]
+    pub log: LogArgs,
     #[command(flatten)]
     pub reach: Reach,
 }
@@ -226,7 +243,7 @@ pub struct SyncArgs {
     /// Send everything, not only what is dirty
     #[arg(long)]
     pub full: bool,
-    /// Wait until the group replicates, with a progress bar
+    /// Wait until the group replicates; standard error shows how far it is
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]

@@ -20,6 +20,7 @@ mod link;
 mod logging;
 mod mark;
 mod plan;
+mod progress;
 mod promote;
 mod reach;
 mod record;
@@ -59,7 +60,7 @@ pub fn main() -> ExitCode {
     match run(args.command) {
         Ok(code) => code,
         Err(failure) => {
-            crate::log::last_word(&format!("farshore: {}", failure.message));
+            crate::log::last_word(&failure.message);
             failure.exit.into()
         }
     }

@@ -7,18 +7,18 @@
 //! Own code and not `tracing-appender`: its thread swallows write errors without counting what they cost, tells nobody of what it
 //! dropped, and its end cannot be waited for before an abort.
 
-use std::fmt;
+mod form;
+
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use jiff::Timestamp;
+pub use form::LogForm;
+use form::{JournalLines, JsonLines};
 use rustix::fs::fstat;
-use tracing_subscriber::fmt::format::{Format, Full, Writer};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::Level;
 
 /// What may wait to be written: some ten thousand lines, minutes of a log that is far too busy. As much again is being written.
 const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -29,15 +29,29 @@ const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// The process's one log, once it was started.
 static LOG: OnceLock<Log> = OnceLock::new();
+/// How its lines are written, once that was chosen.
+static FORM: OnceLock<LogForm> = OnceLock::new();
 
-/// Starts the log of a daemon: to standard error, where a service manager collects it; `FARSHORE_LOG` chooses more or less. The
-/// system's journal gets each line's priority, and no time, which it knows.
+/// Chooses how lines are written, also the last one of a command that fails before there is a log. `None`: as the system's journal takes
+/// them where that reads standard error, else as text.
+pub fn choose(wanted: Option<LogForm>) {
+    let usual = || if is_journal(io::stderr()) { LogForm::Journal } else { LogForm::Text };
+    let _ = FORM.set(wanted.unwrap_or_else(usual));
+}
+
+fn form() -> LogForm {
+    FORM.get().copied().unwrap_or(LogForm::Text)
+}
+
+/// Starts the log of a daemon in the form that was chosen: to standard error, where a service manager collects it; `FARSHORE_LOG`
+/// chooses more or less.
 ///
 /// # Errors
 /// A sentence: the thread that writes it cannot be started.
 pub fn start(colours: bool) -> Result<(), String> {
     let log = Log::new(WAITING_BYTES_MAX);
-    log.spawn(io::stderr()).map_err(|error| format!("the thread that writes the log cannot be started: {error}"))?;
+    log.spawn(io::stderr(), form())
+        .map_err(|error| format!("the thread that writes the log cannot be started: {error}"))?;
     // A second one (in tests of one process) goes with its thread, and the first one stays.
     let log = LOG.get_or_init(|| log).clone();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FARSHORE_LOG")
@@ -47,9 +61,10 @@ pub fn start(colours: bool) -> Result<(), String> {
         .with_writer(move || log.clone())
         .with_ansi(colours)
         .log_internal_errors(false);
-    let _ = match is_journal(io::stderr()) {
-        true => lines.event_format(JournalLines(format().without_time())).try_init(),
-        false => lines.try_init(),
+    let _ = match form() {
+        LogForm::Journal => lines.event_format(JournalLines::new()).try_init(),
+        LogForm::Json => lines.event_format(JsonLines).try_init(),
+        LogForm::Text => lines.try_init(),
     };
     Ok(())
 }
@@ -60,46 +75,20 @@ fn is_journal(out: impl AsFd) -> bool {
     fstat(out).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Lines for the journal, which knows the time and reads the priority from the line's head (sd-daemon(3)).
-struct JournalLines(Format<Full, ()>);
-
-impl<S, N> FormatEvent<S, N> for JournalLines
-where
-    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &tracing::Event<'_>,
-    ) -> fmt::Result {
-        let priority = match *event.metadata().level() {
-            tracing::Level::ERROR => 3,
-            tracing::Level::WARN => 4,
-            tracing::Level::INFO => 6,
-            _ => 7,
-        };
-        let mut text = String::new();
-        self.0.format_event(context, Writer::new(&mut text), event)?;
-        // A message may have several, and what a peer sent may stand in it.
-        text.lines().try_for_each(|line| writeln!(writer, "<{priority}>{line}"))
-    }
-}
-
 /// Lines that were not written since the start: the disk was full, or nobody read the pipe.
 pub fn lost_lines() -> u64 {
     LOG.get().map_or(0, Log::lost_lines)
 }
 
-/// A last word before the process ends: behind what the log still holds, or at once where there is no log.
-pub fn last_word(text: &str) {
+/// Why a command failed, before the process ends: behind what the log still holds, or at once where there is no log.
+pub fn last_word(message: &str) {
+    let line = form().last_word(message);
     match LOG.get() {
         Some(log) => {
-            let _ = log.clone().write_all(format!("{text}\n").as_bytes());
+            let _ = log.clone().write_all(line.as_bytes());
             log.flush_within(LAST_LINES);
         }
-        None => drop(writeln!(io::stderr(), "{text}")),
+        None => drop(io::stderr().write_all(line.as_bytes())),
     }
 }
 
@@ -141,9 +130,9 @@ impl Log {
         self.0.lock().lost_in_all
     }
 
-    fn spawn(&self, out: impl Write + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, out: impl Write + Send + 'static, form: LogForm) -> io::Result<()> {
         let shared = self.0.clone();
-        thread::Builder::new().name("log".into()).spawn(move || shared.write_for_ever(out)).map(drop)
+        thread::Builder::new().name("log".into()).spawn(move || shared.write_for_ever(out, form)).map(drop)
     }
 
     /// Whether everything that had come is written by then.
@@ -186,8 +175,8 @@ impl LogShared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_for_ever(&self, out: impl Write) {
-        let mut page = LogPage { out, missing: 0, why: None, is_mid_line: false };
+    fn write_for_ever(&self, out: impl Write, form: LogForm) {
+        let mut page = LogPage { out, form, missing: 0, why: None, is_mid_line: false };
         loop {
             let (text, lost) = self.take();
             let unwritten = page.lines(&text);
@@ -215,6 +204,7 @@ impl LogShared {
 /// Where the lines go, and what is missing there.
 struct LogPage<W> {
     out: W,
+    form: LogForm,
     missing: u64,
     why: Option<String>,
     /// A write ended within a line.
@@ -243,9 +233,9 @@ impl<W: Write> LogPage<W> {
     /// Whether nothing is missing without being told.
     fn write_missing(&mut self) -> bool {
         let Some(why) = self.why.as_deref().filter(|_| self.missing > 0) else { return true };
-        let (now, missing) = (Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), self.missing);
         let newline = if self.is_mid_line { "\n" } else { "" };
-        let text = format!("{newline}{now}  WARN farshore::log: {missing} lines of this log are missing here: {why}\n");
+        let message = format!("{} lines of this log are missing here: {why}", self.missing);
+        let text = newline.to_owned() + &self.form.line(Level::WARN, module_path!(), &message);
         // Part of it may be out: the next attempt says it all again, on a line of its own.
         let is_written = self.put(text.as_bytes()).is_ok();
         if is_written {
@@ -324,7 +314,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_reported_where_it_is_missing() {
         let (log, disk) = (Log::new(WAITING_BYTES_MAX), FullDisk::default());
-        log.spawn(disk.clone()).unwrap();
+        log.spawn(disk.clone(), LogForm::Text).unwrap();
         disk.make_room("first\nsec".len());
         for line in ["first", "second", "third"] {
             say(&log, line);
@@ -364,7 +354,7 @@ mod tests {
     fn a_log_that_nobody_reads_holds_nobody_up() {
         let (sender, pipe) = mpsc::sync_channel(0);
         let log = Log::new(16);
-        log.spawn(SlowPipe(sender)).unwrap();
+        log.spawn(SlowPipe(sender), LogForm::Text).unwrap();
         say(&log, "first");
         // The thread has taken it, and waits for its reader.
         log.0.changed.wait_while(log.0.lock(), |waiting| waiting.has_something()).map(drop).unwrap();

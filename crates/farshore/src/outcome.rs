@@ -1,7 +1,7 @@
 //! How a command ends, and what it says until then.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -62,4 +62,10 @@ pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, CommandFail
 
 pub fn warn(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "farshore: warning: {text}");
+}
+
+/// A terminal on which a line can be drawn again.
+pub fn is_screen(stream: &impl IsTerminal) -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    stream.is_terminal() && !dumb
 }

@@ -3,6 +3,7 @@
 //! One group gets a page, many get a table and a line for each that needs attention. Words before numbers: at three in
 //! the morning "what is protected now" comes first.
 
+pub mod check;
 pub mod clients;
 pub mod events;
 pub mod link;
@@ -24,6 +25,14 @@ pub fn needs_attention(group: &GroupView) -> bool {
     matches!(group.state, GroupState::Failed | GroupState::Paused)
         || group.queue.held_up_ms.is_some()
         || group.volumes.iter().any(|volume| volume.error.is_some())
+}
+
+/// `is queuing: the peer is unreachable`, to follow a group's name.
+pub fn explained(group: &GroupView) -> String {
+    match &group.reason {
+        Some(reason) => format!("is {}: {reason}", group.state),
+        None => format!("is {}", group.state),
+    }
 }
 
 /// The whole answer of `status`.

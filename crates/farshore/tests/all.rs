@@ -57,4 +57,5 @@ mod status_text;
 mod sync_in_line;
 mod tls_pair;
 mod wan_clients;
+mod watching;
 mod wrong_inputs;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
+use super::LogForm;
 use super::reach::Reach;
 
 #[derive(Debug, ClapArgs)]
@@ -22,6 +23,10 @@ pub struct AttachArgs {
     /// One JSON object, schema farshore-attached/1 (docs/status-json.md)
     #[arg(long, conflicts_with = "foreground")]
     pub json: bool,
+    /// How the log of `--foreground` is written: `text`, `json` (one object for each line, docs/operate/service.md), or `journal` (each
+    /// line with its priority, for the system's journal) [default: text; journal where that reads standard error]
+    #[arg(long, value_name = "FORM", hide_possible_values = true, requires = "foreground")]
+    pub log_format: Option<LogForm>,
     #[command(flatten)]
     pub reach: Reach,
 }

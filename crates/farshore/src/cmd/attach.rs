@@ -29,6 +29,9 @@ const DETACH_PATIENCE: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn attach(args: &AttachArgs) -> CommandOutcome {
+    if args.foreground {
+        crate::log::choose(args.log_format);
+    }
     let wait = parse_duration(&args.wait).map_err(|why| CommandFailure::usage(format!("--wait: {why}")))?;
     if !(Duration::from_secs(1)..=WAIT_MAX).contains(&wait) {
         return Err(CommandFailure::usage(format!("--wait: {:?} is not between 1s and 24h", args.wait)));

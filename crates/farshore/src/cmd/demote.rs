@@ -1,5 +1,6 @@
 //! `demote`: this node becomes the secondary of a group. What hangs on the group's target stops first.
 
+use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use super::reach::{self, report};
 use super::role_target::RoleTarget;
 use crate::api::ApiRequest;
@@ -11,7 +12,10 @@ pub fn run(args: &DemoteArgs) -> CommandOutcome {
     // Of another node, what hangs on its role is that node's.
     let was_up = args.reach.on.is_none() && target.is_up();
     if was_up {
-        target.stop()?;
+        let mut view = ProgressView::new(&args.group);
+        let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
+        progress::during(|| target.stop(), || view.show(&stage))?;
+        drop(view);
         print(&format!("{} is stopped\n", target.unit()))?;
     }
     let outcome = demote(args);
@@ -27,5 +31,5 @@ pub fn run(args: &DemoteArgs) -> CommandOutcome {
 
 fn demote(args: &DemoteArgs) -> CommandOutcome {
     let request = ApiRequest::Demote { group: args.group.clone(), close_clients: args.close_clients };
-    report(reach::ask_any(&args.reach, request)?)
+    report(reach::order_watched(&args.reach, &args.group, request, WaitingFor::Demotion)?)
 }

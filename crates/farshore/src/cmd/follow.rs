@@ -16,6 +16,7 @@ use crate::outcome::CommandOutcome;
 const LOOK: Duration = Duration::from_millis(250);
 
 pub fn run(args: &FollowArgs) -> CommandOutcome {
+    log::choose(args.log.log_format);
     // What is wrong with names or the configuration stays wrong.
     reach::socket(&args.reach)?;
     log::start(super::status::colours_wanted(&std::io::stderr()))?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use settings::Config;
 use settings::limits::POLL_INTERVAL;
 
+use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, Reply};
 use crate::args::reach::{Reach, ReachAny};
@@ -15,6 +16,8 @@ use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 /// A start may replay a journal; a command waits so long for it.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// What is shown beside an order is not worth holding up the order's answer for longer.
+const GLANCE_PATIENCE: Duration = Duration::from_secs(1);
 /// The first looks come quickly: many waits end at once.
 const POLL_FIRST: Duration = Duration::from_millis(50);
 
@@ -75,19 +78,48 @@ pub fn status(reach: &Reach, group: Option<&str>) -> Result<NodeView, CommandFai
     as_status(ask(reach, &ApiRequest::Status { group: group.map(str::to_owned) })?)
 }
 
+/// Has a group's role changed, and shows how far that is. The daemon is asked for that beside the order, whose answer comes when all is
+/// done.
+///
+/// # Errors
+/// As [`ask_any`].
+pub fn order_watched(
+    reach: &ReachAny,
+    group: &str,
+    request: ApiRequest,
+    waiting_for: WaitingFor,
+) -> Result<Reply, CommandFailure> {
+    let mut view = ProgressView::new(group);
+    let look = || {
+        // Without an answer the line stays as it is: what became of the order its own answer says.
+        if let Some(found) = glance(reach, group) {
+            view.show(&WorkStage::of(&found, waiting_for));
+        }
+    };
+    progress::during(|| ask_any(reach, request), look)
+}
+
+/// One look at a group, for a line that can do without: `None` where nobody answers soon.
+fn glance(reach: &ReachAny, group: &str) -> Option<GroupView> {
+    let request = addressed(reach, ApiRequest::Status { group: Some(group.to_owned()) });
+    let mut client = ControlClient::connect(&socket(&reach.here).ok()?).ok()?;
+    let status = as_status(client.ask_within(GLANCE_PATIENCE, &request).ok()?).ok()?;
+    status.groups.into_iter().find(|found| found.name == group)
+}
+
 /// How a group is once its start is over: before that nobody knows its role, and commands are refused.
 ///
 /// # Errors
 /// As [`status`], and a start that takes long.
 pub fn started(reach: &Reach, group: &str) -> Result<NodeView, CommandFailure> {
     let deadline = Instant::now() + START_PATIENCE;
+    let mut view = ProgressView::new(group);
     loop {
         let status = status(reach, Some(group))?;
         let is_starting =
             |group: &GroupView| group.starting && !matches!(group.state, GroupState::Failed | GroupState::Paused);
-        if !status.groups.iter().any(is_starting) {
-            return Ok(status);
-        }
+        let Some(starting) = status.groups.iter().find(|group| is_starting(group)) else { return Ok(status) };
+        view.show(&WorkStage::of(starting, WaitingFor::State));
         if Instant::now() >= deadline {
             return Err(
                 format!("group {group} is still starting, see 'farshore status {group}'; try again later").into()

@@ -10,6 +10,7 @@ use crate::log;
 use crate::outcome::{CommandFailure, CommandOutcome};
 
 pub fn run(args: &ServeArgs) -> CommandOutcome {
+    log::choose(args.log.log_format);
     super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;

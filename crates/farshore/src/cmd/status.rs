@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use jiff::Timestamp;
 use settings::limits::POLL_INTERVAL;
 use toolkit::screen::Paint;
 
@@ -10,13 +11,17 @@ use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply};
 use crate::args::{StatusArgs, StatusForm};
 use crate::metrics::{self, PageFacts, PageForm};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, is_screen, print};
 use crate::show;
+use crate::show::check::Verdict;
 
 /// Home, and erase what stands below: less flicker than erasing first.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 pub fn run(args: &StatusArgs) -> CommandOutcome {
+    if args.check {
+        return check(args);
+    }
     match (form(args), args.watch) {
         (StatusForm::Prometheus, true) => {
             Err(CommandFailure::usage("--watch shows a status for people or as JSON; a page of metrics is read once"))
@@ -39,6 +44,16 @@ fn look(args: &StatusArgs) -> Result<NodeView, CommandFailure> {
         true => reach::status_any(&args.reach, args.group.as_deref()),
         false => reach::status_of_both(&args.reach, args.group.as_deref()),
     }
+}
+
+/// Whatever goes wrong is a line too: who runs a plugin shows that line, and nothing else.
+fn check(args: &StatusArgs) -> CommandOutcome {
+    let verdict = match look(args) {
+        Ok(status) => Verdict::of(&status, Timestamp::now().as_second()),
+        Err(failure) => Verdict::unknown(&failure.message),
+    };
+    print(&verdict.line())?;
+    Ok(verdict.health.exit().into())
 }
 
 fn form(args: &StatusArgs) -> StatusForm {
@@ -135,6 +150,5 @@ pub fn paint() -> Paint {
 /// Colours on a terminal only, and never against NO_COLOR.
 pub fn colours_wanted(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    stream.is_terminal() && !refused && !dumb
+    is_screen(stream) && !refused
 }

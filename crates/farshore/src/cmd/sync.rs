@@ -1,21 +1,16 @@
 //! `sync`: start it, and with `--wait` stay until the group replicates.
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
+use super::progress::{ProgressView, WaitingFor, WorkStage};
 use super::reach::report;
 use super::reach::{self, WatchStep};
-use super::wait::explained;
 use crate::api::{ApiRequest, GroupState, GroupView, Reply};
 use crate::args::SyncArgs;
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print};
-use crate::show;
+use crate::show::explained;
 
-/// A shorter sync needs no bar.
-const BAR_AFTER: Duration = Duration::from_secs(2);
 /// How long a sync that was accepted may take to show in the state.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -29,20 +24,19 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     let reach = ReachAny { on: done_on.clone().or_else(|| args.reach.on.clone()), ..args.reach.clone() };
     let code = report(reply)?;
     let started = Instant::now();
-    let mut bar: Option<ProgressBar> = None;
+    let mut view = ProgressView::new(&args.group);
     let mut seen = false;
     let mut position = None;
     let mut reason = None;
     let result = reach::watch(&reach, &args.group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
-        say_position(&mut position, group);
-        say_reason(&mut reason, group);
-        draw(&mut bar, group, started);
+        say_position(&view, &mut position, group);
+        say_reason(&view, &mut reason, group);
+        view.show(&WorkStage::of(group, WaitingFor::State));
         examine(group, seen || started.elapsed() > START_PATIENCE)
     });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    // Before anything else is said.
+    drop(view);
     result?;
     let took = units::exact::show_seconds(started.elapsed().as_secs_f64());
     print(&format!("{}: the copy is up to date, after {took}\n", args.group))?;
@@ -81,45 +75,26 @@ fn examine(group: &GroupView, begun: bool) -> Result<WatchStep<()>, CommandFailu
 }
 
 /// Other groups of the node sync first: where this one stands in line, whenever that changes.
-fn say_position(said: &mut Option<u64>, group: &GroupView) {
+fn say_position(view: &ProgressView, said: &mut Option<u64>, group: &GroupView) {
     if *said != group.sync_position
         && let Some(position) = group.sync_position
     {
-        // Whoever does not read it still waits for the end.
-        let _ = writeln!(
-            std::io::stderr(),
+        view.say(&format!(
             "{} waits for its turn: other groups of this node are syncing; it is number {position} in line",
             group.name
-        );
+        ));
     }
     *said = group.sync_position;
 }
 
 /// Why nothing moves, whenever that changes: a sync that waits for somebody would else wait in silence.
-fn say_reason(said: &mut Option<String>, group: &GroupView) {
+fn say_reason(view: &ProgressView, said: &mut Option<String>, group: &GroupView) {
     let stands = matches!(group.state, GroupState::Paused | GroupState::Queuing | GroupState::Holding);
     let reason = stands.then(|| explained(group));
     if let Some(reason) = reason.as_ref().filter(|reason| said.as_ref() != Some(*reason)) {
-        let _ = writeln!(std::io::stderr(), "{} {reason}", group.name);
+        view.say(&format!("{} {reason}", group.name));
     }
     *said = reason;
-}
-
-fn draw(bar: &mut Option<ProgressBar>, group: &GroupView, started: Instant) {
-    let Some(sync) = &group.sync else { return };
-    if bar.is_none() && std::io::stderr().is_terminal() && started.elapsed() > BAR_AFTER {
-        let fresh = ProgressBar::with_draw_target(Some(sync.total_bytes), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}") {
-            fresh.set_style(style.progress_chars("=> "));
-        }
-        fresh.set_prefix(group.name.clone());
-        *bar = Some(fresh);
-    }
-    if let Some(bar) = bar {
-        bar.set_length(sync.total_bytes);
-        bar.set_position(sync.done_bytes.min(sync.total_bytes));
-        bar.set_message(show::sync_line(sync));
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use settings::suggest;
 
+use super::progress::{ProgressView, WaitingFor, WorkStage};
 use super::reach::{self, WatchStep};
-use crate::api::{GroupState, GroupView};
+use crate::api::GroupState;
 use crate::args::WaitArgs;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
+use crate::show::explained;
 
 pub fn run(args: &WaitArgs) -> CommandOutcome {
     let wanted = parse_state(&args.state)?;
@@ -15,6 +17,7 @@ pub fn run(args: &WaitArgs) -> CommandOutcome {
     let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut last = String::new();
+    let mut view = ProgressView::new(&args.group);
     let found = reach::watch(&args.reach, &args.group, deadline, |group| {
         last = explained(group);
         // What stands there until the start is over is no state yet.
@@ -23,9 +26,13 @@ pub fn run(args: &WaitArgs) -> CommandOutcome {
         } else if group.state == GroupState::Failed {
             Err(CommandFailure::from(format!("{} will not reach {wanted}: it {last}", group.name)))
         } else {
+            view.show(&WorkStage::of(group, WaitingFor::State));
             Ok(WatchStep::Again)
         }
-    })?;
+    });
+    // Before anything else is said.
+    drop(view);
+    let found = found?;
     match found {
         Some(()) => {
             print(&format!("{} is {wanted}\n", args.group))?;
@@ -43,13 +50,5 @@ fn parse_state(text: &str) -> Result<GroupState, CommandFailure> {
             suggest::list(GroupState::WORDS.iter().copied()),
         ))),
         state => Ok(state),
-    }
-}
-
-/// `is queuing: the peer is unreachable`, to follow a group's name.
-pub fn explained(group: &GroupView) -> String {
-    match &group.reason {
-        Some(reason) => format!("is {}: {reason}", group.state),
-        None => format!("is {}", group.state),
     }
 }
