@@ -99,6 +99,9 @@ pub enum ApiRequest {
         after: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<usize>,
+        /// Only the newest ones, so many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<usize>,
     },
 }
 
@@ -811,7 +814,7 @@ mod tests {
                 r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,
             ),
             (
-                ApiRequest::Events { group: None, since_unix_ms: 0, after: 5, limit: None },
+                ApiRequest::Events { group: None, since_unix_ms: 0, after: 5, limit: None, last: None },
                 r#"{"request":"events","since_unix_ms":0,"after":5}"#,
             ),
             (

@@ -139,7 +139,7 @@ pub fn run(
         let hearing = tokio::task::spawn_local(desk.clone().hear_for_ever(told));
         let looking = tokio::task::spawn_local(desk.clone().look_at_groups_for_ever());
         let visiting = tokio::task::spawn_local(visitors::serve(visits, desk.clone(), may_peers));
-        let front = Rc::new(FrontDesk::new(desk, peers));
+        let front = Rc::new(FrontDesk::new(desk, peers, events.sender().clone()));
         let answering = tokio::task::spawn_local(server::serve(listener, move |request, asker| {
             let front = front.clone();
             async move { front.answer(request, asker).await }

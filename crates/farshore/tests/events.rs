@@ -283,7 +283,7 @@ fn hooks_that_hang_or_fail_are_reported_and_hold_nobody_up() {
     let refused = failed(&mut pair, "fails");
     assert!(refused["reason"].to_string().contains("exit code 7") && refused["attempts"] == 2, "{refused}");
     assert_eq!(fs::read_to_string(&tries).expect("it ran").lines().count(), 2);
-    assert!(failed(&mut pair, "missing")["reason"].to_string().contains("cannot be started"));
+    assert!(failed(&mut pair, "missing")["reason"].to_string().contains("it was not started"));
     pair.until("the good hook got the command", |_| lines(&good).iter().any(|event| event["kind"] == "command"));
     assert!(lines(&good).iter().all(|event| event["kind"] != "hook-failed"), "no hook is called for a hook");
     let pids = fs::read_to_string(pair.path("pids")).expect("it ran");
@@ -300,6 +300,27 @@ fn hooks_that_hang_or_fail_are_reported_and_hold_nobody_up() {
     let of_hooks = all.iter().filter(|event| event["kind"] == "hook-failed" && event["event_kind"] == "hook-failed");
     assert_eq!(of_hooks.count(), 0, "a failure is told to no hook, {told} before");
     assert!(pair.stop(Side::Near).success());
+}
+
+/// Whoever may write to a hook's program would be the daemon's user. What is mended is run again.
+#[test]
+fn a_program_that_others_may_change_is_not_run_and_the_mirror_stays_up() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let got = pair.path("got");
+    let hook = program(&pair, "hook", &format!("cat >> {}", got.display()));
+    let set_mode = |mode| fs::set_permissions(&hook, fs::Permissions::from_mode(mode)).expect("its mode");
+    set_mode(0o777);
+    add_hooks(
+        &pair,
+        &format!("[[hook]]\nname = \"open\"\nevents = [\"command\"]\nretries = 0\ncommand = [\"{hook}\"]\n"),
+    );
+    pair.serve(Side::Near);
+    pair.done(Side::Near, &["set", GROUP, "hold=40s"]);
+    let failed = until_event(&mut pair, Side::Near, "it is not run", |event| event["kind"] == "hook-failed");
+    assert!(failed["reason"].to_string().contains("chmod go-w") && !got.exists(), "{failed}");
+    set_mode(0o755);
+    pair.done(Side::Near, &["set", GROUP, "hold=41s"]);
+    pair.until("it is run again", |_| lines(&got).iter().any(|event| event["arguments"] == "hold=41s"));
 }
 
 /// A server of the test's own: the first request is refused, the second one taken.
@@ -417,8 +438,19 @@ fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
     assert_eq!(nodes.len(), 2, "{text}");
     let times: Vec<u64> = events.iter().filter_map(|event| event["time_unix_ms"].as_u64()).collect();
     assert!(times.is_sorted(), "{text}");
-    let command = events.iter().find(|event| event["kind"] == "command" && event["command"] == "logging");
-    let command = command.expect("the primary took it down");
+    let logging = |node| {
+        let of_node =
+            |event: &&Value| event["kind"] == "command" && event["command"] == "logging" && event["node"] == node;
+        events.iter().find(of_node).unwrap_or_else(|| panic!("{node} took it down: {text}"))
+    };
+    let typed = logging("far");
+    assert_eq!(
+        (&typed["to_node"], &typed["result"], &typed["group"]),
+        (&json!("near"), &json!("done"), &json!(GROUP)),
+        "{typed}"
+    );
+    assert_eq!(typed["uid"], rustix::process::geteuid().as_raw(), "{typed}");
+    let command = logging("near");
     assert!(
         command["from_node"].is_string()
             && command["text"].as_str().is_some_and(|text| text.contains("an operator on node"))
@@ -426,6 +458,11 @@ fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
     let local = pair.run(Side::Near, &["events", "--json", "--local"]);
     assert!(local.stdout.len() < output.stdout.len());
     pair.kill(Side::Far);
+    let (code, said) = pair.output_of(Side::Near, &["logging", GROUP, "--on", "far"]);
+    assert_eq!(code, 2, "{said}");
+    until_event(&mut pair, Side::Near, "the order that reached nobody", |event| {
+        event["result"] == "not-reached" && event["to_node"] == "far"
+    });
     let alone = pair.run(Side::Near, &["events"]);
     assert_eq!(alone.status.code(), Some(1));
     let said = String::from_utf8_lossy(&alone.stderr);

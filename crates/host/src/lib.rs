@@ -1,6 +1,7 @@
 //! The kernel half of Farshore: the only crate that talks to the operating system.
 
 pub mod buffers;
+pub mod child;
 pub mod disk;
 pub mod driver;
 pub mod engine_text;

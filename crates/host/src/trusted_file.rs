@@ -100,7 +100,7 @@ fn is_safe_directory(directory: &OwnedFd, path: &Path) -> Result<(), FileRefusal
 }
 
 /// What is wrong with a directory of this kind, if anything: another's, or one that others may write to.
-pub(crate) fn wrong_directory(stat: &Stat, path: &Path) -> Option<String> {
+pub fn wrong_directory(stat: &Stat, path: &Path) -> Option<String> {
     let shown = if path.as_os_str().is_empty() { Path::new(".").display() } else { path.display() };
     let mode = stat.st_mode & 0o7777;
     match not_ours(stat) {

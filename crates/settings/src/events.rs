@@ -44,7 +44,7 @@ event_kinds! {
     DaemonStopped = "daemon-stopped", "The daemon stopped as it was told to.", ["clean"];
     Command = "command",
         "Somebody gave the daemon a command that changes something; whether the daemon did it is `result`.",
-        ["command", "arguments", "result", "answer", "took_ms", "from_node", "user", "uid", "pid", "program", "login", "sudo_user"];
+        ["command", "arguments", "result", "answer", "took_ms", "from_node", "to_node", "user", "uid", "pid", "program", "login", "sudo_user"];
     GroupStarted = "group-started", "What is recorded of the group was read; the group takes part from here on.",
         ["role", "generation", "clean"];
     State = "state", "The group went to another state.", ["from", "to", "reason"];
@@ -59,7 +59,7 @@ event_kinds! {
     LinkConnected = "link-connected", "A connection to the peer came up.", ["address", "outage_ms"];
     LinkLost = "link-lost", "The connection to the peer ended.", ["reason", "connected_ms"];
     LinkUnsteady = "link-unsteady",
-        "The link came up so often within a minute that the connections after the 16th are only counted.", ["connections"];
+        "The link came up so often within a minute that the connections after the 16th are only counted. If it is up by one of those, its `link-connected` follows.", ["connections"];
     SyncBegan = "sync-began", "A sync to the peer began.", ["full", "compare", "bytes"];
     SyncEnded = "sync-ended", "The sync sent its last region.", ["sent_bytes", "duration_ms"];
     SyncStopped = "sync-stopped", "The sync was broken off.", ["reason", "duration_ms"];
@@ -76,8 +76,8 @@ event_kinds! {
     MarkKept = "mark-kept", "A sync to this secondary began; the image before the sync is kept.", ["mark", "sequence"];
     RolledBack = "rolled-back", "The volumes hold the image before the sync again.", ["sequence"];
     RpoMissed = "rpo-missed", "The lag passed `rpo.warn` or `rpo.error`.", ["level", "lag_seconds", "threshold_seconds"];
-    RpoMet = "rpo-met", "The lag was back under the threshold for 5 s.",
-        ["level", "lag_seconds", "threshold_seconds", "missed_ms"];
+    RpoMet = "rpo-met", "The lag was back under the threshold for 5 s; or nobody watches it here any more, and `reason` says why.",
+        ["level", "lag_seconds", "threshold_seconds", "missed_ms", "reason"];
     Note = "note", "What the log says and no other kind holds.", [];
     HookFailed = "hook-failed", "A hook did not take an event, and is not tried again for that event. Never starts a hook.",
         ["hook", "event", "event_kind", "attempts", "reason"];
@@ -96,7 +96,11 @@ pub const FIELDS: &[(&str, &str)] = &[
     ),
     ("command", "`logging`, `sync`, `set`, `link set`, `demote`, `promote` or `mark drop`"),
     ("arguments", "what was given with the command, as text"),
-    ("result", "`done`, `warning`, `refused` or `failed`"),
+    (
+        "result",
+        "`done`, `warning`, `refused` or `failed`; of one that was carried to another node also `not-reached` (nothing was done) or \
+         `unknown` (it was sent, and its answer is lost)",
+    ),
     ("answer", "what the daemon answered"),
     ("took_ms", "from the question to the answer, milliseconds"),
     ("user", "user name of the program that asked, from `/etc/passwd`"),
@@ -104,6 +108,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("pid", "its process id, by the kernel's word"),
     ("program", "its name, as the process itself has it"),
     ("from_node", "the node where the command was typed, if not this one"),
+    ("to_node", "the node that it was carried to, if not this one"),
     ("login", "who logged in to the session, by the audit system (`loginuid`); stays the same under `sudo` and `su`"),
     ("sudo_user", "who called `sudo`, by the program's own environment: a hint, no proof"),
     ("role", "`primary` or `secondary`"),

@@ -29,6 +29,7 @@ pub mod suggest;
 
 pub use config::definition::diff_definitions;
 pub use config::hooks::{ConfiguredHook, HookEvents, HookUrl};
+pub use config::local::programs::wrong_program;
 pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{Proof, host_name};

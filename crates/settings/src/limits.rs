@@ -159,6 +159,13 @@ pub const METRICS_IO_TIMEOUT: Duration = Duration::from_secs(10);
 pub const METRICS_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The log of events, both halves: an event takes 300 bytes, so the default is some 14 000 of them.
 pub const EVENTS: Bound<u64> = Bound { min: 64 * KIB, max: 64 * MIB, default: 4 * MIB };
+/// Events that a peer asks for at once, and what it gets of them: on a line of 64 kbit/s a page takes 2 s, and has
+/// [`PEER_LOOK_TIMEOUT`].
+pub const PEER_EVENTS_MAX: usize = 50;
+pub const PEER_EVENTS_BYTES_MAX: usize = 16 * KIB as usize;
+/// How often `events --follow` asks peers for theirs, and the longest pause after failures: each asking is a connection of its own.
+pub const PEER_EVENTS_EVERY: Duration = Duration::from_secs(3);
+pub const PEER_EVENTS_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Hooks of one file: each has a thread.
 pub const HOOKS_MAX: usize = 16;
 /// Words of a hook's command: what is longer is a script.

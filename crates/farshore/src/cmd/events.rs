@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use settings::limits::POLL_INTERVAL;
+use settings::limits::{PEER_EVENTS_EVERY, PEER_EVENTS_MAX, PEER_EVENTS_PAUSE_MAX, POLL_INTERVAL};
 use toolkit::screen::Paint;
 use units::exact::parse_duration;
 
@@ -34,13 +34,46 @@ struct EventSource {
     heard: Option<Instant>,
     /// That this peer does not answer was said.
     is_missed: bool,
+    /// What is wanted of it, until all that there is was read: whoever answers for the first time later is asked the same.
+    start: EventStart,
+    pace: PeerPace,
+}
+
+/// Where reading a log begins.
+#[derive(Clone, Copy, Default)]
+struct EventStart {
+    since_unix_ms: u64,
+    /// With the newest ones, so many.
+    last: Option<usize>,
+}
+
+/// When a peer is asked: often while it answers, and rarely while it does not.
+struct PeerPace {
+    due: Instant,
+    pause: Duration,
+}
+
+impl PeerPace {
+    fn new(now: Instant) -> PeerPace {
+        PeerPace { due: now, pause: PEER_EVENTS_EVERY }
+    }
+
+    fn answered(&mut self, now: Instant) {
+        self.pause = PEER_EVENTS_EVERY;
+        self.due = now + self.pause;
+    }
+
+    fn failed(&mut self, now: Instant) {
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(PEER_EVENTS_PAUSE_MAX);
+    }
 }
 
 /// The logs that are read. This is the one place that knows which there are: each source is asked for itself, keeps its own position and
 /// is merged with the others.
-fn sources(args: &EventsArgs) -> Result<Vec<EventSource>, CommandFailure> {
+fn sources(args: &EventsArgs, start: EventStart) -> Result<Vec<EventSource>, CommandFailure> {
     let socket = reach::socket(&args.reach)?;
-    let source = |on| EventSource { socket: socket.clone(), on, node: None, heard: None, is_missed: false };
+    let source = |on| EventSource::new(socket.clone(), on, start);
     let mut sources = vec![source(None)];
     if !args.local {
         let status = ask(&socket, &ApiRequest::Status { group: args.group.clone() });
@@ -54,21 +87,17 @@ fn sources(args: &EventsArgs) -> Result<Vec<EventSource>, CommandFailure> {
 
 pub fn run(args: &EventsArgs) -> CommandOutcome {
     let since_unix_ms = args.since.as_deref().map(|text| since(text, unix_ms())).transpose()?;
-    let mut reading = EventReading {
-        sources: sources(args)?,
-        positions: EventPositions::default(),
-        group: args.group.clone(),
-        since_unix_ms: since_unix_ms.unwrap_or(0),
-        warnings: 0,
-    };
+    // The end of a log is asked for, not all of it to be thrown away.
+    let last = (args.follow && since_unix_ms.is_none()).then_some(FOLLOW_LAST);
+    let start = EventStart { since_unix_ms: since_unix_ms.unwrap_or(0), last };
+    let (sources, group) = (sources(args, start)?, args.group.clone());
+    let mut reading = EventReading { sources, positions: EventPositions::default(), group, warnings: 0 };
     let mut shown = EventOutput::new(args.json);
     let mut events = reading.read()?;
-    if args.follow && args.since.is_none() {
+    if last.is_some() {
         events.drain(..events.len().saturating_sub(FOLLOW_LAST));
     }
     let mut is_read = shown.show(&events)?;
-    // What comes from here on is new, also where a clock is set back.
-    reading.since_unix_ms = 0;
     while args.follow && is_read {
         std::thread::sleep(POLL_INTERVAL);
         is_read = shown.show(&reading.read()?)?;
@@ -132,7 +161,6 @@ struct EventReading {
     sources: Vec<EventSource>,
     positions: EventPositions,
     group: Option<String>,
-    since_unix_ms: u64,
     warnings: usize,
 }
 
@@ -141,7 +169,9 @@ impl EventReading {
     fn read(&mut self) -> Result<Vec<EventRecord>, CommandFailure> {
         let mut lists = Vec::new();
         for at in 0..self.sources.len() {
-            lists.push(self.read_source(at)?);
+            if self.sources[at].is_due(Instant::now()) {
+                lists.push(self.read_source(at)?);
+            }
         }
         Ok(merged(lists))
     }
@@ -151,12 +181,7 @@ impl EventReading {
         let mut list = Vec::new();
         loop {
             let source = &mut self.sources[at];
-            let request = ApiRequest::Events {
-                group: self.group.clone(),
-                since_unix_ms: self.since_unix_ms,
-                after: source.node.as_deref().map_or(0, |node| self.positions.of(node)),
-                limit: None,
-            };
+            let request = source.request(self.group.clone(), &self.positions);
             let Some(page) = source.ask(request)? else { return Ok(list) };
             let is_first = source.node.is_none();
             source.node = Some(page.node.clone());
@@ -165,6 +190,8 @@ impl EventReading {
             self.warnings += told.map(warn).count();
             list.extend(page.events);
             if !page.more {
+                // What comes from here on is new, also where a clock is set back.
+                self.sources[at].start = EventStart::default();
                 return Ok(list);
             }
         }
@@ -172,6 +199,27 @@ impl EventReading {
 }
 
 impl EventSource {
+    fn new(socket: PathBuf, on: Option<String>, start: EventStart) -> EventSource {
+        let pace = PeerPace::new(Instant::now());
+        EventSource { socket, on, node: None, heard: None, is_missed: false, start, pace }
+    }
+
+    /// The daemon here is asked each time.
+    fn is_due(&self, now: Instant) -> bool {
+        self.on.is_none() || now >= self.pace.due
+    }
+
+    /// For the next page. A peer's comes over a line that may be slow, and has little time.
+    fn request(&self, group: Option<String>, positions: &EventPositions) -> ApiRequest {
+        let EventStart { since_unix_ms, last } = self.start;
+        let (after, last) = match &self.node {
+            None => (0, last),
+            Some(node) => (positions.of(node), None),
+        };
+        let limit = self.on.is_some().then_some(PEER_EVENTS_MAX);
+        ApiRequest::Events { group, since_unix_ms, after, limit, last }
+    }
+
     /// `None`: nobody answers, and may again soon.
     fn ask(&mut self, request: ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
         match &self.on {
@@ -188,12 +236,14 @@ impl EventSource {
         let why = match ask(&self.socket, request) {
             Ok(Reply::Events(page)) => {
                 self.is_missed = false;
+                self.pace.answered(Instant::now());
                 return Ok(Some(*page));
             }
             Ok(Reply::Error { message, .. }) => message,
             Ok(other) => return Err(unexpected(&other)),
             Err(error) => error.to_string(),
         };
+        self.pace.failed(Instant::now());
         if !std::mem::replace(&mut self.is_missed, true) {
             let node = self.on.as_deref().unwrap_or_default();
             warn(format!("the events of node {node} are missing here: {why}"));
@@ -224,6 +274,41 @@ fn ask(socket: &Path, request: &ApiRequest) -> Result<Reply, Unanswered> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that answers for the first time an hour later is not asked for its whole log.
+    #[test]
+    fn a_peer_is_asked_for_little_and_from_the_same_start_whenever_it_answers() {
+        let start = EventStart { since_unix_ms: 7, last: Some(10) };
+        let mut source = EventSource::new(PathBuf::new(), Some("beta".to_owned()), start);
+        let mut positions = EventPositions::default();
+        let asked = |source: &EventSource, positions: &EventPositions| match source.request(None, positions) {
+            ApiRequest::Events { since_unix_ms, after, limit, last, .. } => (since_unix_ms, after, limit, last),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(asked(&source, &positions), (7, 0, Some(50), Some(10)));
+        source.pace.failed(Instant::now());
+        assert_eq!(asked(&source, &positions), (7, 0, Some(50), Some(10)), "it has not answered yet");
+        let page = r#"{"schema":"s","node":"beta","events":[],"first":1,"last":90,"position":40,"more":true}"#;
+        positions.advance(&serde_json::from_str(page).expect("a page"));
+        source.node = Some("beta".to_owned());
+        assert_eq!(asked(&source, &positions), (7, 40, Some(50), None));
+        let here = EventSource::new(PathBuf::new(), None, start);
+        assert_eq!(asked(&here, &positions), (7, 0, None, Some(10)));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_asked_less_and_less() {
+        let now = Instant::now();
+        let mut pace = PeerPace::new(now);
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            pace.failed(now);
+            pauses.push((pace.due - now).as_secs());
+        }
+        assert_eq!(pauses, [3, 6, 12, 24, 30, 30]);
+        pace.answered(now);
+        assert_eq!((pace.due - now).as_secs(), 3);
+    }
 
     #[test]
     fn a_moment_is_a_duration_ago_or_a_time() {

@@ -77,7 +77,7 @@ impl Desk {
         let (watch, terms) =
             (StateWatch::new(state), Terms::read(state, config.groups_of(&node).map(|(_, group)| group.name.as_str())));
         let (changing, config) = (Mutex::new(()), Arc::new(config));
-        let looks = Mutex::new(GroupLooks::new(events.values()));
+        let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
         Desk {
             watch,
             terms,
@@ -216,12 +216,12 @@ impl Desk {
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
-            ApiRequest::Events { group, since_unix_ms, after, limit } => {
+            ApiRequest::Events { group, since_unix_ms, after, limit, last: newest } => {
                 if let Some(Err(unknown)) = group.as_deref().map(|group| self.find(group)) {
                     return unknown;
                 }
                 let limit = limit.unwrap_or(PAGE_EVENTS_MAX);
-                Ok(self.events.answer(EventQuestion { after, since_unix_ms, limit, group }).await)
+                Ok(self.events.answer(EventQuestion { after, since_unix_ms, limit, newest, group }).await)
             }
             ApiRequest::LinkHistory { peer, since_unix_ms } => {
                 self.recorder.history(peer.as_deref(), since_unix_ms).await

@@ -13,22 +13,28 @@ mod program;
 mod queue;
 mod webhook;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use settings::events::EventKind;
 use settings::{Config, NodeName};
 
+use tokio::sync::Semaphore;
+
 use self::hooks::Hooks;
 use self::queue::BoundedQueue;
 use crate::api::{ErrorCode, Reply};
 use crate::events::NewEvent;
-use crate::events::log::{EventLog, EventQuestion, OpenedLog};
+use crate::events::log::{EventLog, EventQuestion, LogReader, OpenedLog};
 
 /// Events that may wait to be written; what comes while as many wait is lost and counted.
 const WAITING_MAX: usize = 16_384;
+/// Readers of the log at once: each waits for a disk, on a thread and with a request's room.
+const READERS_MAX: usize = 2;
+/// How long one more waits for them. A page is read within milliseconds.
+const READER_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a stop waits for the last event to be written, and for hooks to let go.
 const LAST_EVENTS: Duration = Duration::from_secs(1);
 /// Pause between two looks whether they have.
@@ -62,11 +68,13 @@ impl EventSender {
 /// The log of a node that runs.
 pub(super) struct EventKeeper {
     sender: EventSender,
-    log: Arc<Mutex<EventLog>>,
+    log: LogReader,
+    readers: Arc<Semaphore>,
     writer: JoinHandle<()>,
     hooks: Arc<Hooks>,
     /// The newest value of each setting that the log names.
     values: Vec<((String, String), String)>,
+    missed: Vec<((String, String), u64)>,
 }
 
 impl EventKeeper {
@@ -76,15 +84,16 @@ impl EventKeeper {
     /// A sentence: a thread cannot be started.
     pub fn open(config: &Config, node: &NodeName) -> anyhow::Result<EventKeeper> {
         let here = config.node(node).expect("the node was looked up before");
-        let (log, OpenedLog { notes, newest, values }) =
-            EventLog::open(&here.events_file(), here.events_limit_bytes, node.as_str());
+        let given = hooks::newest_position(config, here);
+        let (log, OpenedLog { notes, newest, values, missed }) =
+            EventLog::open(&here.events_file(), here.events_limit_bytes, node.as_str(), given);
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let sender = EventSender::new();
-        let hooks = Arc::new(Hooks::start(config, here, &log, &sender)?);
-        let log = Arc::new(Mutex::new(log));
+        let reader = log.reader().clone();
+        let hooks = Arc::new(Hooks::start(config, here, &reader, &sender)?);
         let writer = {
-            let (sender, log, hooks) = (sender.clone(), log.clone(), hooks.clone());
-            let write = move || write_for_ever(&sender, &log, &hooks);
+            let (sender, hooks) = (sender.clone(), hooks.clone());
+            let write = move || write_for_ever(&sender, log, &hooks);
             std::thread::Builder::new().name("events".into()).spawn(write)?
         };
         let clean = newest.map(|newest| newest.kind == EventKind::DaemonStopped.as_str());
@@ -96,7 +105,8 @@ impl EventKeeper {
         let text = format!("farshore {version} started{how}");
         let started = NewEvent::now(EventKind::DaemonStarted, text).with("version", version).with_known("clean", clean);
         sender.record(started);
-        Ok(EventKeeper { sender, log, writer, hooks, values })
+        let readers = Arc::new(Semaphore::new(READERS_MAX));
+        Ok(EventKeeper { sender, log: reader, readers, writer, hooks, values, missed })
     }
 
     pub fn sender(&self) -> &EventSender {
@@ -108,10 +118,27 @@ impl EventKeeper {
         &self.values
     }
 
-    /// Answers a request for events. Reading waits for a disk, so another thread does it.
+    /// Thresholds that the log says were passed and not met again: group, level, and since when.
+    pub fn missed(&self) -> &[((String, String), u64)] {
+        &self.missed
+    }
+
+    /// Answers a request for events. Reading waits for a disk, so another thread does it; and while a disk hangs, no more than a few
+    /// requests wait for it.
     pub async fn answer(&self, question: EventQuestion) -> Reply {
+        let permit = tokio::time::timeout(READER_PATIENCE, self.readers.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            let message = format!(
+                "the log of events is being read by {READERS_MAX} others, and its disk lets them wait; ask again"
+            );
+            return Reply::error(ErrorCode::Failed, message);
+        };
         let log = self.log.clone();
-        let read = move || log.lock().expect("nobody panics with the log").page(&question);
+        let read = move || {
+            let page = log.page(&question);
+            drop(permit);
+            page
+        };
         match tokio::task::spawn_blocking(read).await.expect("reading does not panic") {
             Ok(page) => Reply::Events(Box::new(page)),
             Err(error) => Reply::error(ErrorCode::Failed, format!("the log of events cannot be read: {error}")),
@@ -132,10 +159,10 @@ impl EventKeeper {
     }
 }
 
-fn write_for_ever(sender: &EventSender, log: &Mutex<EventLog>, hooks: &Hooks) {
+fn write_for_ever(sender: &EventSender, mut log: EventLog, hooks: &Hooks) {
     while let Some(events) = sender.waiting.take_all() {
         let lost = sender.lost.swap(0, Ordering::Relaxed);
-        let records = log.lock().expect("nobody panics with the log").append(events, lost);
+        let records = log.append(events, lost);
         hooks.offer(&records);
     }
 }

@@ -2,29 +2,37 @@
 //!
 //! What must hold:
 //! * an order goes to one node, once; when its answer is lost, that is what the answer says;
+//! * who gave an order that is carried is in this node's log of events, whatever came of it: the other node knows only which node asked;
 //! * a change of roles is never carried by itself: a script that demotes a node twice must not demote the other one. The node that is to
 //!   do that is named;
 //! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use host::link::control::ControlFailure;
 
 use super::answer::Desk;
+use super::events::EventSender;
+use super::events::commands::{CommandSource, CommandText, result_of};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, Reply};
 
+/// How long an order waits for who gave it. That takes a millisecond.
+const WHO_PATIENCE: Duration = Duration::from_millis(500);
+
 pub(super) struct FrontDesk {
     desk: Rc<Desk>,
     peers: Rc<PeerDesk>,
+    events: EventSender,
 }
 
 impl FrontDesk {
-    pub fn new(desk: Rc<Desk>, peers: Rc<PeerDesk>) -> FrontDesk {
-        FrontDesk { desk, peers }
+    pub fn new(desk: Rc<Desk>, peers: Rc<PeerDesk>, events: EventSender) -> FrontDesk {
+        FrontDesk { desk, peers, events }
     }
 
     pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
@@ -33,7 +41,7 @@ impl FrontDesk {
             ApiRequest::StatusOfBoth { group } => self.status_of_both(group, asker).await,
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
-                Some((peer, why)) => self.carry(&peer, request, &why).await,
+                Some((peer, why)) => self.carry(&peer, request, &why, asker).await,
             },
         }
     }
@@ -48,7 +56,7 @@ impl FrontDesk {
                 Ok(reply) => done_on(node, reply),
                 Err(why) => Reply::error(ErrorCode::Failed, format!("node {node} does not answer: {why}")),
             },
-            Carried::Order(_) => self.carry(node, order, "").await,
+            Carried::Order(_) => self.carry(node, order, "", asker).await,
             Carried::Never(what) => {
                 let message = format!("{what} is not carried to another node; type it on node {node}");
                 Reply::error(ErrorCode::BadRequest, message)
@@ -78,23 +86,38 @@ impl FrontDesk {
         (place.role != role && !keeps_mark).then_some((peer, why))
     }
 
-    /// Has the peer do it, once. `why` it is the peer's, as sentences.
-    async fn carry(&self, peer: &str, order: ApiRequest, why: &str) -> Reply {
-        match self.peers.order(peer, &order).await {
-            Ok(reply) => done_on(peer, reply),
+    /// Has the peer do it, once, and records who had it done. `why` it is the peer's, as sentences.
+    async fn carry(&self, peer: &str, order: ApiRequest, why: &str, asker: Asker) -> Reply {
+        let begun = Instant::now();
+        let who = CommandSource::look_within(asker, WHO_PATIENCE).await;
+        let (reply, result) = self.have_done(peer, &order, why).await;
+        if let Some(command) = CommandText::of(&order) {
+            self.events.record(command.carried(&who, peer, result, begun.elapsed()));
+        }
+        reply
+    }
+
+    /// The answer, and for the log of events what came of it.
+    async fn have_done(&self, peer: &str, order: &ApiRequest, why: &str) -> (Reply, (&'static str, String)) {
+        let refused = |result, code, message: String| (Reply::error(code, message.clone()), (result, message));
+        match self.peers.order(peer, order).await {
+            Ok(reply) => {
+                let result = result_of(&reply);
+                (done_on(peer, reply), result)
+            }
             Err(ControlFailure::NotReached(reason)) => {
-                let typed = typed(&order);
+                let typed = typed(order);
                 let message =
                     format!("{why}Nothing was done: node {peer} was not reached: {reason}. Type it there: {typed}");
-                Reply::error(ErrorCode::Refused, message)
+                refused("not-reached", ErrorCode::Refused, message)
             }
             Err(ControlFailure::Unknown(reason)) => {
-                let (typed, group) = (typed(&order), group_of(&order));
+                let (typed, group) = (typed(order), group_of(order));
                 let message = format!(
                     "it is not known whether node {peer} has done this: {typed}. It was sent, and then: {reason}. Look before you type \
                      it again: farshore status {group} --on {peer}"
                 );
-                Reply::error(ErrorCode::OutcomeUnknown, message)
+                refused("unknown", ErrorCode::OutcomeUnknown, message)
             }
         }
     }

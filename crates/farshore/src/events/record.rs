@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use settings::events::EventKind;
+use settings::limits::NAME_BYTES_MAX;
 
 /// The schema of [`EventRecord`].
 pub const EVENT_SCHEMA: &str = "farshore-event/1";
@@ -54,6 +55,23 @@ pub struct EventPage {
     pub warnings: Vec<String>,
 }
 
+impl EventPage {
+    /// Leaves no more than these bytes of lines, and one event at least: the rest is asked for with the next page.
+    pub fn shorten(&mut self, most: usize) {
+        let mut bytes = 0;
+        let fits = self.events.iter().take_while(|event| {
+            bytes += event.line().len();
+            bytes <= most
+        });
+        let count = fits.count().max(1);
+        if count < self.events.len() {
+            self.events.truncate(count);
+            self.more = true;
+            self.position = self.events.last().map_or(self.position, |event| event.number);
+        }
+    }
+}
+
 /// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
@@ -76,8 +94,9 @@ impl NewEvent {
         NewEvent { time_unix_ms, group: None, peer: None, kind, text: cut(text.into()), fields: Map::new() }
     }
 
+    /// A command may name what is no group, of any length.
     pub fn of_group(self, group: &str) -> NewEvent {
-        NewEvent { group: Some(group.to_owned()), ..self }
+        NewEvent { group: Some(cut_at(group.to_owned(), NAME_BYTES_MAX)), ..self }
     }
 
     pub fn of_peer(self, peer: &str) -> NewEvent {
@@ -141,10 +160,15 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A text of bounded length, cut between letters.
-fn cut(mut text: String) -> String {
-    if text.len() > TEXT_BYTES_MAX {
-        let mut end = TEXT_BYTES_MAX;
+/// A text of bounded length.
+fn cut(text: String) -> String {
+    cut_at(text, TEXT_BYTES_MAX)
+}
+
+/// The same with another bound, cut between letters.
+fn cut_at(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let mut end = most;
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -173,6 +197,23 @@ mod tests {
              \"peer\":\"beta\",\"kind\":\"state\",\"text\":\"a\\nb\",\"from\":\"logging\"}\n"
         );
         assert_eq!(serde_json::from_str::<EventRecord>(&line).expect("it is one"), record);
+    }
+
+    #[test]
+    fn a_page_that_is_too_long_ends_earlier_and_goes_on() {
+        let event = |number| NewEvent::at(5, EventKind::Note, "x".repeat(1000)).numbered(number, "alpha");
+        let (schema, node, events) = (EVENTS_SCHEMA.to_owned(), "alpha".to_owned(), (1..=40).map(event).collect());
+        let page =
+            EventPage { schema, node, events, first: 1, last: 90, position: 90, more: false, warnings: Vec::new() };
+        let mut short = page.clone();
+        short.shorten(16 << 10);
+        assert!((10..16).contains(&short.events.len()) && short.more, "{}", short.events.len());
+        assert_eq!(short.position, short.events.len() as u64);
+        short.shorten(1);
+        assert_eq!((short.events.len(), short.position), (1, 1));
+        let mut whole = page.clone();
+        whole.shorten(1 << 20);
+        assert_eq!(whole, page);
     }
 
     #[test]

@@ -30,18 +30,22 @@ pub enum DriverNews {
         event: Event,
         text: String,
     },
+    /// Every connection is told of, so that times are right; one of too many is not to be shown (`is_shown`).
     LinkUp {
         peer: NodeId,
         address: SocketAddr,
+        is_shown: bool,
     },
     LinkDown {
         peer: NodeId,
         reason: String,
+        is_shown: bool,
     },
-    /// So many connections came up and are not told one by one.
+    /// So many connections came up that were not shown one by one. The one that is up, if one is, is shown from here on.
     LinkUnsteady {
         peer: NodeId,
         connections: u32,
+        up: Option<SocketAddr>,
     },
 }
 
@@ -103,11 +107,11 @@ mod tests {
     fn what_finds_no_room_is_counted_and_nobody_waits() {
         let (sender, mut receiver) = notices();
         for connections in 0..WAITING_MAX as u32 + 3 {
-            sender.tell(DriverNews::LinkUnsteady { peer: NodeId(1), connections });
+            sender.tell(DriverNews::LinkUnsteady { peer: NodeId(1), connections, up: None });
         }
         assert_eq!((receiver.take_lost(), receiver.take_lost()), (3, 0));
         assert!(receiver.next_at_hand().is_some());
         drop(receiver);
-        sender.tell(DriverNews::LinkUnsteady { peer: NodeId(1), connections: 0 });
+        sender.tell(DriverNews::LinkUnsteady { peer: NodeId(1), connections: 0, up: None });
     }
 }

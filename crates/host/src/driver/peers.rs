@@ -1,5 +1,6 @@
 //! Peers: what is known of them, and the links to them that are up.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -50,6 +51,15 @@ struct KnownPeer {
     connection: Option<PeerConnection>,
     meter: LinkMeter,
     turnover: Turnover,
+}
+
+/// A peer whose connections came up too often to be reported one by one.
+pub(super) struct UnsteadyLink {
+    pub peer: NodeId,
+    /// So many were not.
+    pub connections: u32,
+    /// Where the one that is up leads to.
+    pub up: Option<SocketAddr>,
 }
 
 /// A peer's connections, as the log shows them: one whose link falls again and again does not fill it.
@@ -137,8 +147,8 @@ impl Peers {
         is_reported
     }
 
-    /// Whose connection ended, if that is reported.
-    pub fn went_down(&mut self, link: LinkId, reason: &str) -> Option<NodeId> {
+    /// Whose connection ended, and whether that is reported.
+    pub fn went_down(&mut self, link: LinkId, reason: &str) -> Option<(NodeId, bool)> {
         let at = self.links.iter().position(|known| known.id == link)?;
         let OpenLink { peer, is_reported, .. } = self.links.remove(at);
         let known = self.peer(peer);
@@ -147,7 +157,7 @@ impl Peers {
         if is_reported {
             tracing::info!("a connection ended: {reason}");
         }
-        is_reported.then_some(peer)
+        Some((peer, is_reported))
     }
 
     /// A connection came to nothing. Beside one that is up that says nothing of the link.
@@ -173,18 +183,21 @@ impl Peers {
         (peer.problem, peer.differs) = (Some(sentence), Some(theirs));
     }
 
-    /// Asks the kernel how the connections do. Of which peers so many came up that not each was reported.
-    pub fn look(&mut self) -> Vec<(NodeId, u32)> {
+    /// Asks the kernel how the connections do. Of which peers so many came up that not each was reported; what is up now is reported
+    /// from here on, so its end will be.
+    pub fn look(&mut self) -> Vec<UnsteadyLink> {
         let now = Instant::now();
         let mut unsteady = Vec::new();
-        for KnownPeer { id, name, turnover, .. } in &mut self.peers {
-            if let Some(unreported) = turnover.look(now) {
-                unsteady.push((*id, unreported));
-                tracing::warn!(
-                    "node {name}: {unreported} more connections came up within a minute and are not reported one by one; 'farshore link show' has \
-                     their count"
-                );
-            }
+        for KnownPeer { id, name, turnover, connection, .. } in &mut self.peers {
+            let Some(connections) = turnover.look(now) else { continue };
+            let up = connection.as_ref().map(|connection| connection.address);
+            self.links.iter_mut().filter(|link| link.peer == *id).for_each(|link| link.is_reported = true);
+            unsteady.push(UnsteadyLink { peer: *id, connections, up });
+            let how = if up.is_some() { "it is connected now" } else { "it is not connected now" };
+            tracing::warn!(
+                "node {name}: {connections} more connections came up within a minute and are not reported one by one; {how}; 'farshore link \
+                 show' has their count"
+            );
         }
         for link in &self.links {
             let peer = self.peers.iter_mut().find(|peer| peer.id == link.peer).expect("links lead to known peers");

@@ -1,6 +1,6 @@
 //! Checks on this machine: which node it is, and whether what the file says about that node is so.
 
-mod programs;
+pub mod programs;
 pub mod secret;
 pub mod silent;
 

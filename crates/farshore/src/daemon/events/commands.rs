@@ -43,7 +43,7 @@ impl CommandText {
             }
             ApiRequest::Promote { group, force } => ("promote", Some(group), flag(*force, "--force")),
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
-            // Carried to another node, it is that node's log which has it.
+            // Whoever carries it tells of the order in it.
             ApiRequest::On { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
@@ -58,18 +58,30 @@ impl CommandText {
 
     /// The event of its end.
     pub fn event(self, who: &CommandSource, reply: &Reply, took: Duration) -> NewEvent {
-        let (result, answer) = match reply {
-            Reply::Ok { message, warnings, .. } if warnings.is_empty() => ("done", message.clone()),
-            Reply::Ok { message, warnings, .. } => {
-                let told = warnings.iter().filter(|warning| !message.contains(*warning)).cloned();
-                ("warning", std::iter::once(message.clone()).chain(told).collect::<Vec<_>>().join("; "))
-            }
-            Reply::Error { message, code: ErrorCode::Failed } => ("failed", message.clone()),
-            Reply::Error { message, .. } => ("refused", message.clone()),
-            _ => ("done", String::new()),
-        };
+        self.ended(who, None, result_of(reply), took)
+    }
+
+    /// The same of one that another node was to do.
+    pub fn carried(
+        self,
+        who: &CommandSource,
+        node: &str,
+        (result, answer): (&str, String),
+        took: Duration,
+    ) -> NewEvent {
+        self.ended(who, Some(node), (result, answer), took)
+    }
+
+    fn ended(
+        self,
+        who: &CommandSource,
+        to_node: Option<&str>,
+        (result, answer): (&str, String),
+        took: Duration,
+    ) -> NewEvent {
         let typed = [self.command, &self.arguments].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>();
-        let text = format!("'{}' by {}: {result}: {answer}", typed.join(" "), who.sentence());
+        let there = to_node.map(|node| format!(" on node {node}")).unwrap_or_default();
+        let text = format!("'{}'{there} by {}: {result}: {answer}", typed.join(" "), who.sentence());
         let event = NewEvent::now(EventKind::Command, text);
         let event = match &self.group {
             Some(group) => event.of_group(group),
@@ -78,7 +90,21 @@ impl CommandText {
         let arguments = (!self.arguments.is_empty()).then_some(self.arguments);
         let event = event.with("command", self.command).with_known("arguments", arguments);
         let event = event.with("result", result).with("answer", answer).with_ms("took_ms", Some(took));
-        who.add_to(event)
+        who.add_to(event.with_known("to_node", to_node))
+    }
+}
+
+/// A word for what came of a command, and the answer.
+pub(in crate::daemon) fn result_of(reply: &Reply) -> (&'static str, String) {
+    match reply {
+        Reply::Ok { message, warnings, .. } if warnings.is_empty() => ("done", message.clone()),
+        Reply::Ok { message, warnings, .. } => {
+            let told = warnings.iter().filter(|warning| !message.contains(*warning)).cloned();
+            ("warning", std::iter::once(message.clone()).chain(told).collect::<Vec<_>>().join("; "))
+        }
+        Reply::Error { message, code: ErrorCode::Failed } => ("failed", message.clone()),
+        Reply::Error { message, .. } => ("refused", message.clone()),
+        _ => ("done", String::new()),
     }
 }
 
@@ -101,6 +127,13 @@ pub(in crate::daemon) struct CommandSource {
 }
 
 impl CommandSource {
+    /// The same on a thread of its own, within this time: a disk that hangs keeps nobody from a command, and then nobody knows who gave
+    /// it.
+    pub async fn look_within(asker: Asker, patience: Duration) -> CommandSource {
+        let look = tokio::task::spawn_blocking(move || CommandSource::look(asker));
+        tokio::time::timeout(patience, look).await.ok().and_then(Result::ok).unwrap_or_default()
+    }
+
     /// Looks while whoever asked still waits for the answer. Reads files of `/proc` and the list of users.
     pub fn look(asker: Asker) -> CommandSource {
         let users = read(Path::new("/etc/passwd"), USERS_BYTES_MAX);
@@ -185,6 +218,16 @@ mod tests {
         assert_eq!((record.group.as_deref(), record.fields["login"].as_str()), (Some("db"), Some("alice")));
         let refused = text.event(&alice(), &Reply::error(ErrorCode::Refused, "no"), Duration::ZERO);
         assert_eq!(refused.numbered(1, "alpha").fields["result"].as_str(), Some("refused"));
+        let sync = CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false })
+            .expect("it changes something");
+        let carried =
+            sync.carried(&alice(), "beta", ("not-reached", "no way".to_owned()), Duration::ZERO).numbered(1, "alpha");
+        assert_eq!(carried.text, "'sync' on node beta by root (logged in as alice): not-reached: no way");
+        assert_eq!(
+            (carried.fields["to_node"].as_str(), carried.fields["result"].as_str()),
+            (Some("beta"), Some("not-reached"))
+        );
+        assert!(carried.line().len() < 2000, "whatever it was typed for");
         let settings = BTreeMap::from([("buffers".to_owned(), "4MiB".to_owned())]);
         let tuned = CommandText::of(&ApiRequest::SetLink { settings }).expect("it changes something");
         let tuned = tuned.event(&alice(), &Reply::ok("link: done"), Duration::ZERO).numbered(1, "alpha");

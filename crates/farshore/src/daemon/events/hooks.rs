@@ -4,12 +4,16 @@
 //! has. An event that a hook was given when the daemon ended is given once more. What does not reach the disk for want of room goes to
 //! hooks all the same, as long as the daemon runs.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host::disk::meta::make_own_directory;
+use rustix::fs::OFlags;
 use settings::events::EventKind;
 use settings::{Config, ConfiguredHook, ConfiguredNode, durable};
 
@@ -18,7 +22,7 @@ use super::attempt::AttemptFailure;
 use super::program;
 use super::queue::BoundedQueue;
 use super::webhook::Webhook;
-use crate::events::log::EventLog;
+use crate::events::log::LogReader;
 use crate::events::{EventRecord, NewEvent};
 
 /// Events that may wait for one hook: what is older is no news any more.
@@ -26,6 +30,8 @@ const QUEUE_MAX: usize = 256;
 /// The pause before the second attempt; each one after that is twice as long.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Numbers beyond this were not given by any log.
+const NUMBER_MAX: u64 = 1 << 53;
 /// Pause between two looks whether the threads have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -66,7 +72,7 @@ impl Hooks {
     pub fn start(
         config: &Config,
         here: &ConfiguredNode,
-        log: &EventLog,
+        log: &LogReader,
         events: &EventSender,
     ) -> anyhow::Result<Hooks> {
         let directory = here.hooks_directory();
@@ -83,8 +89,7 @@ impl Hooks {
                 config: hook.clone(),
                 queue: queue.clone(),
                 events: events.clone(),
-                // The ending, because names may hold dots: a file that is being replaced is no other hook's.
-                position: directory.join(format!("{}.position", hook.name)),
+                position: position_file(&directory, hook),
                 config_file: config.file.clone(),
                 way: match &hook.url {
                     None => HookWay::Program,
@@ -116,11 +121,44 @@ impl Hooks {
     }
 }
 
+/// The newest number that a hook of the file has had. The log may have lost it: a full disk kept the event from it, or it was removed.
+pub(super) fn newest_position(config: &Config, here: &ConfiguredNode) -> u64 {
+    let directory = here.hooks_directory();
+    let positions = config.hooks.iter().filter_map(|hook| read_position(&position_file(&directory, hook)));
+    positions.filter(|number| *number <= NUMBER_MAX).max().unwrap_or(0)
+}
+
+/// Where a hook's position is kept. It has an ending because names may hold dots: a file that is being replaced is no other hook's.
+fn position_file(directory: &Path, hook: &ConfiguredHook) -> PathBuf {
+    directory.join(format!("{}.position", hook.name))
+}
+
+/// `None`: it has none yet. One that cannot be read is the start of the log: rather twice than never.
+fn read_position(path: &Path) -> Option<u64> {
+    match durable::open(path).and_then(std::io::read_to_string) {
+        Ok(text) => Some(text.trim().parse().unwrap_or(0)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => Some(0),
+    }
+}
+
+/// Keeps a position. A full disk has no room for another file, and then the one that is there is written over: its few bytes lie in one
+/// block, which the disk takes whole or not at all.
+fn write_position(path: &Path, number: u64) -> std::io::Result<()> {
+    let text = number.to_string();
+    durable::replace(path, text.as_bytes()).or_else(|error| {
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+        let Ok(mut file) = OpenOptions::new().write(true).custom_flags(flags).open(path) else { return Err(error) };
+        file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)).map_err(|_| error)?;
+        file.sync_all()
+    })
+}
+
 impl HookWorker {
     /// Puts into the queue what the log has behind the position. A new hook begins here.
-    fn catch_up(&self, log: &EventLog) {
-        let Some(position) = self.read_position() else {
-            let _ = durable::replace(&self.position, log.last().to_string().as_bytes());
+    fn catch_up(&self, log: &LogReader) {
+        let Some(position) = read_position(&self.position) else {
+            let _ = write_position(&self.position, log.last());
             return;
         };
         let read = log.each_record(position, |record| {
@@ -132,15 +170,6 @@ impl HookWorker {
         if let Err(error) = read {
             let name = &self.config.name;
             tracing::warn!("hook {name} is not told what it missed: the log of events cannot be read: {error}");
-        }
-    }
-
-    /// `None`: it has none yet. One that cannot be read is the start of the log: rather twice than never.
-    fn read_position(&self) -> Option<u64> {
-        match durable::open(&self.position).and_then(std::io::read_to_string) {
-            Ok(text) => Some(text.trim().parse().unwrap_or(0)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(_) => Some(0),
         }
     }
 
@@ -207,7 +236,7 @@ impl HookWorker {
     }
 
     fn keep_position(&mut self, number: u64) {
-        let kept = durable::replace(&self.position, number.to_string().as_bytes());
+        let kept = write_position(&self.position, number);
         if let Err(error) = &kept
             && !self.is_failing
         {
@@ -229,6 +258,22 @@ fn backoff(attempts: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_position_is_kept_also_where_no_other_file_can_be_made() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("web.position");
+        assert_eq!(read_position(&path), None);
+        write_position(&path, 1234).expect("written");
+        // As on a full disk: the new file cannot be made.
+        std::fs::create_dir(directory.path().join("web.position.new")).expect("made");
+        for number in [99, 100_000] {
+            write_position(&path, number).expect("written over");
+            assert_eq!(read_position(&path), Some(number));
+        }
+        std::fs::remove_file(&path).expect("removed");
+        assert!(write_position(&path, 5).is_err() && !path.exists());
+    }
 
     #[test]
     fn pauses_double_up_to_a_minute() {

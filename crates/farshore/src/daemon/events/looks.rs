@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use settings::events::EventKind;
 use units::exact::show_seconds;
 
-use crate::events::NewEvent;
+use crate::events::{NewEvent, unix_ms};
 
 /// Pause between two looks. A look takes a snapshot of the data thread, as a status does.
 pub(in crate::daemon) const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The lag is back under its threshold for so long before that counts: one that goes up and down is one event, not one per look.
 const MET_AFTER: Duration = Duration::from_secs(5);
+
+/// Thresholds of the lag.
+const LEVELS: [&str; 2] = ["warn", "error"];
 
 /// One group at one moment.
 pub(in crate::daemon) struct GroupFacts<'a> {
@@ -46,15 +49,25 @@ struct MissedThreshold {
 }
 
 impl GroupLooks {
-    /// `values`: what was known when the log was opened, by group and key.
-    pub fn new(values: &[((String, String), String)]) -> GroupLooks {
-        GroupLooks { values: values.iter().cloned().collect(), missed: BTreeMap::new() }
+    /// What was known when the log was opened: `values` by group and key, and since when thresholds are passed, by group and level, in
+    /// milliseconds since 1970.
+    pub fn new(values: &[((String, String), String)], missed: &[((String, String), u64)]) -> GroupLooks {
+        let (now, now_unix_ms) = (Instant::now(), unix_ms());
+        let missed = missed.iter().filter_map(|((group, level), since_unix_ms)| {
+            let level = LEVELS.into_iter().find(|known| known == level)?;
+            let ago = Duration::from_millis(now_unix_ms.saturating_sub(*since_unix_ms));
+            let since = now.checked_sub(ago).unwrap_or(now);
+            Some(((group.clone(), level), MissedThreshold { since, met_since: None }))
+        });
+        GroupLooks { values: values.iter().cloned().collect(), missed: missed.collect() }
     }
 
     /// What is new.
     pub fn look(&mut self, facts: &GroupFacts<'_>, now: Instant) -> Vec<NewEvent> {
         let mut events = Vec::new();
-        if let Some(mode) = facts.mode {
+        // While a `set` is under way the data thread has the new mode already and the settings do not: why is known a moment later.
+        let own_mode = facts.settings.iter().find(|(key, ..)| *key == "mode").map(|(_, mode, _)| mode.as_str());
+        if let Some(mode) = facts.mode.filter(|mode| !facts.is_primary || own_mode == Some(*mode)) {
             let reason = match facts.is_primary {
                 false => format!("{} serves in this mode", facts.peer),
                 true => reason_of(facts.settings.iter().find(|(key, ..)| *key == "mode").is_some_and(|(.., set)| *set)),
@@ -70,7 +83,7 @@ impl GroupLooks {
                 key => events.extend(self.value(facts, EventKind::Setting, key, (value, &reason))),
             }
         }
-        for (level, threshold) in [("warn", facts.warn), ("error", facts.error)] {
+        for (level, threshold) in LEVELS.into_iter().zip([facts.warn, facts.error]) {
             events.extend(self.lag(facts, level, threshold, now));
         }
         events
@@ -107,11 +120,14 @@ impl GroupLooks {
         now: Instant,
     ) -> Option<NewEvent> {
         let key = (facts.group.to_owned(), level);
-        // Who does not know the lag any more, as after a demotion, will not know when it is met either.
-        let (Some(lag), Some(threshold)) = (facts.lag, threshold) else {
-            self.missed.remove(&key);
-            return None;
+        // An alarm that nobody would ever end is ended here.
+        let Some(threshold) = threshold else {
+            return self.watched_no_more(facts, level, &format!("rpo.{level} is off"), now);
         };
+        if !facts.is_primary {
+            return self.watched_no_more(facts, level, "this node is the secondary, and knows no lag", now);
+        }
+        let lag = facts.lag?;
         let shown = |time: Duration| show_seconds(time.as_secs_f64());
         let event = |kind, text| {
             let (lag, threshold) = (lag.as_secs_f64(), threshold.as_secs_f64());
@@ -145,6 +161,21 @@ impl GroupLooks {
             shown(lasted)
         );
         Some(event(EventKind::RpoMet, text).with_ms("missed_ms", Some(lasted)))
+    }
+
+    /// Ends what was missed, if it was: whether it will be met is not known here.
+    fn watched_no_more(
+        &mut self,
+        facts: &GroupFacts<'_>,
+        level: &'static str,
+        reason: &str,
+        now: Instant,
+    ) -> Option<NewEvent> {
+        let missed = self.missed.remove(&(facts.group.to_owned(), level))?;
+        let lasted = now.saturating_duration_since(missed.since);
+        let text = format!("rpo.{level} is not watched here any more: {reason}");
+        let event = NewEvent::now(EventKind::RpoMet, text).of_group(facts.group).of_peer(facts.peer);
+        Some(event.with("level", level).with("reason", reason).with_ms("missed_ms", Some(lasted)))
     }
 }
 
@@ -197,7 +228,7 @@ mod tests {
             ]
         );
         let known = [(("db".to_owned(), "mode".to_owned()), "async".to_owned())];
-        let after = told(GroupLooks::new(&known).look(&facts("sync", "hold", None), now));
+        let after = told(GroupLooks::new(&known, &[]).look(&facts("sync", "hold", None), now));
         assert_eq!(after[0], "mode mode: async -> sync: an operator set it");
     }
 
@@ -216,5 +247,43 @@ mod tests {
         assert!(at(10, Some(1)).is_empty() && at(14, Some(1)).is_empty());
         assert_eq!(at(15, Some(1)), ["rpo-met the copy on beta is within rpo.warn of 30 s again, after 8.0 s"]);
         assert!(at(20, Some(40)).len() == 1 && at(22, None).is_empty() && at(40, Some(1)).is_empty());
+        assert_eq!(at(45, Some(1)).len(), 1, "a lag that was not known for a while is met again all the same");
+    }
+
+    #[test]
+    fn an_alarm_of_before_a_start_or_a_demotion_ends() {
+        let now = Instant::now();
+        let missed = |level: &str| (("db".to_owned(), level.to_owned()), unix_ms() - 60_000);
+        let rpo = |looks: &mut GroupLooks, facts: &GroupFacts<'_>, seconds| {
+            let events = looks.look(facts, now + Duration::from_secs(seconds)).into_iter();
+            told(events.filter(|event| event.kind().as_str().starts_with("rpo")).collect())
+        };
+        let mut looks = GroupLooks::new(&[], &[missed("warn"), missed("error")]);
+        let primary = facts("async", "degrade", Some(1));
+        let ended = rpo(&mut looks, &primary, 0);
+        assert_eq!(ended, ["rpo-met rpo.error is not watched here any more: rpo.error is off"]);
+        let met = rpo(&mut looks, &primary, 5);
+        assert!(met.len() == 1 && met[0].contains("within rpo.warn of 30 s again, after 60 s"), "{met:?}");
+        let mut looks = GroupLooks::new(&[], &[missed("warn")]);
+        assert!(rpo(&mut looks, &facts("async", "degrade", Some(31)), 0).is_empty(), "it was told before the start");
+        let secondary = GroupFacts { is_primary: false, ..facts("async", "degrade", None) };
+        let ended = rpo(&mut looks, &secondary, 2);
+        assert!(ended.len() == 1 && ended[0].contains("this node is the secondary"), "{ended:?}");
+        assert!(rpo(&mut looks, &secondary, 4).is_empty());
+    }
+
+    /// The data thread has a new mode before the file has it.
+    #[test]
+    fn a_mode_that_is_being_set_is_told_once_it_is_known_why() {
+        let (now, mut looks) = (Instant::now(), GroupLooks::default());
+        let file = |mode| {
+            let mut facts = facts(mode, "degrade", None);
+            facts.settings[0].2 = false;
+            facts
+        };
+        looks.look(&file("async"), now);
+        assert!(looks.look(&GroupFacts { mode: Some("sync"), ..file("async") }, now).is_empty());
+        let set = told(looks.look(&facts("sync", "degrade", None), now));
+        assert_eq!(set, ["mode mode: async -> sync: an operator set it"]);
     }
 }

@@ -1,6 +1,7 @@
 //! What the data thread tells, as events: names in place of numbers, and how long things took.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,10 @@ pub(in crate::daemon) struct NoticeReader {
 struct LinkTimes {
     up: Option<Instant>,
     lost: Option<Instant>,
+    /// How long there was none before the connection that is up.
+    outage: Option<Duration>,
+    /// The log says that it is up.
+    is_shown_up: bool,
 }
 
 impl NoticeReader {
@@ -66,13 +71,16 @@ impl NoticeReader {
                 let event = self.of_time((id, group), &event, at, &new).or_else(|| of_group(group, &event, &new));
                 event.into_iter().chain(stopped).collect()
             }
-            DriverNews::LinkUp { peer, address } => self.link_up(peer, &address.to_string(), (unix_ms, at)),
-            DriverNews::LinkDown { peer, reason } => self.link_down(peer, &reason, (unix_ms, at)),
-            DriverNews::LinkUnsteady { peer, connections } => {
+            DriverNews::LinkUp { peer, address, is_shown } => self.link_up((peer, address, is_shown), (unix_ms, at)),
+            DriverNews::LinkDown { peer, reason, is_shown } => self.link_down(peer, &reason, is_shown, (unix_ms, at)),
+            DriverNews::LinkUnsteady { peer, connections, up } => {
                 let text =
                     format!("{connections} more connections came up within a minute and have no events of their own");
                 let event = NewEvent::at(unix_ms, EventKind::LinkUnsteady, text).with("connections", connections);
-                vec![self.of_link(peer, event)]
+                let event = self.of_link(peer, event);
+                let is_news = self.links.get(&peer).is_none_or(|times| !times.is_shown_up);
+                let connected = up.filter(|_| is_news).map(|address| self.connected(peer, address, unix_ms));
+                std::iter::once(event).chain(connected).collect()
             }
         }
     }
@@ -84,19 +92,41 @@ impl NoticeReader {
         }
     }
 
-    fn link_up(&mut self, peer: NodeId, address: &str, (unix_ms, at): (u64, Instant)) -> Vec<NewEvent> {
+    fn link_up(
+        &mut self,
+        (peer, address, is_shown): (NodeId, SocketAddr, bool),
+        (unix_ms, at): (u64, Instant),
+    ) -> Vec<NewEvent> {
         let times = self.links.entry(peer).or_default();
-        let outage = times.lost.take().map(|lost| at.saturating_duration_since(lost));
+        times.outage = times.lost.take().map(|lost| at.saturating_duration_since(lost));
         times.up.get_or_insert(at);
-        let after = outage.map_or(String::new(), |outage| format!(" after {}", show_seconds(outage.as_secs_f64())));
-        let event = NewEvent::at(unix_ms, EventKind::LinkConnected, format!("connected with {address}{after}"));
-        vec![self.of_link(peer, event.with("address", address).with_ms("outage_ms", outage))]
+        if is_shown { vec![self.connected(peer, address, unix_ms)] } else { Vec::new() }
     }
 
-    fn link_down(&mut self, peer: NodeId, reason: &str, (unix_ms, at): (u64, Instant)) -> Vec<NewEvent> {
+    /// That the link is up, by the connection that came up last.
+    fn connected(&mut self, peer: NodeId, address: SocketAddr, unix_ms: u64) -> NewEvent {
+        let times = self.links.entry(peer).or_default();
+        times.is_shown_up = true;
+        let (outage, address) = (times.outage, address.to_string());
+        let after = outage.map_or(String::new(), |outage| format!(" after {}", show_seconds(outage.as_secs_f64())));
+        let event = NewEvent::at(unix_ms, EventKind::LinkConnected, format!("connected with {address}{after}"));
+        self.of_link(peer, event.with("address", address).with_ms("outage_ms", outage))
+    }
+
+    fn link_down(
+        &mut self,
+        peer: NodeId,
+        reason: &str,
+        is_shown: bool,
+        (unix_ms, at): (u64, Instant),
+    ) -> Vec<NewEvent> {
         let times = self.links.entry(peer).or_default();
         let connected = times.up.take().map(|up| at.saturating_duration_since(up));
         times.lost = Some(at);
+        if !is_shown {
+            return Vec::new();
+        }
+        times.is_shown_up = false;
         let after = connected.map_or(String::new(), |time| format!(" after {}", show_seconds(time.as_secs_f64())));
         let event = NewEvent::at(unix_ms, EventKind::LinkLost, format!("the connection ended{after}: {reason}"));
         vec![self.of_link(peer, event.with("reason", reason).with_ms("connected_ms", connected))]
@@ -234,6 +264,18 @@ mod tests {
         events.into_iter().map(|event| event.numbered(1, "alpha")).collect()
     }
 
+    fn link_up(is_shown: bool) -> DriverNews {
+        DriverNews::LinkUp { peer: NodeId(1), address: address(), is_shown }
+    }
+
+    fn link_down(is_shown: bool) -> DriverNews {
+        DriverNews::LinkDown { peer: NodeId(1), reason: "silence".to_owned(), is_shown }
+    }
+
+    fn address() -> SocketAddr {
+        "127.0.0.2:7337".parse().expect("an address")
+    }
+
     fn of_group(event: Event) -> DriverNews {
         DriverNews::Group { group: GroupId(0), event, text: "what the log says".to_owned() }
     }
@@ -242,14 +284,40 @@ mod tests {
     fn a_loss_and_a_return_know_how_long_each_lasted() {
         let (mut reader, start) = (reader(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        let up = || DriverNews::LinkUp { peer: NodeId(1), address: "127.0.0.2:7337".parse().expect("an address") };
+        let up = || link_up(true);
         let first = read(&mut reader, start, up());
         assert!(!first[0].fields.contains_key("outage_ms") && first[0].peer.as_deref() == Some("beta"));
-        let lost = read(&mut reader, after(10), DriverNews::LinkDown { peer: NodeId(1), reason: "silence".to_owned() });
+        let lost = read(&mut reader, after(10), link_down(true));
         assert_eq!((lost[0].kind.as_str(), lost[0].fields["connected_ms"].as_u64()), ("link-lost", Some(10_000)));
         assert_eq!(lost[0].text, "the connection ended after 10 s: silence");
         let back = read(&mut reader, after(13), up());
         assert_eq!(back[0].fields["outage_ms"].as_u64(), Some(3000));
+    }
+
+    /// Connections that are not shown move the times, and the log ends with what is so.
+    #[test]
+    fn after_a_minute_of_losses_the_log_says_how_the_link_is() {
+        let (mut reader, start) = (reader(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let unsteady = |up| DriverNews::LinkUnsteady { peer: NodeId(1), connections: 2, up };
+        read(&mut reader, start, link_up(true));
+        assert_eq!(read(&mut reader, after(1), link_down(true))[0].kind, "link-lost");
+        for (seconds, news) in [(2, link_up(false)), (10, link_down(false)), (13, link_up(false))] {
+            assert!(read(&mut reader, after(seconds), news).is_empty());
+        }
+        let told = read(&mut reader, after(60), unsteady(Some(address())));
+        assert_eq!(
+            told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
+            ["link-unsteady", "link-connected"]
+        );
+        assert_eq!(told[1].fields["outage_ms"].as_u64(), Some(3000));
+        let lost = read(&mut reader, after(63), link_down(true));
+        assert_eq!(lost[0].fields["connected_ms"].as_u64(), Some(50_000));
+        read(&mut reader, after(64), link_up(false));
+        read(&mut reader, after(70), link_down(false));
+        assert_eq!(read(&mut reader, after(120), unsteady(None)).len(), 1, "it is lost, as the log says");
+        assert_eq!(read(&mut reader, after(122), link_up(true))[0].fields["outage_ms"].as_u64(), Some(52_000));
+        assert_eq!(read(&mut reader, after(180), unsteady(Some(address()))).len(), 1, "it is up, as the log says");
     }
 
     #[test]

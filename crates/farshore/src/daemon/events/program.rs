@@ -24,17 +24,20 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 /// Runs the command once, and waits for its end or for the queue's: then the daemon ends.
 ///
 /// # Errors
-/// It cannot be started, says no by its exit code, or takes too long; then its process group was killed.
+/// It may not be started as others could change it, or cannot be; it says no by its exit code, or takes too long: then its process group
+/// was killed.
 pub(super) fn run(
     hook: &ConfiguredHook,
     config_file: &Path,
     event: &EventRecord,
     queue: &BoundedQueue<EventRecord>,
 ) -> Result<(), AttemptFailure> {
-    let mut child = start(hook, config_file, event).map_err(|error| {
-        let program = hook.command.first().map(String::as_str).unwrap_or_default();
-        AttemptFailure::Failed(format!("{program} cannot be started: {error}"))
-    })?;
+    let program = hook.command.first().map(String::as_str).unwrap_or_default();
+    if let Some(why) = settings::wrong_program(Path::new(program)) {
+        return Err(AttemptFailure::Failed(format!("it was not started: {why}")));
+    }
+    let mut child = start(hook, config_file, event)
+        .map_err(|error| AttemptFailure::Failed(format!("{program} cannot be started: {error}")))?;
     if let Some(mut input) = child.stdin.take() {
         // A pipe holds a whole event, so this does not wait. Whoever does not read it has its reasons.
         let _ = input.write_all(event.line().as_bytes());
@@ -69,6 +72,8 @@ fn start(hook: &ConfiguredHook, config_file: &Path, event: &EventRecord) -> std:
     // What it says to standard error goes where the daemon's log goes.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
     command.env_clear().envs(environment(hook, config_file, event));
+    // A daemon that is killed leaves no program behind that tells of the past.
+    host::child::end_with_this_thread(&mut command);
     command.spawn()
 }
 
@@ -134,6 +139,29 @@ mod tests {
         let failed = |text: &str| Err(AttemptFailure::Failed(text.to_owned()));
         assert_eq!(attempt("exit 3", long, &queue), failed("it ended with exit code 3"));
         assert_eq!(attempt("kill -9 $$", long, &queue), failed("it was ended by signal 9"));
+    }
+
+    /// Looked at before each start: what others may write to is not run by the daemon's rights.
+    #[test]
+    fn a_program_that_others_can_write_to_is_not_started() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        let (program, ran) = (directory.path().join("hook"), directory.path().join("ran"));
+        std::fs::write(&program, format!("#!/bin/sh\necho x >> {}\n", ran.display())).expect("written");
+        let hook = ConfiguredHook {
+            command: vec![program.display().to_string()],
+            timeout: Duration::from_secs(60),
+            ..ConfiguredHook::default()
+        };
+        let event = NewEvent::at(5, EventKind::LinkLost, "it ended").numbered(7, "alpha");
+        let with_mode = |mode| {
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            run(&hook, Path::new("/f.toml"), &event, &BoundedQueue::new(1))
+        };
+        assert_eq!((with_mode(0o755), ran.exists()), (Ok(()), true));
+        std::fs::remove_file(&ran).expect("it ran");
+        let Err(AttemptFailure::Failed(why)) = with_mode(0o777) else { panic!("it was run") };
+        assert!(why.starts_with("it was not started: ") && why.contains("chmod go-w") && !ran.exists(), "{why}");
     }
 
     /// Its children go with it, or each event would leave one more.

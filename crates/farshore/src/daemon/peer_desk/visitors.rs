@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use host::link::control::{ControlError, ControlVisit, ControlVisits};
 use settings::PeerCommands;
-use settings::limits::{API_IO_TIMEOUT, API_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
+use settings::limits::{API_IO_TIMEOUT, API_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT, PEER_EVENTS_BYTES_MAX};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -144,6 +144,7 @@ where
                 let shares =
                     |event: &EventRecord| event.group.as_ref().is_none_or(|group| self.desk.shares(group, peer));
                 page.events.retain(|event| shares(event) && !about_others(event));
+                page.shorten(PEER_EVENTS_BYTES_MAX);
             }
             _ => {}
         }

@@ -7,23 +7,22 @@ use engine::{FramePayload, Input, LinkId, NodeId, SessionId};
 
 use super::Plane;
 use crate::driver::notices::DriverNews;
-use crate::driver::peers::LOOK_EVERY;
+use crate::driver::peers::{LOOK_EVERY, UnsteadyLink};
 use crate::link::{LinkEvents, LinkSender, PeerInfo};
 
 impl LinkEvents for Plane {
     fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         let core = &mut *self.core.borrow_mut();
         let address = info.address;
-        if core.peers.came_up(peer, link, session, sender, info) {
-            core.notices.tell(DriverNews::LinkUp { peer, address });
-        }
+        let is_shown = core.peers.came_up(peer, link, session, sender, info);
+        core.notices.tell(DriverNews::LinkUp { peer, address, is_shown });
         core.input(Input::LinkUp { peer, link, session });
     }
 
     fn down(&self, link: LinkId, reason: String) {
         let core = &mut *self.core.borrow_mut();
-        if let Some(peer) = core.peers.went_down(link, &reason) {
-            core.notices.tell(DriverNews::LinkDown { peer, reason: reason.clone() });
+        if let Some((peer, is_shown)) = core.peers.went_down(link, &reason) {
+            core.notices.tell(DriverNews::LinkDown { peer, reason: reason.clone(), is_shown });
         }
         core.input(Input::LinkDown { link, reason });
         self.link_ended.notify_one();
@@ -64,8 +63,8 @@ impl Plane {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let core = &mut *self.core.borrow_mut();
-            for (peer, connections) in core.peers.look() {
-                core.notices.tell(DriverNews::LinkUnsteady { peer, connections });
+            for UnsteadyLink { peer, connections, up } in core.peers.look() {
+                core.notices.tell(DriverNews::LinkUnsteady { peer, connections, up });
             }
         }
     }
