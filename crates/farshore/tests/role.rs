@@ -34,9 +34,9 @@ fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
         words(&pair, Side::Near, "answered role starting in_step peer link"),
         (0, "yes primary no yes far connected".to_owned())
     );
-    let copy = "role starting promotable in_step peer broken_volumes";
+    let copy = "role starting promotable in_step peer broken_volumes volumes";
     pair.until("the copy is in step", |pair| {
-        words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0".to_owned())
+        words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0 1".to_owned())
     });
     let (code, page) = output_alone(&pair, Side::Near, &["status", "other", "--format", "shell"]);
     assert_eq!((code, page.as_str()), (2, "farshore_answered=no-group\n"));
@@ -116,6 +116,17 @@ fn a_target_is_up_while_this_node_is_primary() {
         );
         client.finish(&mut pair);
     }
+
+    // What is no group of this daemon, or not this node's role, stops nothing.
+    let before = systemctl.asked();
+    for words in [&["demote", "*"][..], &["demote", "no-such"], &["demote", GROUP, "--on", Side::Far.name()]] {
+        let refused = systemctl.lead(pair.command(Side::Near, words)).output().expect("it runs");
+        assert_ne!(refused.status.code(), Some(0), "{words:?}");
+        assert_eq!(systemctl.asked(), before, "{words:?}: {}", String::from_utf8_lossy(&refused.stderr));
+    }
+    let no_name = systemctl.lead(pair.command(Side::Near, &["follow", "*"])).output().expect("it ends");
+    assert_eq!(no_name.status.code(), Some(3), "{}", String::from_utf8_lossy(&no_name.stderr));
+    assert_eq!(systemctl.asked(), before);
 
     // Stopped, and waited for, before the daemon is asked.
     let demoted = systemctl.lead(pair.command(Side::Near, &["demote", GROUP])).output().expect("it runs");

@@ -92,8 +92,9 @@ wrong() { # code, and what is set
 check "no program: not installed" wrong 5 OCF_RESKEY_group=db OCF_RESKEY_binary=/no/program
 check "no group named: not configured" wrong 6 OCF_RESKEY_group=
 check "two primaries: not configured" wrong 6 OCF_RESKEY_group=db OCF_RESKEY_CRM_meta_promoted_max=2
-unknown() { on alpha env OCF_RESKEY_group=other /usr/lib/ocf/resource.d/farshore/farshore monitor; [ $? = 6 ]; }
-check "a group that the daemon does not have: not configured" unknown
+unknown() { on alpha env OCF_RESKEY_group=other /usr/lib/ocf/resource.d/farshore/farshore "$1"; [ $? = "$2" ]; }
+check "a group that the daemon does not have: not running here" unknown monitor 7
+check "and its start fails on this node alone" unknown start 2
 on alpha farshore promote db --force > /dev/null 2>&1
 on alpha crm_attribute --type crm_config --name farshore-primary-db --delete > /dev/null 2>&1
 until_true 30 in_step alpha
@@ -145,6 +146,17 @@ settled alpha
 check "the node comes back as a copy" until_true 40 score_is alpha beta 1000
 check "no operation failed until here" no_fail_counts alpha
 say "moved"
+
+# The whole cluster stops the resource: both nodes are demoted, and the last primary takes that back.
+on alpha crm_resource -r db-clone --meta --set-parameter target-role --parameter-value Stopped > /dev/null 2>&1
+check "a stop of the resource leaves no primary" until_true 60 role_is alpha secondary
+settled alpha
+on alpha crm_resource -r db-clone --meta --delete-parameter target-role > /dev/null 2>&1
+check "the demotion is taken back" until_true 60 is_promoted alpha alpha
+check "with what was written" reads alpha 1
+check "the copy has its score after that" until_true 40 score_is alpha beta 1000
+check "no operation failed in this" no_fail_counts alpha
+say "stopped and started"
 
 # The daemon is killed: systemd would start it again, and the cluster has nothing to do.
 write alpha 2

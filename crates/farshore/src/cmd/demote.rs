@@ -1,16 +1,20 @@
 //! `demote`: this node becomes the secondary of a group. What hangs on the group's target stops first.
 
+use settings::{Config, GroupName};
+
 use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use super::reach::{self, report};
 use super::role_target::RoleTarget;
-use crate::api::ApiRequest;
+use crate::api::{ApiRequest, NodeView, Role};
 use crate::args::DemoteArgs;
-use crate::outcome::{CommandOutcome, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
-    let target = RoleTarget::of(&args.group);
-    // Of another node, what hangs on its role is that node's.
-    let was_up = args.reach.on.is_none() && target.is_up();
+    let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
+    let target = RoleTarget::of(&group);
+    // Where the daemon refuses anyway, nothing stops.
+    let status = reach::status_any(&args.reach, Some(group.as_str()))?;
+    let was_up = is_primary(&status, &group) && !is_of_another_node(args, &status) && target.is_up();
     if was_up {
         let mut view = ProgressView::new(&args.group);
         let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
@@ -27,6 +31,19 @@ pub fn run(args: &DemoteArgs) -> CommandOutcome {
         }
     }
     outcome
+}
+
+fn is_primary(status: &NodeView, group: &GroupName) -> bool {
+    let found = status.groups.iter().find(|found| found.name == group.as_str());
+    found.is_some_and(|found| !found.starting && found.role == Role::Primary)
+}
+
+/// The target here follows the daemon of this machine's node. Where the configuration does not say which node that is, the one that
+/// was asked is.
+fn is_of_another_node(args: &DemoteArgs, status: &NodeView) -> bool {
+    let here = &args.reach.here;
+    let own = Config::load(&here.config).ok().and_then(|config| config.local_node(None).ok());
+    own.map_or(args.reach.on.is_some(), |own| own.as_str() != status.node)
 }
 
 fn demote(args: &DemoteArgs) -> CommandOutcome {

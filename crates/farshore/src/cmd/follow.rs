@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use settings::GroupName;
+
 use super::reach;
 use super::role_target::RoleTarget;
 use crate::api::{NodeView, Role};
 use crate::args::FollowArgs;
 use crate::log;
-use crate::outcome::CommandOutcome;
+use crate::outcome::{CommandFailure, CommandOutcome};
 
 /// How often the daemon is asked for the role.
 const LOOK: Duration = Duration::from_millis(250);
@@ -20,7 +22,8 @@ pub fn run(args: &FollowArgs) -> CommandOutcome {
     // What is wrong with names or the configuration stays wrong.
     reach::socket(&args.reach)?;
     log::start(super::status::colours_wanted(&std::io::stderr()))?;
-    let target = RoleTarget::of(&args.group);
+    let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
+    let target = RoleTarget::of(&group);
     let mut last: Option<bool> = None;
     let mut complaint = String::new();
     loop {

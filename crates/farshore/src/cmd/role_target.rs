@@ -3,12 +3,15 @@
 
 use std::process::Command;
 
+use settings::GroupName;
+
 pub struct RoleTarget {
     unit: String,
 }
 
 impl RoleTarget {
-    pub fn of(group: &str) -> RoleTarget {
+    /// A name that was checked: systemctl would take others for patterns, of the targets of every group.
+    pub fn of(group: &GroupName) -> RoleTarget {
         RoleTarget { unit: format!("farshore-primary@{group}.target") }
     }
 

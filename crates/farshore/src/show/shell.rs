@@ -35,6 +35,7 @@ pub fn group(node: &str, group: &GroupView) -> String {
         ("dirty_bytes", dirty.to_string()),
         ("clients", clients.to_string()),
         ("broken_volumes", broken.to_string()),
+        ("volumes", group.volumes.len().to_string()),
         ("reason", quoted(group.reason.as_deref().unwrap_or(""))),
     ];
     lines.iter().map(|(key, value)| format!("farshore_{key}={value}\n")).collect()

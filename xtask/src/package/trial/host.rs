@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// What an installation brings, beside the pages of the commands.
-const INSTALLED: [&str; 12] = [
+const INSTALLED: [&str; 13] = [
     "usr/bin/farshore",
     "usr/lib/systemd/system/farshore.service",
     "usr/lib/systemd/system/farshore-primary@.service",
     "usr/lib/systemd/system/farshore-primary@.target",
+    "usr/lib/systemd/system/resource-agents-deps.target.d/farshore.conf",
     "usr/lib/ocf/resource.d/farshore/farshore",
     "usr/lib/systemd/system-preset/50-farshore.preset",
     "etc/farshore/farshore.toml.example",
