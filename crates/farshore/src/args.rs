@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod checks;
 pub mod line;
+pub mod pair;
 pub mod planner;
 pub mod reach;
 
@@ -24,6 +25,10 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
+    /// Make a replicating pair of two machines: typed on the first, whose data is kept; waits for 'farshore join' on the second
+    Up(pair::UpArgs),
+    /// Join the node where 'farshore up' waits, as the secondary: this machine's device is overwritten
+    Join(pair::JoinArgs),
     /// Run this node's daemon
     #[command(after_help = "Example:\n  farshore serve --config /etc/farshore/farshore.toml --node alpha")]
     Serve(ServeArgs),

@@ -11,6 +11,8 @@
 //!
 //! A new file is complete before it has its name, so whoever reads meanwhile gets the old one or the new one.
 
+pub mod requests;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;

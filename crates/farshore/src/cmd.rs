@@ -11,10 +11,12 @@ mod disk;
 mod doctor;
 mod events;
 mod feed;
+mod first_run;
 mod follow;
 mod init;
 mod inputs;
 mod inspect;
+mod join;
 mod line;
 mod link;
 mod logging;
@@ -30,6 +32,7 @@ mod serve;
 mod set;
 mod status;
 mod sync;
+mod up;
 mod wait;
 
 use std::io::Write;
@@ -105,6 +108,8 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Config(ConfigCommand::Check(args)) => config::check(&args),
         CliCommand::Config(ConfigCommand::Example) => config::example(),
         CliCommand::Init(args) => init::run(&args),
+        CliCommand::Up(args) => up::run(&args),
+        CliCommand::Join(args) => join::run(&args),
         CliCommand::Cert(CertCommand::Init(args)) => cert::init(&args),
         CliCommand::Cert(CertCommand::Node(args)) => cert::node(&args),
         CliCommand::Cert(CertCommand::Client(args)) => cert::client(&args),

@@ -12,6 +12,7 @@ pub mod certs;
 pub mod cmd;
 pub mod daemon;
 pub mod events;
+pub mod join;
 mod log;
 pub mod metrics;
 mod outcome;

@@ -56,6 +56,7 @@ mod start_alone;
 mod status_text;
 mod sync_in_line;
 mod tls_pair;
+mod up_and_join;
 mod wan_clients;
 mod watching;
 mod wrong_inputs;

@@ -50,12 +50,17 @@ impl InitSide {
 }
 
 impl InitSide {
-    /// Whether the kernel gives the device's name anew at each boot, to whichever disk it finds first.
+    /// As [`is_drawn_name`], of its device.
     pub fn has_drawn_name(&self) -> bool {
-        const DRAWN: [&str; 9] = ["sd", "vd", "hd", "xvd", "nvme", "mmcblk", "loop", "dm-", "nbd"];
-        let name = self.device.strip_prefix("/dev/").filter(|name| !name.contains('/'));
-        name.is_some_and(|name| DRAWN.iter().any(|drawn| name.starts_with(drawn)))
+        is_drawn_name(&self.device)
     }
+}
+
+/// Whether the kernel gives a device's name anew at each boot, to whichever disk it finds first.
+pub fn is_drawn_name(device: &str) -> bool {
+    const DRAWN: [&str; 9] = ["sd", "vd", "hd", "xvd", "nvme", "mmcblk", "loop", "dm-", "nbd"];
+    let name = device.strip_prefix("/dev/").filter(|name| !name.contains('/'));
+    name.is_some_and(|name| DRAWN.iter().any(|drawn| name.starts_with(drawn)))
 }
 
 /// What two nodes of a first configuration know each other by.

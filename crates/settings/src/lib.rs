@@ -6,7 +6,7 @@
 //!
 //! From the ground up: [`limits`] and [`names`] · `sheet` a text that is read on after a problem · `forms` how values are written ·
 //! [`events`] the kinds that hooks name ·
-//! [`keys`] the table that reads and writes a key, [`group`], [`link`] and [`config`] its entries and the checked values, and inside of
+//! [`pair`] the file of a new pair · [`keys`] the table that reads and writes a key, [`group`], [`link`] and [`config`] its entries and the checked values, and inside of
 //! it how they come about · [`overrides`] what `set` changed · [`manual`] the table for readers.
 
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ pub mod link;
 pub mod manual;
 mod names;
 mod overrides;
+pub mod pair;
 mod problem;
 mod sheet;
 pub mod suggest;

@@ -27,6 +27,11 @@ fn untaken(error: io::Error) -> io::Error {
 }
 
 impl Interrupt {
+    /// Nobody asks: a signal does what it does without us.
+    pub fn never() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
     /// Listen for SIGINT, SIGTERM and SIGHUP from now on.
     ///
     /// # Errors

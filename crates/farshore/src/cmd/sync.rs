@@ -23,12 +23,21 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     // Only the node that syncs knows how far it is.
     let reach = ReachAny { on: done_on.clone().or_else(|| args.reach.on.clone()), ..args.reach.clone() };
     let code = report(reply)?;
+    follow(&reach, &args.group)?;
+    Ok(code)
+}
+
+/// Stays until the group replicates, with a progress bar on a terminal.
+///
+/// # Errors
+/// A sentence: the sync was stopped or failed, or no daemon answers.
+pub fn follow(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
     let started = Instant::now();
-    let mut view = ProgressView::new(&args.group);
+    let mut view = ProgressView::new(group);
     let mut seen = false;
     let mut position = None;
     let mut reason = None;
-    let result = reach::watch(&reach, &args.group, None, |group| {
+    let result = reach::watch(reach, group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
         say_position(&view, &mut position, group);
         say_reason(&view, &mut reason, group);
@@ -39,8 +48,8 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     drop(view);
     result?;
     let took = units::exact::show_seconds(started.elapsed().as_secs_f64());
-    print(&format!("{}: the copy is up to date, after {took}\n", args.group))?;
-    Ok(code)
+    print(&format!("{group}: the copy is up to date, after {took}\n"))?;
+    Ok(())
 }
 
 /// Where a sync stands that is waited for.

@@ -1,0 +1,449 @@
+//! The line between the two: TLS with the certificate that the token names, then proof of the token's secret, then messages.
+//!
+//! The proof is the one that daemons use between nodes that share a secret ([`host::link::auth`]). Its key is the token's secret with
+//! bytes that only the two ends of this TLS connection know, so a proof is of no use on any other.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use host::link::auth::{
+    Attempt, AuthError, ClusterSecret, Handshake, HandshakeStep, NONCE_BYTES, Ourselves, PREFIX_BYTES, Versions,
+};
+use host::tls::CertificateFacts;
+use rcgen::{CertificateParams, KeyPair};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
+
+use super::token::{JoinToken, SECRET_BYTES};
+
+/// Both ends name it, so that a daemon that listens there takes it for nothing else.
+const PROTOCOL: &[u8] = b"farshore-join/1";
+/// Whom the proof is between; the name that sorts first dials.
+const JOINING: &str = "joining";
+const WAITING: &str = "waiting";
+/// What a proven end may send at once: a configuration and certificates are some KiB.
+const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+/// TLS and proof take a few round trips; a stranger holds up the others for so long at most.
+const PROOF_PATIENCE: Duration = Duration::from_secs(10);
+/// A proven end looks at disks, writes files or dials meanwhile.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Why a line is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// Nobody, or somebody else, is at that address.
+    #[error("{0}")]
+    Dial(io::Error),
+    /// Who is there does not show the token's certificate.
+    #[error("who answers there is not the one that made the token: {0}")]
+    NotTheOne(String),
+    /// The other end does not prove the token's secret.
+    #[error("the other end did not prove the token's secret: {0}")]
+    Proof(AuthError),
+    /// It broke off later.
+    #[error("the connection broke off: {0}")]
+    Broken(io::Error),
+    /// A message that is none.
+    #[error("it sent a message that does not follow the protocol: {0}")]
+    Garbled(String),
+}
+
+/// A certificate for one invitation; its key is in memory only.
+pub struct Invitation {
+    config: Arc<ServerConfig>,
+    fingerprint: [u8; 32],
+    secret: [u8; SECRET_BYTES],
+}
+
+impl Invitation {
+    /// # Errors
+    /// A sentence: the libraries or the kernel's random numbers fail.
+    pub fn make() -> Result<Invitation, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("the join token cannot be made: {error}");
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let params = CertificateParams::new(vec!["farshore.invalid".to_owned()]).map_err(|error| failed(&error))?;
+        let certificate = params.self_signed(&key).map_err(|error| failed(&error))?;
+        let der = certificate.der().clone();
+        let fingerprint = fingerprint(&der).ok_or_else(|| failed(&"its certificate cannot be read"))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| failed(&error))?
+            .with_no_client_auth()
+            .with_single_cert(vec![der], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+            .map_err(|error| failed(&error))?;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.send_tls13_tickets = 0;
+        let secret = random().map_err(|error| failed(&error))?;
+        Ok(Invitation { config: Arc::new(config), fingerprint, secret })
+    }
+
+    /// The token that leads to this invitation at `address` until `end_unix_s`, in seconds since 1970.
+    pub fn token(&self, address: SocketAddr, end_unix_s: u64) -> JoinToken {
+        JoinToken::new(address, end_unix_s, self.fingerprint, self.secret)
+    }
+}
+
+/// A proven line.
+pub struct JoinLine {
+    connection: Connection,
+    socket: TimedSocket,
+}
+
+impl JoinLine {
+    /// Dials who made the token, and proves its secret both ways.
+    ///
+    /// # Errors
+    /// See [`LineError`]. Blocks for `patience` and ten seconds at most.
+    pub fn dial(token: &JoinToken, patience: Duration) -> Result<JoinLine, LineError> {
+        let socket = TcpStream::connect_timeout(&token.address(), patience).map_err(LineError::Dial)?;
+        let provider = provider();
+        let verifier = PinnedVerifier { fingerprint: token.fingerprint(), provider: provider.clone() };
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| LineError::NotTheOne(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.enable_sni = false;
+        let name = ServerName::try_from("farshore.invalid").map_err(|error| LineError::Garbled(error.to_string()))?;
+        let connection =
+            ClientConnection::new(Arc::new(config), name).map_err(|error| LineError::NotTheOne(error.to_string()))?;
+        let mut line = JoinLine::new(connection.into(), socket)?;
+        line.shake()?;
+        let ours = line.ourselves(JOINING, WAITING, token.secret())?;
+        let (run, nonce) = (0, random().map_err(LineError::Broken)?);
+        let (handshake, hello) = Handshake::dial(ours, WAITING, nonce, Attempt { run, number: 1 });
+        line.send_bytes(&hello).map_err(LineError::Broken)?;
+        line.prove(handshake)?;
+        Ok(line)
+    }
+
+    /// Has whoever dialed prove the secret of `invitation`.
+    ///
+    /// # Errors
+    /// See [`LineError`]. Blocks for ten seconds at most.
+    pub fn accept(invitation: &Invitation, socket: TcpStream) -> Result<JoinLine, LineError> {
+        let connection = ServerConnection::new(invitation.config.clone())
+            .map_err(|error| LineError::NotTheOne(error.to_string()))?;
+        let mut line = JoinLine::new(connection.into(), socket)?;
+        line.shake()?;
+        let ours = line.ourselves(WAITING, JOINING, invitation.secret)?;
+        let nonce = random().map_err(LineError::Broken)?;
+        line.prove(Handshake::accept(ours, nonce))?;
+        Ok(line)
+    }
+
+    fn new(connection: Connection, socket: TcpStream) -> Result<JoinLine, LineError> {
+        // What is accepted by a listener that does not wait may inherit that.
+        socket.set_nonblocking(false).map_err(LineError::Broken)?;
+        socket.set_nodelay(true).map_err(LineError::Broken)?;
+        Ok(JoinLine { connection, socket: TimedSocket { socket, end: Instant::now() + PROOF_PATIENCE } })
+    }
+
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn own_address(&self) -> io::Result<SocketAddr> {
+        self.socket.socket.local_addr()
+    }
+
+    fn shake(&mut self) -> Result<(), LineError> {
+        while self.connection.is_handshaking() {
+            self.connection.complete_io(&mut self.socket).map_err(|error| LineError::NotTheOne(error.to_string()))?;
+        }
+        self.flush().map_err(LineError::Broken)
+    }
+
+    /// The secret of this connection alone.
+    fn ourselves(&self, node: &str, peer: &str, secret: [u8; SECRET_BYTES]) -> Result<Rc<Ourselves>, LineError> {
+        let binding = self
+            .connection
+            .export_keying_material([0u8; 32], b"EXPORTER-farshore-join", None)
+            .map_err(|error| LineError::NotTheOne(error.to_string()))?;
+        Ok(Rc::new(Ourselves {
+            cluster: "join".to_owned(),
+            node: node.to_owned(),
+            peers: vec![peer.to_owned()],
+            secret: ClusterSecret::new(&[&secret[..], &binding[..]].concat()),
+            definitions: String::new(),
+            versions: Versions::OURS,
+        }))
+    }
+
+    fn prove(&mut self, mut handshake: Handshake) -> Result<(), LineError> {
+        loop {
+            let mut prefix = [0; PREFIX_BYTES];
+            self.receive_exactly(&mut prefix).map_err(LineError::Broken)?;
+            let mut body = vec![0; handshake.body_bytes(&prefix).map_err(LineError::Proof)?];
+            self.receive_exactly(&mut body).map_err(LineError::Broken)?;
+            let HandshakeStep { send, outcome } = handshake.receive(&prefix, &body);
+            self.send_bytes(&send).map_err(LineError::Broken)?;
+            match outcome {
+                None => {}
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(error)) => return Err(LineError::Proof(error)),
+            }
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// See [`LineError`].
+    pub fn send(&mut self, message: &impl Serialize) -> Result<(), LineError> {
+        let body = serde_json::to_vec(message).map_err(|error| LineError::Garbled(error.to_string()))?;
+        let length = u32::try_from(body.len()).map_err(|error| LineError::Garbled(error.to_string()))?;
+        self.socket.end = Instant::now() + MESSAGE_PATIENCE;
+        self.send_bytes(&[&length.to_be_bytes()[..], &body].concat()).map_err(LineError::Broken)
+    }
+
+    /// Waits five minutes at most for a message.
+    ///
+    /// # Errors
+    /// See [`LineError`].
+    pub fn receive<M: DeserializeOwned>(&mut self) -> Result<M, LineError> {
+        self.socket.end = Instant::now() + MESSAGE_PATIENCE;
+        let mut length = [0; 4];
+        self.receive_exactly(&mut length).map_err(LineError::Broken)?;
+        let length = u32::from_be_bytes(length);
+        if length > MESSAGE_BYTES_MAX {
+            return Err(LineError::Garbled(format!("it has {length} bytes, at most are {MESSAGE_BYTES_MAX}")));
+        }
+        let mut body = vec![0; length as usize];
+        self.receive_exactly(&mut body).map_err(LineError::Broken)?;
+        serde_json::from_slice(&body).map_err(|error| LineError::Garbled(error.to_string()))
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.connection.writer().write_all(bytes)?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    fn receive_exactly(&mut self, space: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < space.len() {
+            match self.connection.reader().read(&mut space[filled..]) {
+                Ok(0) => return Err(ended()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.connection.read_tls(&mut self.socket)? == 0 {
+                        return Err(ended());
+                    }
+                    let opened = self.connection.process_new_packets();
+                    self.flush()?;
+                    opened.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end closed it")
+}
+
+/// A socket of which every call ends in time.
+struct TimedSocket {
+    socket: TcpStream,
+    end: Instant,
+}
+
+impl TimedSocket {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(late()) } else { Ok(Some(left)) }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the other end took too long")
+}
+
+/// A timeout of the socket says that it would block.
+fn named(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
+}
+
+impl Read for TimedSocket {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(space).map_err(named)
+    }
+}
+
+impl Write for TimedSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Believes one certificate, whatever it says.
+#[derive(Debug)]
+struct PinnedVerifier {
+    fingerprint: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if fingerprint(end_entity) == Some(self.fingerprint) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.2 is not spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// SHA-256 of a certificate.
+fn fingerprint(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
+    let digits = CertificateFacts::of(certificate).ok()?.fingerprint;
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// Bytes from the kernel's generator.
+///
+/// # Errors
+/// The kernel has none, or the call was interrupted.
+pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    const { assert!(N <= 256, "up to 256 bytes come whole") };
+    let mut bytes = [0; N];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if got == N { Ok(bytes) } else { Err(io::Error::other("the kernel gave too few random bytes")) }
+}
+
+const _: () = assert!(NONCE_BYTES <= 256);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What both ends come to when `token` is shown to `invitation`.
+    fn meet(change: impl FnOnce(JoinToken) -> JoinToken) -> (Result<String, LineError>, Result<String, LineError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let invitation = Invitation::make().expect("made");
+        let token = change(invitation.token(address, u64::MAX));
+        let dialing = thread::spawn(move || {
+            let mut line = JoinLine::dial(&token, Duration::from_secs(5))?;
+            line.send(&"here I am")?;
+            line.receive()
+        });
+        let accept = || {
+            let mut line = JoinLine::accept(&invitation, listener.accept().expect("a connection").0)?;
+            let said = line.receive()?;
+            line.send(&"welcome")?;
+            Ok(said)
+        };
+        let accepted = accept();
+        (dialing.join().expect("no panic"), accepted)
+    }
+
+    #[test]
+    fn two_ends_of_one_token_talk() {
+        let (dialed, accepted) = meet(|token| token);
+        assert_eq!(
+            (dialed.expect("proven"), accepted.expect("proven")),
+            ("welcome".to_owned(), "here I am".to_owned())
+        );
+    }
+
+    // proves: P10
+    #[test]
+    fn without_the_secret_nobody_is_heard() {
+        let (dialed, accepted) = meet(|token| {
+            let mut secret = token.secret();
+            secret[0] ^= 1;
+            JoinToken::new(token.address(), u64::MAX, token.fingerprint(), secret)
+        });
+        assert!(matches!(dialed, Err(LineError::Proof(AuthError::Refused))), "{dialed:?}");
+        assert!(matches!(accepted, Err(LineError::Proof(AuthError::WrongSecret))), "{accepted:?}");
+    }
+
+    // proves: P10
+    #[test]
+    fn another_certificate_is_not_believed() {
+        let (dialed, accepted) = meet(|token| JoinToken::new(token.address(), u64::MAX, [7; 32], token.secret()));
+        assert!(matches!(dialed, Err(LineError::NotTheOne(_))), "{dialed:?}");
+        assert!(accepted.is_err(), "{accepted:?}");
+    }
+
+    #[test]
+    fn a_stranger_that_says_nothing_or_nonsense_is_let_go() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let invitation = Invitation::make().expect("made");
+        for words in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0x16, 3, 1, 255, 255]] {
+            let mut stranger = TcpStream::connect(address).expect("connects");
+            stranger.write_all(words).expect("sent");
+            stranger.shutdown(std::net::Shutdown::Write).expect("ended");
+            let refused = JoinLine::accept(&invitation, listener.accept().expect("a connection").0);
+            assert!(refused.is_err());
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The waiting end: lets one node in, and only by its token.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use host::tls::MemberIdentity;
+use settings::pair::{PairSide, PairTerms, PairVolume, pair_config};
+use settings::{ClusterName, Config, GroupName, NodeName};
+use units::exact::show_seconds;
+
+use super::bell;
+use super::devices::{LocalDevice, has_room};
+use super::line::{Invitation, JoinLine, LineError};
+use super::{Grant, Offer, OfferedVolume, ToJoining, ToWaiting, Wish, unix_ms, words};
+use crate::certs::{CertificateHolder, Registry, Validity};
+
+/// Pause between two looks at the door.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long the joining node's port may take to answer.
+const BELL_PATIENCE: Duration = Duration::from_secs(5);
+/// A difference of clocks that is worth a remark, and one with which certificates would not be valid yet.
+const CLOCKS_REMARK: Duration = Duration::from_secs(2);
+const CLOCKS_MAX: Duration = Duration::from_secs(30 * 60);
+/// As `farshore cert node` makes them: a year and a month.
+const CERTIFICATE_DAYS: u32 = 397;
+
+/// What the first node is, and has.
+pub struct WaitingNode {
+    pub cluster: ClusterName,
+    pub group: GroupName,
+    /// Further keys of the group, each with its value as text.
+    pub keys: Vec<(String, String)>,
+    pub node: NodeName,
+    pub address: SocketAddr,
+    pub state: std::path::PathBuf,
+    pub volumes: Vec<LocalDevice>,
+    /// Where the other node has to be, if that was said.
+    pub peer: Option<SocketAddr>,
+}
+
+/// What a node joined with.
+pub struct JoinedPair {
+    /// The configuration of both, as text and checked.
+    pub text: String,
+    pub config: Config,
+    /// What the operator should know.
+    pub remarks: Vec<String>,
+}
+
+/// How one conversation ended that did not break anything.
+enum TalkEnd {
+    Joined(Box<JoinedPair>),
+    /// It may come again; a sentence.
+    Left(String),
+}
+
+impl WaitingNode {
+    /// Listens where the link will be, so that whoever comes shows that this port is open.
+    ///
+    /// # Errors
+    /// A sentence: the port is taken, or the address is no own one.
+    pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        listen().map_err(|error: io::Error| words::cannot_listen(address, &error))
+    }
+
+    /// Waits until a node has joined. `keep` writes what this node keeps, once the other has written all of its own; `say` is told
+    /// who was turned away.
+    ///
+    /// # Errors
+    /// A sentence: time is up, or something broke after the token was used; then a new token is needed.
+    pub fn wait(
+        &self,
+        (listener, invitation, end): (&TcpListener, &Invitation, Instant),
+        (registry, file): (&Registry, &Path),
+        keep: &dyn Fn(&JoinedPair) -> Result<(), String>,
+        say: &dyn Fn(&str),
+    ) -> Result<JoinedPair, String> {
+        loop {
+            if Instant::now() >= end {
+                return Err("nobody joined before the token's end, and it is of no use any more; type 'farshore up' again for a \
+                            new one: what was made so far is used again"
+                    .to_owned());
+            }
+            let (socket, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(_) => {
+                    std::thread::sleep(LOOK_AGAIN);
+                    continue;
+                }
+            };
+            let line = match JoinLine::accept(invitation, socket) {
+                Ok(line) => line,
+                Err(error) => {
+                    say(&format!("somebody at {} was turned away: {error}", from.ip()));
+                    continue;
+                }
+            };
+            match self.talk(line, (registry, file), keep)? {
+                TalkEnd::Joined(pair) => return Ok(*pair),
+                TalkEnd::Left(why) => say(&format!("the node at {} did not join: {why}", from.ip())),
+            }
+        }
+    }
+
+    /// # Errors
+    /// A sentence: it broke after the token was used.
+    fn talk(
+        &self,
+        mut line: JoinLine,
+        (registry, file): (&Registry, &Path),
+        keep: &dyn Fn(&JoinedPair) -> Result<(), String>,
+    ) -> Result<TalkEnd, String> {
+        let left = |error: LineError| Ok(TalkEnd::Left(error.to_string()));
+        let authority = registry.authority_text()?.ok_or("the authority that was just made is gone")?;
+        if let Err(error) = line.send(&ToJoining::Offer(self.offer(authority))) {
+            return left(error);
+        }
+        let wish = match line.receive::<ToWaiting>() {
+            Ok(ToWaiting::Wish(wish)) => wish,
+            Ok(ToWaiting::Left(why)) => return Ok(TalkEnd::Left(why)),
+            Ok(ToWaiting::Written) => return Ok(TalkEnd::Left("it spoke out of turn".to_owned())),
+            Err(error) => return left(error),
+        };
+        let (pair, grant) = match self.granted(&wish, (registry, file)) {
+            Ok(granted) => granted,
+            Err(why) => {
+                // Whoever does not hear why is told here.
+                let _ = line.send(&ToJoining::Refused(why.clone()));
+                return Ok(TalkEnd::Left(why));
+            }
+        };
+        let name = &wish.node;
+        let again = "type 'farshore up' again for a new token; what both have written is used again";
+        // From here on the token is used.
+        let answer = line.send(&ToJoining::Grant(grant)).and_then(|()| line.receive::<ToWaiting>());
+        match answer {
+            Ok(ToWaiting::Written) => {}
+            Ok(ToWaiting::Left(why)) => return Err(format!("{name} did not join: {why}. The token is used: {again}")),
+            Ok(ToWaiting::Wish(_)) => return Err(format!("{name} spoke out of turn. The token is used: {again}")),
+            Err(error) => {
+                return Err(format!("{name} did not say that it is done ({error}). The token is used: {again}"));
+            }
+        }
+        if let Err(why) = keep(&pair) {
+            let _ = line.send(&ToJoining::Refused(format!("{}: {why}", self.node)));
+            return Err(format!("{why}. {name} has its files; {again}"));
+        }
+        // It is done, whether the other end hears of it or not.
+        let _ = line.send(&ToJoining::Done);
+        Ok(TalkEnd::Joined(Box::new(pair)))
+    }
+
+    fn offer(&self, authority: String) -> Offer {
+        let volume = |device: &LocalDevice| OfferedVolume { name: device.volume().to_string(), bytes: device.bytes() };
+        Offer {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: self.cluster.to_string(),
+            group: self.group.to_string(),
+            node: self.node.to_string(),
+            authority,
+            volumes: self.volumes.iter().map(volume).collect(),
+            unix_ms: unix_ms(),
+        }
+    }
+
+    /// Checks a wish, and dials its address.
+    ///
+    /// # Errors
+    /// A sentence for the joining node: what of it cannot be.
+    fn granted(&self, wish: &Wish, (registry, file): (&Registry, &Path)) -> Result<(JoinedPair, Grant), String> {
+        let name = NodeName::parse(&wish.node)?;
+        if name == self.node {
+            return Err(format!(
+                "both nodes would be called {name}; name this one otherwise, as in --name {}-2",
+                self.node
+            ));
+        }
+        if let Some(expected) = self.peer.filter(|expected| *expected != wish.address) {
+            return Err(format!(
+                "'farshore up' on {} expects the other node at {expected}, and this one is {}: give --address {expected} here, or type \
+                 'farshore up' there with another --peer",
+                self.node, wish.address
+            ));
+        }
+        let offer = self.offer(String::new());
+        has_room(&offer.volumes, &wish.devices, name.as_str())?;
+        let mut remarks = clocks(wish.unix_ms.abs_diff(unix_ms()), name.as_str(), self.node.as_str())?;
+        if wish.program != offer.program {
+            let (theirs, ours) = (&wish.program, &offer.program);
+            remarks
+                .push(format!("{name} runs Farshore {theirs}, and {} runs {ours}: upgrade the older one", self.node));
+        }
+        let text = self.config_text(&name, wish)?;
+        let config = Config::parse(file, &text).map_err(|problems| problems.to_string())?;
+        bell::ring(wish.address, &wish.bell, BELL_PATIENCE)
+            .map_err(|unheard| words::port_closed(self.node.as_str(), name.as_str(), wish.address, &unheard))?;
+        let holder = CertificateHolder {
+            identity: MemberIdentity::node(self.cluster.as_str(), name.as_str()),
+            hosts: vec![name.to_string(), wish.address.ip().to_string()],
+        };
+        let signed = registry.sign(&holder, Validity::days(CERTIFICATE_DAYS), &wish.request)?;
+        let grant = Grant {
+            config: text.clone(),
+            certificate: signed.certificate,
+            authority: signed.authority,
+            remarks: remarks.clone(),
+        };
+        Ok((JoinedPair { text, config, remarks }, grant))
+    }
+
+    fn config_text(&self, name: &NodeName, wish: &Wish) -> Result<String, String> {
+        let volumes: Result<Vec<PairVolume<'_>>, String> = self
+            .volumes
+            .iter()
+            .map(|device| {
+                let there = wish.devices.iter().find(|there| there.volume == device.volume().as_str());
+                let there = there.ok_or_else(|| format!("volume {} has no device on {name}", device.volume()))?;
+                Ok(PairVolume { name: device.volume(), primary: device.path(), secondary: &there.path })
+            })
+            .collect();
+        pair_config(
+            &PairTerms { cluster: &self.cluster, group: &self.group, keys: &self.keys },
+            &PairSide { node: &self.node, address: self.address, state: &self.state },
+            &PairSide { node: name, address: wish.address, state: &wish.state },
+            &volumes?,
+        )
+    }
+}
+
+/// What a difference of clocks comes to; in milliseconds.
+///
+/// # Errors
+/// A sentence: certificates would not be valid yet, or no more.
+fn clocks(apart_ms: u64, joining: &str, waiting: &str) -> Result<Vec<String>, String> {
+    let apart = Duration::from_millis(apart_ms);
+    let text = format!(
+        "the clocks of {waiting} and {joining} are {} apart: set them, and keep them so ('timedatectl set-ntp true')",
+        show_seconds(apart.as_secs_f64())
+    );
+    if apart > CLOCKS_MAX {
+        return Err(format!("{text}. Certificates would not be valid on both; nothing was written"));
+    }
+    Ok(if apart > CLOCKS_REMARK { vec![text] } else { Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_told_and_too_much_is_refused() {
+        assert_eq!(clocks(1900, "beta", "alpha"), Ok(Vec::new()));
+        let told = clocks(5000, "beta", "alpha").expect("a remark");
+        assert!(told[0].contains("clocks of alpha and beta are 5.0 s apart"), "{told:?}");
+        assert!(clocks(3_600_000, "beta", "alpha").unwrap_err().contains("nothing was written"));
+    }
+}
