@@ -114,10 +114,8 @@ pub fn run(
     setup.link.control = Some(door);
     let peers = Rc::new(PeerDesk::new(&setup.link));
     end_at_a_breakdown();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the control thread's runtime cannot be made")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("the control thread's runtime cannot be made")?;
     let end = LocalSet::new().block_on(&runtime, async {
         let listener = server::bind(&control_socket).map_err(anyhow::Error::msg)?;
         let started = driver::start(setup).map_err(anyhow::Error::msg);
@@ -147,13 +145,8 @@ pub fn run(
         let end = supervise(control, thread, &recorder).await;
         // With the data thread its notices end.
         let _ = tokio::time::timeout(LAST_RECORD, hearing).await;
-        looking.abort();
-        recording.abort();
-        telling.abort();
-        answering.abort();
-        visiting.abort();
-        measuring.abort();
-        renewing.abort();
+        let tasks = [looking, recording, telling, answering, visiting, measuring, renewing];
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
         end
     });
     // Of a disk that hangs, whoever asked it for a file of ours would be waited for.

@@ -59,7 +59,7 @@ impl Primary {
             return;
         }
         if !common.lifecycle.is_running() {
-            self.continue_while_closing(common, cx);
+            continue_while_closing(self, common, cx);
             if self.peer.state(common) == State::Logging {
                 self.peer.report_state(common, cx, &why_idle(self.peer.decision(common)));
             }
@@ -109,21 +109,6 @@ impl Primary {
         }
     }
 
-    /// A demotion or a stop waits for writes that the queue still holds: a peer that is back in time, and where the queue goes on, gets
-    /// them.
-    fn continue_while_closing(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let waits = matches!(common.lifecycle.phase(), Phase::Demoting { .. } | Phase::Stopping { .. });
-        let Some(hello) = self.peer.greeting.hello().filter(|hello| !hello.failed && hello.dirty_bytes == 0) else {
-            return;
-        };
-        let granted = hello.granted_bytes;
-        let Some(Decision::Continue(received)) = self.peer.decision(common) else { return };
-        if waits && self.peer.outbox.streams() && !common.sb.needs_verification() {
-            self.peer.continue_stream(common, cx, received, granted);
-            self.release_acked(common, cx);
-        }
-    }
-
     // ---- before anything is sent, what both know is reconciled ------------------------------------------------------
 
     /// Whether this session may go on to send; if not, what is missing was asked for.
@@ -166,5 +151,20 @@ impl Primary {
         if self.peer.outbox.is_apart() {
             self.meet_peer(common, cx);
         }
+    }
+}
+
+/// A demotion or a stop waits for writes that the queue still holds: a peer that is back in time, and where the queue goes on, gets
+/// them.
+fn continue_while_closing(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
+    let waits = matches!(common.lifecycle.phase(), Phase::Demoting { .. } | Phase::Stopping { .. });
+    let Some(hello) = primary.peer.greeting.hello().filter(|hello| !hello.failed && hello.dirty_bytes == 0) else {
+        return;
+    };
+    let granted = hello.granted_bytes;
+    let Some(Decision::Continue(received)) = primary.peer.decision(common) else { return };
+    if waits && primary.peer.outbox.streams() && !common.sb.needs_verification() {
+        primary.peer.continue_stream(common, cx, received, granted);
+        primary.release_acked(common, cx);
     }
 }

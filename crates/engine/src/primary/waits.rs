@@ -23,7 +23,7 @@ impl Primary {
         self.check_blocked(common, cx);
         // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
         if streamed == self.peer.outbox.streams() {
-            self.check_held_up(common, cx);
+            check_held_up(self, common, cx);
         }
         if let Some((_, slot)) = self.waiters.first_for_peer().filter(|_| streamed == self.peer.outbox.streams()) {
             let since = common.slots.write(slot).since;
@@ -31,22 +31,6 @@ impl Primary {
         }
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
-        }
-    }
-
-    fn check_held_up(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !self.waiters.look_at_held_up(common, cx, self.peer.state(common) == State::Holding) {
-            return;
-        }
-        let ours = self.peer.waited_for_ourselves(common, cx);
-        let by = match ours {
-            Some((PauseCause::LinkWasFull, _)) => "more is written than the link carries",
-            Some(_) => "this node's disk has not read yet what is to be sent",
-            None => "the peer stood still",
-        };
-        self.give_up_session(common, cx, &format!("writers were held up for too long: {by}"));
-        if let Some((cause, _)) = ours {
-            self.peer.stall.not_the_peers(cause);
         }
     }
 
@@ -145,6 +129,22 @@ impl Primary {
             self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
+    }
+}
+
+fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
+    if !primary.waiters.look_at_held_up(common, cx, primary.peer.state(common) == State::Holding) {
+        return;
+    }
+    let ours = primary.peer.waited_for_ourselves(common, cx);
+    let by = match ours {
+        Some((PauseCause::LinkWasFull, _)) => "more is written than the link carries",
+        Some(_) => "this node's disk has not read yet what is to be sent",
+        None => "the peer stood still",
+    };
+    primary.give_up_session(common, cx, &format!("writers were held up for too long: {by}"));
+    if let Some((cause, _)) = ours {
+        primary.peer.stall.not_the_peers(cause);
     }
 }
 

@@ -67,12 +67,7 @@ impl Helper {
     async fn attach(plan: &AttachPlan, files: RecordFiles) -> anyhow::Result<Rc<Helper>> {
         let client = NbdClient::connect(&plan.nbd, &plan.export()).await?;
         let export = *client.export();
-        let seen = look(&plan.control, &plan.group)
-            .filter(|seen| seen.is_primary)
-            .with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
-        if seen.term.is_empty() {
-            bail!("the daemon that runs is older than this command: restart it first ('systemctl restart farshore')");
-        }
+        let seen = look_at_primary(plan)?;
         let wanted = KernelDevice {
             size_bytes: export.size_bytes,
             block_bytes: export.block_min_bytes.max(512),
@@ -93,20 +88,7 @@ impl Helper {
         };
         ours.set_nonblocking(true)?;
         let ours = tokio::net::UnixStream::from_std(ours)?;
-        let device = AttachedDevice {
-            group: plan.group.clone(),
-            volume: plan.volume.clone(),
-            control: plan.control.clone(),
-            term: seen.term.clone(),
-            device: kernel::device_path(index),
-            link: files.link().to_owned(),
-            size_bytes,
-            state: AttachedState::Connected,
-            helper_pid: std::process::id(),
-            attached_unix_ms: now_unix_ms(),
-            wait_s: plan.wait.as_secs(),
-            index,
-        };
+        let device = device(plan, &files, &seen, (index, size_bytes));
         let named = async {
             node_appears(&device.device).await?;
             files.make_link(&device.device)?;
@@ -270,6 +252,35 @@ impl EventLog {
             Ok(Err(error)) => tracing::error!("{} keeps its size of {was}, not {is}: {error}", device.device.display()),
             Err(_) => {}
         }
+    }
+}
+
+/// # Errors
+/// A sentence: this node is not primary, or its daemon is too old to say in which of its terms.
+fn look_at_primary(plan: &AttachPlan) -> anyhow::Result<SeenGroup> {
+    let seen = look(&plan.control, &plan.group).filter(|seen| seen.is_primary);
+    let seen = seen.with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
+    if seen.term.is_empty() {
+        bail!("the daemon that runs is older than this command: restart it first ('systemctl restart farshore')");
+    }
+    Ok(seen)
+}
+
+/// A device as it is recorded when it begins to be served.
+fn device(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup, (index, size_bytes): (u32, u64)) -> AttachedDevice {
+    AttachedDevice {
+        group: plan.group.clone(),
+        volume: plan.volume.clone(),
+        control: plan.control.clone(),
+        term: seen.term.clone(),
+        device: kernel::device_path(index),
+        link: files.link().to_owned(),
+        size_bytes,
+        state: AttachedState::Connected,
+        helper_pid: std::process::id(),
+        attached_unix_ms: now_unix_ms(),
+        wait_s: plan.wait.as_secs(),
+        index,
     }
 }
 
