@@ -13,6 +13,7 @@ supervise() {
     while :; do
         farshore serve >> /var/log/farshore.log 2>&1
         sleep 2
+        while [ -e /run/no-daemon ]; do sleep 0.2; done
     done
 }
 supervise &

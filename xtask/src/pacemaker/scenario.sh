@@ -251,3 +251,18 @@ check "after a power failure of both the last primary is promoted" until_true 12
 check "and the other one follows" until_true 60 score_is alpha beta 1000
 check "with what was written" until_true 20 reads alpha 6
 say "power failure"
+
+# The daemon of the primary is stopped beneath the cluster, and stays away: it is primary on record, so only fencing makes sure.
+write alpha 7
+rm -f "$work/fence/alpha.asked" "$work/fence/alpha.dead"
+until_true 30 in_step alpha
+lost=$(now)
+on alpha touch /run/no-daemon
+on alpha pkill -x farshore
+check "a primary's daemon that stays away ends in fencing" until_true 150 test -e "$work/fence/alpha.dead"
+check "and the copy in step takes over" until_true 60 is_promoted beta beta
+say "promoted $(( $(now) - lost )) s after the stop of the daemon"
+check "with what was written" until_true 20 reads beta 7
+start_node alpha; join alpha
+check "the fenced node comes back as secondary" until_true 90 role_is alpha secondary
+say "daemon stopped"

@@ -1,0 +1,275 @@
+#!/bin/sh
+# The cases of the OCF agent that a cluster of two nodes does not play: daemon and cluster are stubs here, which read what they say from
+# files. Two words: the agent, an empty folder.
+set -u
+agent=$1 T=$2
+export T
+mkdir -p "$T/bin" "$T/run"
+PATH="$T/bin:$PATH"
+failed=0
+
+stub() { cat > "$T/bin/$1"; chmod 755 "$T/bin/$1"; }
+stub farshore <<'END'
+#!/bin/sh
+# NAME.then: the status after the command. NAME.code: its exit code.
+verb=$1
+case "$*" in *--force*) verb=force ;; esac
+case $verb in
+    status) cat "$T/status" 2>/dev/null || echo farshore_answered=no-daemon; exit 0 ;;
+    attached) cat "$T/attached" 2>/dev/null; exit 0 ;;
+esac
+echo "$verb" >> "$T/orders"
+if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
+echo "$verb was answered"
+exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
+END
+# Properties and attributes are files. NAME.fails: no answer.
+stub crm_attribute <<'END'
+#!/bin/sh
+query=no value=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --name) name=$2; shift ;;
+        --update) value=$2; shift ;;
+        --update=*) value=${1#*=} ;;
+        --query) query=yes ;;
+        -p) name=score ;;
+    esac
+    shift
+done
+[ ! -e "$T/$name.fails" ] || exit 102
+if [ $query = no ]; then echo "$value" > "$T/fact-$name"; exit 0; fi
+cat "$T/fact-$name" 2>/dev/null || exit 105
+END
+stub attrd_updater <<'END'
+#!/bin/sh
+order=
+while [ $# -gt 0 ]; do
+    case $1 in --name) name=$2; shift ;; --node) node=$2; shift ;; --query|--delete) order=$1 ;; --update) order=$1; shift ;; esac
+    shift
+done
+[ ! -e "$T/attrd$order.fails" ] || exit 102
+case $order in
+    --update) : > "$T/behind-$node" ;;
+    --delete) rm -f "$T/behind-$node" ;;
+    *) [ -e "$T/behind-$node" ] || exit 105; echo "name=\"$name\" host=\"$node\" value=\"1\"" ;;
+esac
+END
+stub crm_node <<'END'
+#!/bin/sh
+[ -e "$T/members" ] && cat "$T/members"
+END
+# Nobody waits here: each look at the clock is five seconds later.
+stub sleep <<'END'
+#!/bin/sh
+END
+stub date <<'END'
+#!/bin/sh
+now=$(($(cat "$T/clock" 2>/dev/null || echo 0) + 5))
+echo $now | tee "$T/clock"
+END
+cat > "$T/ocf-shellfuncs" <<'END'
+OCF_SUCCESS=0 OCF_ERR_GENERIC=1 OCF_ERR_ARGS=2 OCF_ERR_UNIMPLEMENTED=3 OCF_ERR_INSTALLED=5 OCF_ERR_CONFIGURED=6 OCF_NOT_RUNNING=7
+ocf_log() { echo "$*" >> "$T/log"; }
+ocf_exit_reason() { echo "$*" >> "$T/log"; }
+ocf_is_true() { case $1 in yes|true|1|YES|TRUE|True|ja|on|ON) true ;; *) false ;; esac; }
+ocf_is_probe() { [ "${PROBE:-no}" = yes ]; }
+ocf_local_nodename() { echo alpha; }
+ocf_promotion_score() { crm_attribute -p "$@"; }
+END
+
+# A case begins with a healthy cluster.
+begin() {
+    case_name=$1
+    find "$T" -maxdepth 1 -type f ! -name ocf-shellfuncs -delete
+    rm -rf "$T/run"; mkdir "$T/run"
+    echo "alpha beta " > "$T/members"
+}
+daemon() { # key=value ..., of a copy that is in step unless they say otherwise
+    {
+        echo "farshore_answered=yes farshore_role=secondary farshore_starting=no farshore_state=replicating farshore_promotable=yes"
+        echo "farshore_in_step=yes farshore_peer=beta farshore_link=connected farshore_generation=3.cafe farshore_volumes=2"
+        echo "$*"
+    } > "${to:-$T/status}"
+}
+then_daemon() { file=$1; shift; to="$T/$file.then"; daemon "$@"; to=; }
+no_daemon() { rm -f "$T/status"; }
+fact() { echo "$2" > "$T/fact-$1"; }
+last_was() { fact farshore-primary-db "$1"; }
+cut() { daemon farshore_link=disconnected farshore_in_step=no farshore_state=logging "$@"; }
+act() { # action, the code that is expected
+    env OCF_FUNCTIONS_DIR="$T" HA_RSCTMP="$T/run" OCF_RESOURCE_INSTANCE=db OCF_RESKEY_crm_feature_set=3.16 OCF_RESKEY_group=db \
+        OCF_RESKEY_binary="$T/bin/farshore" OCF_RESKEY_allow_force="${force:-false}" OCF_RESKEY_attach="${attach:-false}" \
+        PROBE="${probe:-no}" sh "$agent" "$1" > "$T/output" 2>&1
+    code=$?
+    holds "$1 ends with $2, not $code" [ "$code" = "$2" ]
+}
+holds() {
+    what=$1; shift
+    if "$@"; then return 0; fi
+    echo "FAILED: $case_name: $what"
+    cat "$T/output" "$T/log" 2>/dev/null | sed 's/^/    /'
+    failed=$((failed + 1))
+}
+score() { holds "the score is $1, not $(cat "$T/fact-score" 2>/dev/null)" [ "$(cat "$T/fact-score" 2>/dev/null)" = "$1" ]; }
+ordered() { holds "orders: $1" [ "$(cat "$T/orders" 2>/dev/null | tr "\n" " ")" = "$1" ]; }
+is_last() { holds "the last primary is $1" [ "$(cat "$T/fact-farshore-primary-db" 2>/dev/null)" = "$1" ]; }
+there() { holds "$1 is there" [ -e "$T/$1" ]; }
+gone() { holds "$1 is not there" [ ! -e "$T/$1" ]; }
+remembers() { there run/farshore-db.in-step; }
+forgets() { gone run/farshore-db.in-step; }
+primary() { daemon farshore_role=primary "$@"; }
+
+# Promotion
+
+begin "an unforced promotion that is answered well and did not happen"
+daemon; last_was beta
+act promote 1; ordered "promote "; is_last beta; score -INFINITY
+
+begin "a daemon that is gone after the order to promote"
+daemon; last_was beta; echo farshore_answered=no-daemon > "$T/promote.then"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "; is_last beta
+
+begin "a forced promotion that is answered well and did not happen"
+force=true; daemon; : > "$T/run/farshore-db.started"; act monitor 0; remembers
+cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote force "; is_last beta
+
+begin "a forced promotion beside which the daemon is gone"
+daemon; : > "$T/run/farshore-db.in-step"
+cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"; echo farshore_answered=error > "$T/force.then"
+act promote 1; is_last beta
+
+begin "a forced promotion"
+: > "$T/run/farshore-db.in-step"
+cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary farshore_in_step=no
+act promote 0; is_last alpha; there behind-beta
+
+begin "no force while the other node is a member"
+: > "$T/run/farshore-db.in-step"
+cut; last_was beta; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "; is_last beta
+
+begin "no force where the cluster does not say who is a member"
+: > "$T/run/farshore-db.in-step"
+cut; last_was beta; rm "$T/members"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
+begin "no force where it is not known whether the copy is behind"
+: > "$T/run/farshore-db.in-step"; : > "$T/attrd--query.fails"
+cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
+for off in false False No OFF 0 n; do
+    begin "no force with stonith-enabled=$off"
+    : > "$T/run/farshore-db.in-step"; fact stonith-enabled $off
+    cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+    act promote 1; ordered "promote "
+done
+for on in true Yes On 1; do
+    begin "force with stonith-enabled=$on"
+    : > "$T/run/farshore-db.in-step"; fact stonith-enabled $on; then_daemon force farshore_role=primary
+    cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+    act promote 0; ordered "promote force "
+done
+force=false
+
+begin "a demotion is taken back"
+primary; last_was alpha; act monitor 8
+then_daemon demote farshore_in_step=no; act demote 0; score 500
+echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary
+act promote 0; ordered "demote promote force "
+rm "$T/orders"; daemon farshore_in_step=no; fact stonith-enabled No
+act promote 1; ordered "promote "
+
+begin "a node with another history takes no demotion back, whatever the property says"
+primary; last_was alpha; act monitor 8
+daemon farshore_in_step=no farshore_generation=0.0; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
+begin "a node that was never demoted by itself takes nothing back"
+last_was alpha; daemon farshore_in_step=no; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
+# What is known of the copies
+
+begin "beta is no member where beta.example.com is"
+echo "alpha beta.example.com" > "$T/members"; daemon; : > "$T/run/farshore-db.started"
+act monitor 0; forgets; score -INFINITY
+
+begin "a copy that is not linked beside a member forgets at the second look"
+daemon; : > "$T/run/farshore-db.started"; act monitor 0; remembers
+cut; act monitor 0; remembers; act notify 0; remembers; act monitor 0; forgets
+
+begin "and not where the member leaves in between"
+daemon; : > "$T/run/farshore-db.started"; act monitor 0
+cut; act monitor 0; echo alpha > "$T/members"; act monitor 0; remembers
+echo "alpha beta" > "$T/members"; act monitor 0; remembers
+
+begin "a primary that cannot mark the other copy"
+primary farshore_in_step=no farshore_state=logging; last_was alpha; : > "$T/attrd--update.fails"
+act monitor 9
+rm "$T/attrd--update.fails"; act monitor 8; there behind-beta
+primary; act monitor 8; gone behind-beta
+
+begin "an unanswered demotion that was done marks the other copy"
+primary; last_was alpha; act monitor 8
+echo 2 > "$T/demote.code"; then_daemon demote farshore_in_step=no
+act demote 0; there behind-beta
+
+begin "where the property cannot be read"
+primary; : > "$T/farshore-primary-db.fails"
+act monitor 8; score -INFINITY; act start 1; ordered ""
+
+# What does not run, or not yet
+
+begin "the group is still starting"
+daemon farshore_starting=yes farshore_state=starting
+act stop 1; act demote 1; ordered ""; probe=yes; act monitor 7; probe=no
+
+begin "a start that stands still is no reason to start again"
+daemon farshore_starting=yes farshore_state=paused farshore_in_step=no
+act start 0; score -INFINITY; act monitor 0; act demote 0; act stop 0; ordered ""
+
+begin "an older primary whose group has failed"
+primary farshore_state=failed farshore_in_step=no; last_was beta
+probe=yes; act monitor 7; probe=no; act stop 0; act demote 0; act start 1; ordered ""
+
+begin "the last primary has failed, and served nothing since the boot"
+primary farshore_state=failed farshore_in_step=no; last_was alpha
+probe=yes; act monitor 7; probe=no; act start 1; act stop 0; ordered ""
+
+begin "the last primary fails while it serves"
+primary; last_was alpha; act monitor 8
+primary farshore_state=failed farshore_in_step=no; echo 2 > "$T/demote.code"
+act monitor 9; act demote 1; act stop 1
+
+begin "the daemon of the last primary is gone"
+primary; last_was alpha; act monitor 8; no_daemon
+act monitor 9; act demote 1; act stop 1
+last_was beta; act monitor 7; act stop 0
+
+begin "the daemon of a copy, and of a primary that was demoted, is gone"
+primary; last_was alpha; act monitor 8; then_daemon demote; act demote 0; no_daemon
+act monitor 7; act demote 7; act stop 0
+
+begin "no daemon since the boot"
+last_was alpha; no_daemon; probe=yes; act monitor 7; probe=no; act stop 0
+
+begin "a group that the daemon does not have"
+echo farshore_answered=no-group > "$T/status"
+probe=yes; act monitor 7; probe=no; act monitor 7; act start 2; act stop 0
+
+# Devices
+
+begin "all volumes, and of this group alone"
+attach=true; primary; last_was alpha
+a='{"group":"db","volume":"a","state":"connected"}' b='{"group":"db","volume":"b","state":"waiting"}'
+echo "{\"devices\":[$a,$b]}" > "$T/attached"; act monitor 8; ordered ""
+echo "{\"devices\":[$a]}" > "$T/attached"; act monitor 9
+echo "{\"devices\":[$a,{\"group\":\"db2\",\"volume\":\"b\",\"state\":\"connected\"}]}" > "$T/attached"; act monitor 9
+echo "{\"devices\":[$a,{\"group\":\"db\",\"volume\":\"b\",\"state\":\"ended\"}]}" > "$T/attached"; act monitor 9
+attach=false
+
+[ $failed = 0 ] && echo "the agent's cases hold"
+exit $((failed > 0))
