@@ -44,7 +44,8 @@ event_kinds! {
     DaemonStopped = "daemon-stopped", "The daemon stopped as it was told to.", ["clean"];
     Command = "command",
         "Somebody gave the daemon a command that changes something; whether the daemon did it is `result`.",
-        ["command", "arguments", "result", "answer", "took_ms", "from_node", "to_node", "user", "uid", "pid", "program", "login", "sudo_user"];
+        ["command", "arguments", "result", "answer", "took_ms", "from_node", "to_node", "user", "uid", "pid", "program", "login",
+            "sudo_user"];
     GroupStarted = "group-started", "What is recorded of the group was read; the group takes part from here on.",
         ["role", "generation", "clean"];
     State = "state", "The group went to another state.", ["from", "to", "reason"];
@@ -59,7 +60,8 @@ event_kinds! {
     LinkConnected = "link-connected", "A connection to the peer came up.", ["address", "outage_ms"];
     LinkLost = "link-lost", "The connection to the peer ended.", ["reason", "connected_ms"];
     LinkUnsteady = "link-unsteady",
-        "The link came up so often within a minute that the connections after the 16th are only counted. If it is up by one of those, its `link-connected` follows.", ["connections"];
+        "The link came up so often within a minute that the connections after the 16th are only counted. If it is up by one of \
+         those, its `link-connected` follows.", ["connections"];
     SyncBegan = "sync-began", "A sync to the peer began.", ["full", "compare", "bytes"];
     SyncEnded = "sync-ended", "The sync sent its last region.", ["sent_bytes", "duration_ms"];
     SyncStopped = "sync-stopped", "The sync was broken off.", ["reason", "duration_ms"];

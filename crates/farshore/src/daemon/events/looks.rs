@@ -263,7 +263,7 @@ mod tests {
         let ended = rpo(&mut looks, &primary, 0);
         assert_eq!(ended, ["rpo-met rpo.error is not watched here any more: rpo.error is off"]);
         let met = rpo(&mut looks, &primary, 5);
-        assert!(met.len() == 1 && met[0].contains("within rpo.warn of 30 s again, after 60 s"), "{met:?}");
+        assert!(met.len() == 1 && met[0].contains("within rpo.warn of 30 s again, after 1 min"), "{met:?}");
         let mut looks = GroupLooks::new(&[], &[missed("warn")]);
         assert!(rpo(&mut looks, &facts("async", "degrade", Some(31)), 0).is_empty(), "it was told before the start");
         let secondary = GroupFacts { is_primary: false, ..facts("async", "degrade", None) };
