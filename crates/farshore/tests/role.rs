@@ -36,7 +36,7 @@ fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
     );
     let copy = "role starting promotable in_step peer broken_volumes volumes";
     pair.until("the copy is in step", |pair| {
-        words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0 1".to_owned())
+        words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0 2".to_owned())
     });
     let (code, page) = output_alone(&pair, Side::Near, &["status", "other", "--format", "shell"]);
     assert_eq!((code, page.as_str()), (2, "farshore_answered=no-group\n"));
