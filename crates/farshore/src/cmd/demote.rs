@@ -12,9 +12,7 @@ use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
     let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
     let target = RoleTarget::of(&group);
-    // Where the daemon refuses anyway, nothing stops.
-    let status = reach::status_any(&args.reach, Some(group.as_str()))?;
-    let was_up = is_primary(&status, &group) && !is_of_another_node(args, &status) && target.is_up();
+    let was_up = target.is_up() && is_to_stop(args, &group)?;
     if was_up {
         let mut view = ProgressView::new(&args.group);
         let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
@@ -31,6 +29,12 @@ pub fn run(args: &DemoteArgs) -> CommandOutcome {
         }
     }
     outcome
+}
+
+/// Where the daemon refuses anyway, nothing stops.
+fn is_to_stop(args: &DemoteArgs, group: &GroupName) -> Result<bool, CommandFailure> {
+    let status = reach::status_any(&args.reach, Some(group.as_str()))?;
+    Ok(is_primary(&status, group) && !is_of_another_node(args, &status))
 }
 
 fn is_primary(status: &NodeView, group: &GroupName) -> bool {
