@@ -134,6 +134,7 @@ mod tests {
         set(directory.path(), 0o1777);
         assert_eq!(wrong_program(&program), None, "above, what is sticky is sound");
         assert!(wrong_program(&by_link).is_some(), "a link's own directory is looked at as the program's");
+        set(directory.path(), 0o755);
         set(&program, 0o644);
         all_say("chmod +x");
         assert_eq!(wrong_program(Path::new("/bin/sh")), None);
