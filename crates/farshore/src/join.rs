@@ -16,10 +16,13 @@
 //!
 //! What must hold:
 //! * nothing of a stranger's is looked at before the secret is proven, and a stranger learns nothing;
+//! * a token is good for one conversation, whatever comes of it: it may have been seen meanwhile on the machine where it was typed, and
+//!   names and addresses prove nothing there. The waiting node goes on with a new one until the same end;
+//! * no command line ever holds a token: every user of a machine can read those;
 //! * no private key travels: the joining node makes its own, and asks for a certificate;
 //! * until the Grant is read, nothing is written on the joining node; until `Written`, no configuration on the waiting one. Broken off
 //!   anywhere, both are typed again, and what was written before is used again if it is the same;
-//! * a Grant is given once for each token.
+//! * a Grant is given once for each token, and what it has the joining node write was agreed before.
 
 pub mod bell;
 pub mod devices;

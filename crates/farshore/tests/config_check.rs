@@ -96,7 +96,9 @@ fn a_file_that_is_no_configuration_is_explained() {
         String::from_utf8(output.stderr).expect("text")
     };
     let missing = check(&dir.path().join("none.toml"));
-    assert!(missing.contains("cannot be read") && missing.contains("farshore config example"), "{missing}");
+    for part in ["cannot be read", "`farshore up` makes one", "`farshore init`", "`farshore config example`"] {
+        assert!(missing.contains(part), "no {part:?} in: {missing}");
+    }
     assert!(check(dir.path()).contains("cannot be read"));
     let binary = dir.path().join("binary");
     std::fs::write(&binary, [b'a', 0xff, 0xfe]).expect("write");

@@ -1,15 +1,17 @@
 //! From two empty machines to a replicating pair: `up` on one, `join` on the other, as whole processes over loopback.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farshore::certs::requests::OwnKey;
-use farshore::join::line::JoinLine;
+use farshore::join::bell::Bell;
+use farshore::join::line::{JoinLine, LineError};
 use farshore::join::token::JoinToken;
 use serde_json::{Value, json};
 
@@ -31,7 +33,7 @@ struct Machines {
 struct Waiting {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// The line to be typed on the other machine.
+    /// The last line to be typed on the other machine.
     line: String,
 }
 
@@ -100,12 +102,7 @@ impl Machines {
         let mut command = self.up(&SMALL);
         command.arg("--device").arg(self.path("near/data")).args(["--address", &self.addresses[0].to_string()]);
         let log = fs::File::options().create(true).append(true).open(self.path("up.log")).expect("a log");
-        let mut child = command.args(more).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("it prints a line");
-        assert!(line.starts_with("farshore join fj"), "{line}{}", self.log());
-        Waiting { child, stdout, line: line.trim().to_owned() }
+        Waiting::new(command.args(more).stderr(log))
     }
 
     fn log(&self) -> String {
@@ -118,10 +115,10 @@ impl Machines {
     }
 
     fn join_at(&self, token: &str, address: SocketAddr, more: &[&str]) -> Output {
-        let mut command = Machines::farshore(&["join", token, "--name", "far", "--config"]);
+        let mut command = Machines::farshore(&["join", "--name", "far", "--config"]);
         command.arg(self.path("far/etc/farshore.toml")).arg("--state").arg(self.path("far/state"));
         command.arg("--device").arg(self.path("far/data")).args(["--address", &address.to_string()]);
-        command.args(more).output().expect("it runs")
+        piped(command.args(more), token)
     }
 
     fn serve(&mut self, node: &str) {
@@ -130,6 +127,15 @@ impl Machines {
         let mut command = Machines::farshore(&["serve", "--node", node, "--config"]);
         let child = command.arg(config).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
         self.daemons.push(child);
+    }
+
+    /// Waits until the second machine's daemon answers.
+    fn far_answers(&self) {
+        let (socket, started) = (self.path("far/state/control.sock"), Instant::now());
+        while UnixStream::connect(&socket).is_err() {
+            assert!(started.elapsed() < DEADLINE, "{}", self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends both daemons cleanly, the first machine's before the other.
@@ -155,9 +161,38 @@ impl Machines {
     }
 }
 
+/// What comes of a command whose standard input is a pipe with a token in it.
+fn piped(command: &mut Command, token: &str) -> Output {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    writeln!(stdin, "{token}").expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
 impl Waiting {
+    /// Starts `up`, which prints its line.
+    fn new(command: &mut Command) -> Waiting {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut waiting = Waiting { child, stdout, line: String::new() };
+        waiting.next_token();
+        waiting
+    }
+
     fn token(&self) -> String {
-        self.line.split(' ').nth(2).expect("a token").to_owned()
+        self.line.split(' ').nth(1).expect("a token").to_owned()
+    }
+
+    /// The token of the next line that it prints.
+    fn next_token(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it prints a line");
+        // The token goes through a pipe, and stands in no list of processes.
+        assert!(line.starts_with("echo fj") && line.contains(" | farshore join --device "), "{line}");
+        self.line = line.trim().to_owned();
+        self.token()
     }
 
     /// Waits for its end: its exit code, and what it printed after the line.
@@ -208,9 +243,10 @@ fn two_empty_machines_become_a_replicating_pair() {
     let again = machines.join(&token, &[]);
     expect(&again, 0, &["far has joined already", "its daemon runs: nothing is left"]);
     // A third machine has the same line.
-    let mut third = Machines::farshore(&["join", &token, "--name", "third", "--config"]);
-    third.arg(machines.path("third.toml")).arg("--device").arg(machines.path("far/data"));
-    let refused = third.output().expect("it runs");
+    machines.blank("third", VOLUME_BYTES as u64);
+    let mut third = Machines::farshore(&["join", "--name", "third", "--config"]);
+    third.arg(machines.path("third.toml")).arg("--device").arg(machines.path("third"));
+    let refused = piped(&mut third, &token);
     expect(&refused, 2, &["does not take this token: it was used", "type 'farshore up' on the first node again"]);
     assert!(!machines.path("third.toml").exists());
     machines.stop();
@@ -239,13 +275,87 @@ fn a_token_that_is_old_wrong_or_damaged_is_refused() {
     expect(&machines.join(&wrong.to_string(), &[]), 2, &["its secret is another one than 'farshore up' waits for"]);
     assert!(machines.log().contains("was turned away: the other end did not prove"), "{}", machines.log());
     let earlier = JoinToken::new(right.address(), end, [7; 32], right.secret());
-    expect(&machines.join(&earlier.to_string(), &[]), 2, &["it was used, or is of an earlier 'farshore up'"]);
+    expect(&machines.join(&earlier.to_string(), &[]), 2, &["this one was used, or is of an earlier 'farshore up'"]);
     let cut = &waiting.token()[..60];
-    expect(&machines.join(cut, &[]), 3, &["the join token is damaged or not whole; copy the whole line"]);
+    expect(&machines.join(cut, &[]), 3, &["the join token is damaged or not whole; copy it whole"]);
     expect(&machines.join("main", &[]), 3, &["this is not a join token"]);
+    expect(&machines.join("", &[]), 3, &["no join token came on standard input"]);
     machines.far_is_untouched();
     // All of that has used up nothing.
     expect(&machines.join(&waiting.token(), &["--no-start"]), 0, &["far has joined"]);
+}
+
+// proves: P10
+/// Every user of a machine reads the command lines of its processes.
+#[test]
+fn a_token_on_the_command_line_is_refused() {
+    let mut command = Machines::farshore(&["join", "fjaeca", "--device", "/dev/vg0/data"]);
+    let refused = command.output().expect("it runs");
+    expect(&refused, 3, &["the token is not taken from the command line", "echo TOKEN | farshore join --device"]);
+}
+
+// proves: P10
+/// A node shows its token and does not join. Whoever has read the token meanwhile does not join in its place, whatever he is called.
+#[test]
+fn a_token_whose_first_try_failed_lets_no_stranger_in() {
+    let machines = Machines::new();
+    let mut waiting = machines.wait(&[]);
+    let token = waiting.token();
+    machines.blank("far/data", 4 << 20);
+    expect(&machines.join(&token, &[]), 2, &["is too small for volume data", "The token is used"]);
+    let next = waiting.next_token();
+    assert_ne!(next, token);
+    let seen = JoinToken::parse(&token).expect("a token");
+    let stranger = JoinLine::dial(&seen, Duration::from_secs(5)).err();
+    assert!(matches!(stranger, Some(LineError::AnotherToken(_))), "{stranger:?}");
+    machines.blank("far/data", VOLUME_BYTES as u64);
+    expect(&machines.join(&token, &[]), 2, &["waits for another token: this one was used"]);
+    expect(&machines.join(&next, &["--no-start"]), 0, &["far has joined"]);
+}
+
+#[test]
+fn connections_that_say_nothing_do_not_keep_the_node_out() {
+    let machines = Machines::new();
+    let waiting = machines.wait(&[]);
+    let _silent = [(); 3].map(|()| TcpStream::connect(machines.addresses[0]).expect("it listens"));
+    expect(&machines.join(&waiting.token(), &["--no-start"]), 0, &["far has joined"]);
+    assert!(machines.log().contains("was turned away: the other end took too long"), "{}", machines.log());
+}
+
+/// The second machine has written all, the first has lost its own. A daemon that was started there meanwhile is in the way of the next try.
+#[test]
+fn a_daemon_of_an_earlier_try_is_named() {
+    let mut machines = Machines::new();
+    let first = machines.wait(&["--no-start"]);
+    let old = first.token();
+    expect(&machines.join(&old, &["--no-start"]), 0, &["far has joined"]);
+    assert_eq!(first.finish().0, Some(0));
+    fs::remove_file(machines.path("near/etc/farshore.toml")).expect("lost");
+    machines.serve("far");
+    machines.far_answers();
+    let mut waiting = machines.wait(&["--no-start"]);
+    let again = expect(&machines.join(&old, &[]), 2, &["waits for another token", "printed last"]);
+    assert!(!again.contains("has joined already"), "{again}");
+    expect(&machines.join(&waiting.token(), &[]), 2, &["the daemon of far runs already", "systemctl stop farshore"]);
+    machines.stop();
+    expect(&machines.join(&waiting.next_token(), &["--no-start"]), 0, &["far has joined"]);
+    assert_eq!(waiting.finish().0, Some(0));
+}
+
+#[test]
+fn nothing_that_the_joining_node_says_drives_the_first_ones_terminal() {
+    let machines = Machines::new();
+    for (last, code) in [(json!({ "left": "no \u{1b}[31mway" }), Some(2)), (json!("written"), Some(0))] {
+        let waiting = machines.wait(&["--no-start"]);
+        let bell = Bell::hang(machines.addresses[1]).expect("hung");
+        let (mut line, answer) = wish_by_hand(&machines, &waiting.token(), "\u{1b}]0;9.9\u{7}", bell.word());
+        assert!(answer["grant"].is_object(), "{answer}");
+        line.send(&last).expect("sent");
+        assert_eq!(waiting.finish().0, code, "{}", machines.log());
+    }
+    let log = machines.log();
+    assert!(log.contains("no ?[31mway") && log.contains("far runs Farshore ?]0;9.9?"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log:?}");
 }
 
 #[test]
@@ -259,25 +369,26 @@ fn a_port_that_is_closed_is_named_with_its_node_and_a_test() {
     up.arg(machines.path("near/data"));
     let elsewhere = up.args(["--address", "192.0.2.1"]).output().expect("it runs");
     expect(&elsewhere, 2, &["192.0.2.1 is no address of this machine"]);
-    let waiting = machines.wait(&[]);
-    let token = waiting.token();
-    let away = machines.join_at(&token, "192.0.2.1:7337".parse().expect("an address"), &[]);
+    let mut waiting = machines.wait(&[]);
+    let away = machines.join_at(&waiting.token(), "192.0.2.1:7337".parse().expect("an address"), &[]);
     expect(&away, 2, &["192.0.2.1 is no address of this machine"]);
     let taken = TcpListener::bind(far).expect("its port");
     let port = format!("port {} of {} is taken by another program", far.port(), far.ip());
-    expect(&machines.join(&token, &[]), 2, &[&port]);
+    expect(&machines.join(&waiting.next_token(), &[]), 2, &[&port]);
     drop(taken);
-    let said = refusal_of_a_node_behind_a_firewall(&machines, &token);
+    // Nobody reaches the port of a node behind a firewall.
+    let (_, answer) = wish_by_hand(&machines, &waiting.next_token(), "0.0.0", &"0".repeat(32));
+    let said = answer["refused"].as_str().expect("a refusal");
     let test = format!("test it on near with 'nc -vz {} {}'", far.ip(), far.port());
     for part in [&format!("port {} of far ({}) is not reached from near", far.port(), far.ip()), &test] {
         assert!(said.contains(part.as_str()), "no {part:?} in: {said}");
     }
     machines.far_is_untouched();
-    expect(&machines.join(&token, &["--no-start"]), 0, &["far has joined"]);
+    expect(&machines.join(&waiting.next_token(), &["--no-start"]), 0, &["far has joined"]);
 }
 
-/// What is answered to a node whose port nobody reaches.
-fn refusal_of_a_node_behind_a_firewall(machines: &Machines, token: &str) -> String {
+/// A node that is none, of that version of the program: its line, and what its wish is answered.
+fn wish_by_hand(machines: &Machines, token: &str, program: &str, bell: &str) -> (JoinLine, Value) {
     let token = JoinToken::parse(token).expect("a token");
     let mut line = JoinLine::dial(&token, Duration::from_secs(5)).expect("it waits");
     let offer: Value = line.receive().expect("an offer");
@@ -285,21 +396,28 @@ fn refusal_of_a_node_behind_a_firewall(machines: &Machines, token: &str) -> Stri
     let key = OwnKey::find_or_make(&machines.path("none")).expect("a key");
     let unix_ms = offer["offer"]["unix_ms"].clone();
     line.send(&json!({ "wish": {
-        "program": offer["offer"]["program"], "node": "far", "address": machines.addresses[1],
-        "state": "/var/lib/farshore", "bell": "0".repeat(32), "unix_ms": unix_ms,
+        "program": program, "node": "far", "address": machines.addresses[1],
+        "state": "/var/lib/farshore", "bell": bell, "unix_ms": unix_ms,
         "devices": [{ "volume": "data", "path": "/dev/vg0/data", "bytes": VOLUME_BYTES }],
         "request": key.request().expect("a request"),
     } }))
     .expect("sent");
     let answer: Value = line.receive().expect("an answer");
-    answer["refused"].as_str().expect("a refusal").to_owned()
+    (line, answer)
 }
 
 #[test]
 fn a_device_that_carries_data_or_is_too_small_is_refused_before_anything_is_written() {
     let machines = Machines::new();
-    let waiting = machines.wait(&[]);
+    let mut waiting = machines.wait(&[]);
     let token = waiting.token();
+    let full = || fs::write(machines.path("far/data"), vec![5; VOLUME_BYTES]).expect("written");
+    full();
+    let refused = machines.join(&token, &[]);
+    expect(&refused, 2, &["carries data (at byte 0)", "--overwrite", "Nothing was written"]);
+    expect(&machines.join(&token, &["--device", "/dev/null"]), 2, &["each needs its volume's name"]);
+    // So far nobody was shown the token, which is as good as new.
+    assert!(!machines.log().contains("did not join"), "{}", machines.log());
     machines.blank("far/data", 4 << 20);
     let small = expect(
         &machines.join(&token, &[]),
@@ -307,13 +425,11 @@ fn a_device_that_carries_data_or_is_too_small_is_refused_before_anything_is_writ
         &["is too small for volume data: it has 4MiB, and the volume needs 8MiB"],
     );
     assert!(small.contains("on far"), "{small}");
-    fs::write(machines.path("far/data"), vec![5; VOLUME_BYTES]).expect("written");
-    let refused = machines.join(&token, &[]);
-    expect(&refused, 2, &["carries data (at byte 0)", "--overwrite", "Nothing was written"]);
-    expect(&machines.join(&token, &["--device", "/dev/null"]), 2, &["each device needs its volume's name"]);
     machines.far_is_untouched();
-    assert!(machines.log().contains("did not join: ") && machines.log().contains("carries data"), "{}", machines.log());
-    expect(&machines.join(&token, &["--overwrite", "--no-start"]), 0, &["far has joined"]);
+    let log = machines.log();
+    assert!(log.contains("did not join: ") && log.contains("is too small"), "{log}");
+    full();
+    expect(&machines.join(&waiting.next_token(), &["--overwrite", "--no-start"]), 0, &["far has joined"]);
     let content = fs::read(machines.path("far/data")).expect("there");
     assert!(content.iter().all(|byte| *byte == 5), "only the first sync overwrites it");
 }
@@ -402,22 +518,20 @@ fn several_volumes_each_have_their_device() {
     let mut up = machines.up(&SMALL);
     up.args(["--group", "db", "--no-start", "--address", &machines.addresses[0].to_string()]);
     up.args(["--device", &format!("data={}", device("near/data")), "--device", &format!("log={}", device("near/log"))]);
-    let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut line = String::new();
-    stdout.read_line(&mut line).expect("it prints a line");
-    let waiting = Waiting { child, stdout, line: line.trim().to_owned() };
-    assert!(waiting.line.ends_with(" --device data=/dev/disk/by-id/DISK --device log=/dev/disk/by-id/DISK"), "{line}");
-    let join = |devices: [String; 2]| {
-        let mut command = Machines::farshore(&["join", &waiting.token(), "--name", "far", "--no-start", "--config"]);
+    let mut waiting = Waiting::new(&mut up);
+    let form = " --device data=/dev/disk/by-id/DISK --device log=/dev/disk/by-id/DISK";
+    assert!(waiting.line.ends_with(form), "{}", waiting.line);
+    let join = |token: &str, devices: [String; 2]| {
+        let mut command = Machines::farshore(&["join", "--name", "far", "--no-start", "--config"]);
         command.arg(machines.path("far/etc/farshore.toml")).arg("--state").arg(machines.path("far/state"));
         command.args(["--address", &machines.addresses[1].to_string()]);
-        command.args(devices.iter().flat_map(|device| ["--device", device])).output().expect("it runs")
+        piped(command.args(devices.iter().flat_map(|device| ["--device", device])), token)
     };
     let exchanged = [format!("log={}", device("far/data")), format!("data={}", device("far/log"))];
-    expect(&join(exchanged), 2, &["is too small for volume data: it has 4MiB, and the volume needs 8MiB"]);
+    let small = "is too small for volume data: it has 4MiB, and the volume needs 8MiB";
+    expect(&join(&waiting.token(), exchanged), 2, &[small]);
     let right = [format!("log={}", device("far/log")), format!("data={}", device("far/data"))];
-    expect(&join(right), 0, &["far has joined group db"]);
+    expect(&join(&waiting.next_token(), right), 0, &["far has joined group db"]);
     assert_eq!(waiting.finish().0, Some(0));
     let text = fs::read_to_string(machines.path("near/etc/farshore.toml")).expect("there");
     for part in ["[groups.db.volumes.data]", "[groups.db.volumes.log]", &device("far/log"), "journal = \"16MiB\""] {

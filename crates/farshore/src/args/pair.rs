@@ -10,7 +10,7 @@ const DEFAULT_STATE: &str = "/var/lib/farshore";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  farshore up --device /dev/disk/by-id/DISK --address 10.0.0.1\n  farshore up --group db --device data=/dev/vg0/data --device log=/dev/vg0/log --address 10.0.0.1 --peer 10.0.0.2\n  farshore up                      (asks for what is missing; typed again it goes on, or says that all is done)\n\nIt writes the configuration and certificates, and prints the line to be typed on the second machine. When that machine has joined,\nboth run the doctor, the daemon starts, and the first sync goes on until the group replicates. No file is overwritten."
+    after_help = "Examples:\n  farshore up --device /dev/disk/by-id/DISK --address 10.0.0.1\n  farshore up --group db --device data=/dev/vg0/data --device log=/dev/vg0/log --address 10.0.0.1 --peer 10.0.0.2\n  farshore up                      (asks for what is missing; typed again it goes on, or says that all is done)\n\nIt writes the configuration and certificates, and prints the line to be typed on the second machine. When that machine has joined,\nboth run the doctor, the daemon starts, and the first sync goes on until the group replicates. No file is overwritten,\nexcept certificates that are not valid now."
 )]
 pub struct UpArgs {
     /// The group that is made
@@ -47,11 +47,12 @@ pub struct UpArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  farshore join TOKEN --device /dev/disk/by-id/DISK\n  farshore join TOKEN --device data=/dev/vg0/data --device log=/dev/vg0/log --address 10.0.0.2\n\nThe token is printed by 'farshore up' on the first machine, and is used once. A device that carries data is refused, unless\n--overwrite is given. This machine's private key is made here and stays here."
+    after_help = "Examples:\n  echo TOKEN | farshore join --device /dev/disk/by-id/DISK\n  farshore join --device data=/dev/vg0/data --device log=/dev/vg0/log --address 10.0.0.2      (asks for the token)\n\nThe token is printed by 'farshore up' on the first machine. It comes on standard input, never on the command line, which every user\nof this machine can read. It is good for one try; 'farshore up' prints the next one. A device that carries data is refused, unless\n--overwrite is given. This machine's private key is made here and stays here."
 )]
 pub struct JoinArgs {
-    /// What 'farshore up' printed on the first machine
-    pub token: String,
+    // Hidden, and refused: it would stand in the list of processes. So who types it as before learns what to type.
+    #[arg(hide = true)]
+    pub token: Option<String>,
     /// This machine's device of a volume: overwritten by the first sync. Of several each with its volume's name
     #[arg(long, value_name = "[NAME=]PATH")]
     pub device: Vec<String>,

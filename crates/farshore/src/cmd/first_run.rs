@@ -1,6 +1,6 @@
 //! What `up` and `join` have in common: names and addresses as typed, questions, the doctor, the daemon's start.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +24,8 @@ const UNIT: &str = "farshore.service";
 const DOCTOR_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two looks for the daemon.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// A line that is piped in is no longer than this.
+const LINE_BYTES_MAX: u64 = 4096;
 /// Lines of the doctor that are about a daemon that need not run yet.
 const NOT_YET: [&str; 3] = ["peer", "link", "daemon"];
 
@@ -67,6 +69,19 @@ pub fn ask(question: &str, default: Option<&str>) -> Option<String> {
             (answer, _) => return Some(answer.to_owned()),
         }
     }
+}
+
+/// What somebody types to a question on a terminal, else the first line of what is piped in; empty where the input ends.
+///
+/// # Errors
+/// The input cannot be read, or is no text.
+pub fn told(question: &str) -> io::Result<String> {
+    if io::stdin().is_terminal() {
+        return Ok(ask(question, None).unwrap_or_default());
+    }
+    let mut line = String::new();
+    io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut line)?;
+    Ok(line)
 }
 
 /// The name that was given, else that of the host up to its first dot.

@@ -6,13 +6,17 @@ use super::first_run::{self, DaemonStart};
 use crate::args::pair::JoinArgs;
 use crate::join::devices::NamedDevice;
 use crate::join::joining::{JoinFailure, JoiningNode};
+use crate::join::line::LineError;
 use crate::join::token::JoinToken;
 use crate::join::words;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
+/// Where the token belongs.
+const PIPE: &str = "echo TOKEN | farshore join --device /dev/disk/by-id/DISK";
+
 pub fn run(args: &JoinArgs) -> CommandOutcome {
     super::inputs::forbid_core_dumps()?;
-    let token = JoinToken::parse(&args.token).map_err(CommandFailure::usage)?;
+    let token = token(args)?;
     let joining = joining(args)?;
     let config = match joining.join(&token, &first_run::say) {
         Ok(joined) => {
@@ -24,10 +28,14 @@ pub fn run(args: &JoinArgs) -> CommandOutcome {
         }
         Err(JoinFailure::Refused(why)) => return Err(first_run::cleaned(&why).into()),
         Err(JoinFailure::NotTaken(error)) => {
-            let Some(config) = joined_before(args, &joining.node, &token) else {
+            let Some(config) = joined_before(args, &joining.node, &token, &error) else {
                 return Err(words::not_joined(&token, &error, words::now_unix_s()).into());
             };
-            print(&format!("{} has joined already: {} is there\n", joining.node, args.config.display()))?;
+            let (node, file) = (&joining.node, args.config.display());
+            print(&format!(
+                "{node} has joined already: {file} is there. Where 'farshore up' on the first node waits for a node all the same, stop \
+                 this node's daemon ('systemctl stop farshore') and join by the line that it prints\n"
+            ))?;
             config
         }
     };
@@ -39,12 +47,38 @@ pub fn run(args: &JoinArgs) -> CommandOutcome {
     Ok(Exit::Done.into())
 }
 
+/// The token, which no command line holds: every user of a machine can read those, for as long as a process runs.
+///
+/// # Errors
+/// Usage: it stands on the command line, there is none, or it is no token.
+fn token(args: &JoinArgs) -> Result<JoinToken, CommandFailure> {
+    if args.token.is_some() {
+        return Err(CommandFailure::usage(format!(
+            "the token is not taken from the command line, which every user of this machine can read: pipe it in ('{PIPE}'), or type \
+             'farshore join' without it, which asks. If others use this machine, they may have read this one: end 'farshore up' on the \
+             first node, and type it again for a new one"
+        )));
+    }
+    let text = first_run::told("The token that 'farshore up' printed last on the first node");
+    let text = text.map_err(|error| CommandFailure::usage(format!("the join token cannot be read: {error}")))?;
+    if text.trim().is_empty() {
+        return Err(CommandFailure::usage(format!(
+            "no join token came on standard input: type the line that 'farshore up' printed on the first node, which is '{PIPE}'"
+        )));
+    }
+    JoinToken::parse(&text).map_err(CommandFailure::usage)
+}
+
 /// # Errors
 /// Usage: what was typed cannot be.
 fn joining(args: &JoinArgs) -> Result<JoiningNode, CommandFailure> {
     let mut words = args.device.clone();
     if words.is_empty() && first_run::can_ask() {
         words.extend(first_run::ask("This machine's device for the copy, such as /dev/disk/by-id/DISK", None));
+    }
+    if words.is_empty() {
+        let missing = "missing: --device /dev/disk/by-id/DISK (this machine's device, which the first sync overwrites)";
+        return Err(CommandFailure::usage(missing));
     }
     let named = |word: &String| NamedDevice::parse(word);
     let devices: Result<Vec<NamedDevice>, String> = words.iter().map(named).collect();
@@ -60,8 +94,12 @@ fn joining(args: &JoinArgs) -> Result<JoiningNode, CommandFailure> {
     })
 }
 
-/// The configuration, if by that this node is one of a pair with whoever made the token.
-fn joined_before(args: &JoinArgs, node: &NodeName, token: &JoinToken) -> Option<Config> {
+/// The configuration, if by that this node is one of a pair with whoever made the token. Not while a node is waited for there: the pair is
+/// none yet.
+fn joined_before(args: &JoinArgs, node: &NodeName, token: &JoinToken, error: &LineError) -> Option<Config> {
+    if matches!(error, LineError::AnotherToken(_)) {
+        return None;
+    }
     let config = Config::load(&args.config).ok()?;
     let is_paired = config.peers_of(node).any(|peer| peer.address == token.address());
     is_paired.then_some(config)

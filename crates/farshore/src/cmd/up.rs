@@ -19,19 +19,17 @@ use crate::api::{GroupState, GroupView, LinkState, Role};
 use crate::args::SyncArgs;
 use crate::args::pair::UpArgs;
 use crate::args::reach::{Reach, ReachAny};
-use crate::certs::{CertificateHolder, Registry, Validity, certificates_of};
+use crate::certs::{Registry, certificates_of};
 use crate::daemon::devices::{DeviceContent, accept};
 use crate::join::devices::{LocalDevice, NamedDevice, named};
 use crate::join::joining::{make_directory, write_new};
 use crate::join::line::Invitation;
-use crate::join::waiting::{JoinedPair, WaitingNode};
+use crate::join::token::JoinToken;
+use crate::join::waiting::{JoinedPair, WaitingNode, certify};
 use crate::join::words;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 use crate::show::explained;
 
-/// As `farshore cert` makes them.
-const AUTHORITY_DAYS: u32 = 3650;
-const NODE_DAYS: u32 = 397;
 /// Shorter nobody types; longer a token lies about.
 const EXPIRES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);
 /// How long somebody may take to start a daemon by hand, or both nodes to meet.
@@ -218,21 +216,14 @@ fn begun(args: &UpArgs, file: &Path) -> Result<(Config, NodeName), CommandFailur
     checked(&waiting, file)?;
     let listener = WaitingNode::listen(waiting.address)?;
     make_directory(file)?;
-    certify(&registry, &waiting)?;
-    let invitation = Invitation::make()?;
-    let token = invitation.token(waiting.address, words::now_unix_s() + patience.as_secs());
-    first_run::say(&format!(
-        "{} waits at {} until {}. Type this on the second machine, as root, with its device in the place of DISK:",
-        waiting.node,
-        waiting.address,
-        token.end_text()
-    ));
-    print(&format!("farshore join {token}{}\n", device_options(&waiting)))?;
+    certify(&registry, &waiting.holder())?;
+    let (end, end_unix_s) = (Instant::now() + patience, words::now_unix_s() + patience.as_secs());
+    let invite = |invitation: &Invitation| invited(&waiting, &invitation.token(waiting.address, end_unix_s));
     let keep = |pair: &JoinedPair| kept(&waiting, file, pair);
-    let end = Instant::now() + patience;
-    let pair = waiting.wait((&listener, &invitation, end), (&registry, file), &keep, &first_run::say)?;
+    let joined = waiting.wait((&listener, end), (&registry, file), &invite, &keep, &first_run::say);
+    let pair = joined.map_err(|why| first_run::cleaned(&why))?;
     drop(listener);
-    pair.remarks.iter().for_each(warn);
+    pair.remarks.iter().map(|remark| first_run::cleaned(remark)).for_each(warn);
     print(&format!("the second node has joined; {} was written\n", file.display()))?;
     first_run::doctor(&pair.config, &waiting.node)?;
     Ok((pair.config, waiting.node))
@@ -360,17 +351,18 @@ fn checked(waiting: &WaitingNode, file: &Path) -> Result<(), CommandFailure> {
     }
 }
 
-/// The authority and this node's certificate, as far as they are not there.
-fn certify(registry: &Registry, waiting: &WaitingNode) -> Result<(), String> {
-    if registry.authority_text()?.is_none() {
-        registry.make_authority(waiting.cluster.as_str(), Validity::days(AUTHORITY_DAYS))?;
-    }
-    let identity = MemberIdentity::node(waiting.cluster.as_str(), waiting.node.as_str());
-    if registry.paths(&identity).certificate.exists() {
-        return Ok(());
-    }
-    let hosts = vec![waiting.node.to_string(), waiting.address.ip().to_string()];
-    registry.issue(&CertificateHolder { identity, hosts }, Validity::days(NODE_DAYS), false)
+/// Prints the line for the second machine. The token goes through a pipe, from a word that shells have themselves: every user of a machine
+/// can read the command lines of its processes.
+fn invited(waiting: &WaitingNode, token: &JoinToken) -> Result<(), String> {
+    first_run::say(&format!(
+        "{} waits at {} until {}. Type this on the second machine, as root, with its device in the place of DISK; the token is good for \
+         one try:",
+        waiting.node,
+        waiting.address,
+        token.end_text()
+    ));
+    print(&format!("echo {token} | farshore join{}\n", device_options(waiting))).map_err(|failure| failure.message)?;
+    Ok(())
 }
 
 /// What is left to be filled in on the second machine.

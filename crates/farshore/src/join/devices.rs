@@ -83,7 +83,7 @@ fn size_text(bytes: u64) -> String {
     if text.ends_with(|last: char| last.is_ascii_digit()) { format!("{text} bytes") } else { text }
 }
 
-/// The devices of a primary; one without a name is the volume `data`.
+/// The devices of a node as long as no group says what its volumes are called; one without a name is the volume `data`.
 ///
 /// # Errors
 /// A sentence: two of one name, or several without.

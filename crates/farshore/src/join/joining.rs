@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::tls::MemberIdentity;
-use settings::{Config, NodeName};
+use settings::pair::{PairSide, PairTerms, PairVolume, pair_config};
+use settings::{ClusterName, Config, ConfiguredVolume, GroupName, NodeName, VolumeName};
 
 use super::bell::Bell;
-use super::devices::{LocalDevice, NamedDevice, are_blank, assigned, has_room};
+use super::devices::{LocalDevice, NamedDevice, are_blank, assigned, has_room, named};
 use super::line::{JoinLine, LineError};
 use super::token::JoinToken;
 use super::{Grant, Offer, ToJoining, ToWaiting, Wish, WishedDevice, unix_ms, words};
+use crate::api::client::ControlClient;
 use crate::certs::Registry;
 use crate::certs::requests::{OwnKey, SignedRequest};
 
@@ -63,31 +65,38 @@ impl JoiningNode {
     /// # Errors
     /// See [`JoinFailure`]. Before the other node has agreed nothing is written.
     pub fn join(&self, token: &JoinToken, say: &dyn Fn(&str)) -> Result<JoinedNode, JoinFailure> {
+        // What is refused before the token is shown leaves the token as it is. A node that may have joined already has devices in use.
+        let looked = if self.file.exists() { None } else { Some(self.look(say)?) };
         let mut line = JoinLine::dial(token, DIAL_PATIENCE).map_err(JoinFailure::NotTaken)?;
-        match self.talk(&mut line, token, say) {
-            Ok(joined) => Ok(joined),
+        let why = match self.talk(&mut line, token, looked, say) {
+            Ok(joined) => return Ok(joined),
             Err(Talk::Ours(why)) => {
                 // For the operator there; whoever does not hear it misses nothing.
                 let _ = line.send(&ToWaiting::Left(why.clone()));
-                Err(JoinFailure::Refused(why))
+                why
             }
-            Err(Talk::Theirs(why)) => Err(JoinFailure::Refused(why)),
-        }
+            Err(Talk::Theirs(why)) => why,
+        };
+        Err(JoinFailure::Refused(words::used(&why)))
     }
 
-    fn talk(&self, line: &mut JoinLine, token: &JoinToken, say: &dyn Fn(&str)) -> Result<JoinedNode, Talk> {
+    fn talk(
+        &self,
+        line: &mut JoinLine,
+        token: &JoinToken,
+        looked: Option<Vec<LocalDevice>>,
+        say: &dyn Fn(&str),
+    ) -> Result<JoinedNode, Talk> {
         let broken = |error: LineError| {
-            Talk::Theirs(format!(
-                "the connection to {} broke off: {error}; type 'farshore up' there and 'farshore join' here again: what was written is \
-                 used again",
-                token.address()
-            ))
+            Talk::Theirs(format!("joining by {} broke off: {error}; what was written is used again", token.address()))
         };
         let offer = match line.receive().map_err(broken)? {
             ToJoining::Offer(offer) => offer,
             other => return Err(other.out_of_turn()),
         };
-        let devices = self.look(&offer, say).map_err(Talk::Ours)?;
+        self.is_stopped().map_err(Talk::Ours)?;
+        let looked = looked.map_or_else(|| self.look(say), Ok).map_err(Talk::Ours)?;
+        let devices = self.wished(&offer, &looked).map_err(Talk::Ours)?;
         let (registry, identity) = self.identity(&offer);
         let key = OwnKey::find_or_make(&registry.paths(&identity).key).map_err(Talk::Ours)?;
         registry.has_room_for(&identity, &key, &offer.authority).map_err(Talk::Ours)?;
@@ -95,13 +104,13 @@ impl JoiningNode {
         let bell = Bell::hang(address).map_err(|error| Talk::Ours(words::cannot_listen(address, &error)))?;
         let wish = self.wish(address, devices, &key, &bell).map_err(Talk::Ours)?;
         say(&format!("asking {} to let {} join group {}", offer.node, self.node, offer.group));
-        line.send(&ToWaiting::Wish(wish)).map_err(broken)?;
+        line.send(&ToWaiting::Wish(wish.clone())).map_err(broken)?;
         let grant = match line.receive().map_err(broken)? {
             ToJoining::Grant(grant) => grant,
             other => return Err(other.out_of_turn()),
         };
         drop(bell);
-        let config = self.checked(&offer, &grant).map_err(Talk::Ours)?;
+        let config = self.checked((&offer, &wish), &grant, token.address()).map_err(Talk::Ours)?;
         let signed = SignedRequest { certificate: grant.certificate, authority: grant.authority };
         make_directory(&self.file).map_err(Talk::Ours)?;
         registry.adopt(&identity, &key, &signed).map_err(Talk::Ours)?;
@@ -113,27 +122,53 @@ impl JoiningNode {
         }
     }
 
+    /// That no daemon of an earlier try runs: it holds port and devices, which nobody would guess from the errors that follow.
+    ///
+    /// # Errors
+    /// A sentence: it runs.
+    fn is_stopped(&self) -> Result<(), String> {
+        let config = Config::load(&self.file).ok();
+        let here = config.as_ref().and_then(|config| config.node(&self.node));
+        if here.is_none_or(|here| ControlClient::connect(&here.control_socket()).is_err()) {
+            return Ok(());
+        }
+        Err(format!(
+            "the daemon of {} runs already, by {} of an earlier try, and holds the port and the devices: stop it ('systemctl stop \
+             farshore', if that is what started it) and join then",
+            self.node,
+            self.file.display()
+        ))
+    }
+
     /// Looks at the devices; nothing is written to them.
     ///
     /// # Errors
-    /// A sentence: not the group's volumes, not usable, too small, or not blank.
-    fn look(&self, offer: &Offer, say: &dyn Fn(&str)) -> Result<Vec<WishedDevice>, String> {
-        let named = assigned(&offer.volumes, &self.devices)?;
+    /// A sentence: not one for each name, not usable, or not blank.
+    fn look(&self, say: &dyn Fn(&str)) -> Result<Vec<LocalDevice>, String> {
         let mut looked = Vec::new();
-        for (volume, path) in named {
+        for (volume, path) in named(&self.devices)? {
             say(&format!("looking at {}", path.display()));
             looked.push(LocalDevice::look(volume, &path)?);
         }
-        let wished = |device: &LocalDevice| WishedDevice {
-            volume: device.volume().to_string(),
-            path: device.path().to_owned(),
-            bytes: device.bytes(),
-        };
-        let devices: Vec<WishedDevice> = looked.iter().map(wished).collect();
-        has_room(&offer.volumes, &devices, self.node.as_str())?;
         if !self.overwrite {
             are_blank(&looked)?;
         }
+        Ok(looked)
+    }
+
+    /// What was looked at, as the volumes of the group.
+    ///
+    /// # Errors
+    /// A sentence: not the group's volumes, or too small.
+    fn wished(&self, offer: &Offer, looked: &[LocalDevice]) -> Result<Vec<WishedDevice>, String> {
+        let wished = |(volume, path): (VolumeName, PathBuf)| -> Result<WishedDevice, String> {
+            let found = looked.iter().find(|device| device.path() == path);
+            let bytes = found.ok_or_else(|| format!("{} was not looked at", path.display()))?.bytes();
+            Ok(WishedDevice { volume: volume.to_string(), path, bytes })
+        };
+        let named = assigned(&offer.volumes, &self.devices)?;
+        let devices = named.into_iter().map(wished).collect::<Result<Vec<_>, _>>()?;
+        has_room(&offer.volumes, &devices, self.node.as_str())?;
         Ok(devices)
     }
 
@@ -166,13 +201,16 @@ impl JoiningNode {
     /// The configuration that came, which is this node's to have.
     ///
     /// # Errors
-    /// A sentence: it is not sound, knows no such node, or another one is there.
-    fn checked(&self, offer: &Offer, grant: &Grant) -> Result<Config, String> {
+    /// A sentence: it is not sound, says something else than was agreed, or another one is there.
+    fn checked(&self, (offer, wish): (&Offer, &Wish), grant: &Grant, first: SocketAddr) -> Result<Config, String> {
         let config = Config::parse(&self.file, &grant.config).map_err(|problems| problems.to_string())?;
-        let node = config.node(&self.node).filter(|node| node.state == self.state);
-        if node.is_none() || config.group(&offer.group).is_none() {
-            return Err("the configuration that came does not name this node as it asked".to_owned());
-        }
+        is_agreed(&config, (offer, wish), first).map_err(|what| {
+            format!(
+                "the configuration that came says something else than was agreed, in {what}; it was not written. Are both nodes of one \
+                 version, and is it 'farshore up' of {} that waits at {first}?",
+                offer.node
+            )
+        })?;
         let name = self.file.display();
         match fs::read_to_string(&self.file) {
             Ok(text) if text == grant.config => Ok(config),
@@ -185,6 +223,59 @@ impl JoiningNode {
             Err(error) => Err(format!("{name} cannot be read: {error}")),
         }
     }
+}
+
+/// That a configuration says what offer and wish come to, and nothing besides: a daemon does as root what stands in it. What is the
+/// first node's own to say is its state directory, its devices, and the keys of the group.
+///
+/// # Errors
+/// What of it is otherwise.
+fn is_agreed(came: &Config, (offer, wish): (&Offer, &Wish), first: SocketAddr) -> Result<(), String> {
+    let agreed = agreed(came, (offer, wish), first)?;
+    let head_is_same = came.top == agreed.top && came.tls == agreed.tls && came.link == agreed.link;
+    let all = [
+        (came.hooks.is_empty(), "its hooks, of which there should be none"),
+        (head_is_same, "its cluster, [tls] or [link]"),
+        (came.nodes == agreed.nodes, "its nodes"),
+        (members(came).eq(members(&agreed)), "its groups, or which node is the primary"),
+        (volumes(came).eq(volumes(&agreed)), "the devices of its volumes"),
+    ];
+    all.into_iter().find(|(is_same, _)| !is_same).map_or(Ok(()), |(_, what)| Err(what.to_owned()))
+}
+
+fn members(config: &Config) -> impl Iterator<Item = (&GroupName, &NodeName, &NodeName)> {
+    config.groups.iter().map(|group| (&group.name, &group.primary, &group.secondary))
+}
+
+fn volumes(config: &Config) -> impl Iterator<Item = &ConfiguredVolume> {
+    config.groups.iter().flat_map(|group| &group.volumes)
+}
+
+/// The same configuration, as this node would write it.
+///
+/// # Errors
+/// What of it is otherwise.
+fn agreed(came: &Config, (offer, wish): (&Offer, &Wish), first: SocketAddr) -> Result<Config, String> {
+    let (near, far) = (NodeName::parse(&offer.node)?, NodeName::parse(&wish.node)?);
+    let (cluster, group) = (ClusterName::parse(&offer.cluster)?, GroupName::parse(&offer.group)?);
+    let state = came.node(&near).ok_or("its nodes")?.state.as_path();
+    let there = &came.group(group.as_str()).ok_or("its groups")?.volumes;
+    let names = wish.devices.iter().map(|device| VolumeName::parse(&device.volume)).collect::<Result<Vec<_>, _>>()?;
+    let volumes: Option<Vec<PairVolume<'_>>> = names
+        .iter()
+        .zip(&wish.devices)
+        .map(|(name, device)| {
+            let primary = there.iter().find(|volume| volume.name == *name)?.devices.get(&near)?.as_path();
+            Some(PairVolume { name, primary, secondary: &device.path })
+        })
+        .collect();
+    let text = pair_config(
+        &PairTerms { cluster: &cluster, group: &group, keys: &[] },
+        &PairSide { node: &near, address: first, state },
+        &PairSide { node: &far, address: wish.address, state: &wish.state },
+        &volumes.ok_or("the devices of its volumes")?,
+    )?;
+    Config::parse(&came.file, &text).map_err(|problems| problems.to_string())
 }
 
 /// Whose word it was that nothing comes of it.
@@ -244,6 +335,75 @@ pub fn write_new(file: &Path, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::OfferedVolume;
+
+    /// As it was agreed, with a key of the group.
+    const AGREED: &str = "cluster = \"c\"\n[tls]\ndirectory = \"tls\"\n\
+        [nodes.near]\naddress = \"10.0.0.1:7337\"\nstate = \"/var/lib/near\"\n\
+        [nodes.far]\naddress = \"10.0.0.2:7337\"\nstate = \"/var/lib/far\"\n\
+        [groups.main]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"sync\"\n\
+        [groups.main.volumes.data]\nnear = \"/dev/vg0/data\"\nfar = \"/dev/vg0/copy\"\n";
+
+    fn offer() -> Offer {
+        Offer {
+            program: "1".to_owned(),
+            cluster: "c".to_owned(),
+            group: "main".to_owned(),
+            node: "near".to_owned(),
+            authority: String::new(),
+            volumes: vec![OfferedVolume { name: "data".to_owned(), bytes: 1 << 20 }],
+            unix_ms: 0,
+        }
+    }
+
+    fn wish() -> Wish {
+        Wish {
+            program: "1".to_owned(),
+            node: "far".to_owned(),
+            address: SocketAddr::from(([10, 0, 0, 2], 7337)),
+            state: PathBuf::from("/var/lib/far"),
+            devices: vec![WishedDevice { volume: "data".to_owned(), path: "/dev/vg0/copy".into(), bytes: 1 << 20 }],
+            request: String::new(),
+            bell: String::new(),
+            unix_ms: 0,
+        }
+    }
+
+    // proves: P10
+    /// What stands in the file is done by a daemon as root, whoever waits at the token's address.
+    #[test]
+    fn a_configuration_that_says_more_than_was_agreed_is_refused() {
+        let (group, hook) = (
+            "[groups.other]\nprimary = \"near\"\nsecondary = \"far\"\n\
+             [groups.other.volumes.x]\nnear = \"/dev/vg0/x\"\nfar = \"/dev/vg0/y\"\n",
+            "[[hook]]\nname = \"x\"\nevents = \"*\"\ncommand = [\"/bin/true\"]\n",
+        );
+        let roles = ["near", "far"].map(|name| format!("ary = \"{name}\"\n"));
+        let exchanged = AGREED.replace(&roles[0], "?").replace(&roles[1], &roles[0]).replace('?', &roles[1]);
+        let state = "state = \"/var/lib/far\"";
+        for (text, wrong) in [
+            (AGREED.to_owned(), None),
+            (AGREED.replace("mode = \"sync\"\n", ""), None),
+            (AGREED.replace("/var/lib/near", "/srv/near"), None),
+            (format!("{AGREED}{hook}"), Some("hooks")),
+            (format!("{AGREED}{group}"), Some("groups")),
+            (exchanged, Some("primary")),
+            (AGREED.replace("cluster = \"c\"", "cluster = \"d\""), Some("cluster")),
+            (AGREED.replace("\"tls\"", "\"/tmp/tls\""), Some("[tls]")),
+            (AGREED.replace("10.0.0.1", "10.0.0.9"), Some("nodes")),
+            (AGREED.replace("10.0.0.2:7337", "10.0.0.2:7338"), Some("nodes")),
+            (AGREED.replace(state, &format!("{state}\nmetrics = \"tcp:127.0.0.1:9750\"")), Some("nodes")),
+            (AGREED.replace("/dev/vg0/copy", "/dev/vg0/other"), Some("devices")),
+        ] {
+            let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect(&text);
+            let said = is_agreed(&config, (&offer(), &wish()), SocketAddr::from(([10, 0, 0, 1], 7337)));
+            match (&said, wrong) {
+                (Ok(()), None) => {}
+                (Err(what), Some(part)) => assert!(what.contains(part), "{what}: {text}"),
+                _ => panic!("{said:?}: {text}"),
+            }
+        }
+    }
 
     #[test]
     fn a_file_that_is_there_is_left_as_it_is() {

@@ -34,8 +34,13 @@ const JOINING: &str = "joining";
 const WAITING: &str = "waiting";
 /// What a proven end may send at once: a configuration and certificates are some KiB.
 const MESSAGE_BYTES_MAX: u32 = 1 << 20;
-/// TLS and proof take a few round trips; a stranger holds up the others for so long at most.
+/// Who dials speaks first, and at once; a stranger that is silent holds up the others for so long.
+const FIRST_PATIENCE: Duration = Duration::from_secs(2);
+/// TLS and proof take a few round trips; a stranger that speaks holds up the others for so long at most.
 const PROOF_PATIENCE: Duration = Duration::from_secs(10);
+/// Who dials has all of that to wait for: strangers that came before are heard first.
+const TURN_PATIENCE: Duration = Duration::from_secs(30);
+const _: () = assert!(TURN_PATIENCE.as_secs() > PROOF_PATIENCE.as_secs() + FIRST_PATIENCE.as_secs());
 /// A proven end looks at disks, writes files or dials meanwhile.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -48,6 +53,12 @@ pub enum LineError {
     /// Who is there does not show the token's certificate.
     #[error("who answers there is not the one that made the token: {0}")]
     NotTheOne(String),
+    /// Who is there waits for a node to join, and by another token.
+    #[error("who answers there waits for another token: {0}")]
+    AnotherToken(String),
+    /// Nothing came before the line was proven.
+    #[error("the other end took too long")]
+    Late,
     /// The other end does not prove the token's secret.
     #[error("the other end did not prove the token's secret: {0}")]
     Proof(AuthError),
@@ -104,8 +115,12 @@ impl JoinLine {
     /// Dials who made the token, and proves its secret both ways.
     ///
     /// # Errors
-    /// See [`LineError`]. Blocks for `patience` and ten seconds at most.
+    /// See [`LineError`]. Blocks for `patience` and half a minute at most.
     pub fn dial(token: &JoinToken, patience: Duration) -> Result<JoinLine, LineError> {
+        JoinLine::dial_for(token, patience, TURN_PATIENCE)
+    }
+
+    fn dial_for(token: &JoinToken, patience: Duration, turn: Duration) -> Result<JoinLine, LineError> {
         let socket = TcpStream::connect_timeout(&token.address(), patience).map_err(LineError::Dial)?;
         let provider = provider();
         let verifier = PinnedVerifier { fingerprint: token.fingerprint(), provider: provider.clone() };
@@ -120,8 +135,14 @@ impl JoinLine {
         let name = ServerName::try_from("farshore.invalid").map_err(|error| LineError::Garbled(error.to_string()))?;
         let connection =
             ClientConnection::new(Arc::new(config), name).map_err(|error| LineError::NotTheOne(error.to_string()))?;
-        let mut line = JoinLine::new(connection.into(), socket)?;
-        line.shake()?;
+        let mut line = JoinLine::new(connection.into(), socket, turn)?;
+        line.shake().map_err(|error| match error {
+            // The protocol is agreed before a certificate is shown.
+            LineError::NotTheOne(why) if line.connection.alpn_protocol() == Some(PROTOCOL) => {
+                LineError::AnotherToken(why)
+            }
+            other => other,
+        })?;
         let ours = line.ourselves(JOINING, WAITING, token.secret())?;
         let (run, nonce) = (0, random().map_err(LineError::Broken)?);
         let (handshake, hello) = Handshake::dial(ours, WAITING, nonce, Attempt { run, number: 1 });
@@ -133,11 +154,12 @@ impl JoinLine {
     /// Has whoever dialed prove the secret of `invitation`.
     ///
     /// # Errors
-    /// See [`LineError`]. Blocks for ten seconds at most.
+    /// See [`LineError`]. Blocks for two seconds if nothing comes, and for ten more at most.
     pub fn accept(invitation: &Invitation, socket: TcpStream) -> Result<JoinLine, LineError> {
         let connection = ServerConnection::new(invitation.config.clone())
             .map_err(|error| LineError::NotTheOne(error.to_string()))?;
-        let mut line = JoinLine::new(connection.into(), socket)?;
+        speaks(&socket).map_err(|error| lost(error, LineError::Broken))?;
+        let mut line = JoinLine::new(connection.into(), socket, PROOF_PATIENCE)?;
         line.shake()?;
         let ours = line.ourselves(WAITING, JOINING, invitation.secret)?;
         let nonce = random().map_err(LineError::Broken)?;
@@ -145,11 +167,9 @@ impl JoinLine {
         Ok(line)
     }
 
-    fn new(connection: Connection, socket: TcpStream) -> Result<JoinLine, LineError> {
-        // What is accepted by a listener that does not wait may inherit that.
-        socket.set_nonblocking(false).map_err(LineError::Broken)?;
+    fn new(connection: Connection, socket: TcpStream, patience: Duration) -> Result<JoinLine, LineError> {
         socket.set_nodelay(true).map_err(LineError::Broken)?;
-        Ok(JoinLine { connection, socket: TimedSocket { socket, end: Instant::now() + PROOF_PATIENCE } })
+        Ok(JoinLine { connection, socket: TimedSocket { socket, end: Instant::now() + patience } })
     }
 
     /// The address of this end.
@@ -161,10 +181,11 @@ impl JoinLine {
     }
 
     fn shake(&mut self) -> Result<(), LineError> {
+        let stranger = |error: io::Error| lost(error, |error| LineError::NotTheOne(error.to_string()));
         while self.connection.is_handshaking() {
-            self.connection.complete_io(&mut self.socket).map_err(|error| LineError::NotTheOne(error.to_string()))?;
+            self.connection.complete_io(&mut self.socket).map_err(stranger)?;
         }
-        self.flush().map_err(LineError::Broken)
+        self.flush().map_err(|error| lost(error, LineError::Broken))
     }
 
     /// The secret of this connection alone.
@@ -184,13 +205,14 @@ impl JoinLine {
     }
 
     fn prove(&mut self, mut handshake: Handshake) -> Result<(), LineError> {
+        let broken = |error: io::Error| lost(error, LineError::Broken);
         loop {
             let mut prefix = [0; PREFIX_BYTES];
-            self.receive_exactly(&mut prefix).map_err(LineError::Broken)?;
+            self.receive_exactly(&mut prefix).map_err(broken)?;
             let mut body = vec![0; handshake.body_bytes(&prefix).map_err(LineError::Proof)?];
-            self.receive_exactly(&mut body).map_err(LineError::Broken)?;
+            self.receive_exactly(&mut body).map_err(broken)?;
             let HandshakeStep { send, outcome } = handshake.receive(&prefix, &body);
-            self.send_bytes(&send).map_err(LineError::Broken)?;
+            self.send_bytes(&send).map_err(broken)?;
             match outcome {
                 None => {}
                 Some(Ok(_)) => return Ok(()),
@@ -258,6 +280,22 @@ impl JoinLine {
         }
         Ok(())
     }
+}
+
+/// Waits a moment for the first byte of whoever dialed.
+fn speaks(socket: &TcpStream) -> io::Result<()> {
+    // What is accepted by a listener that does not wait may inherit that.
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(FIRST_PATIENCE))?;
+    match socket.peek(&mut [0u8]).map_err(named)? {
+        0 => Err(ended()),
+        _ => Ok(()),
+    }
+}
+
+/// What an error comes to before the line is proven: of one that took too long nothing is known.
+fn lost(error: io::Error, otherwise: impl FnOnce(io::Error) -> LineError) -> LineError {
+    if error.kind() == io::ErrorKind::TimedOut { LineError::Late } else { otherwise(error) }
 }
 
 fn ended() -> io::Error {
@@ -429,8 +467,25 @@ mod tests {
     #[test]
     fn another_certificate_is_not_believed() {
         let (dialed, accepted) = meet(|token| JoinToken::new(token.address(), u64::MAX, [7; 32], token.secret()));
-        assert!(matches!(dialed, Err(LineError::NotTheOne(_))), "{dialed:?}");
+        assert!(matches!(dialed, Err(LineError::AnotherToken(_))), "{dialed:?}");
         assert!(accepted.is_err(), "{accepted:?}");
+    }
+
+    #[test]
+    fn who_is_silent_is_not_taken_for_somebody_else_and_holds_nobody_up_for_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        // Nobody accepts: the kernel does, and nothing is said.
+        let token = JoinToken::new(address, u64::MAX, [7; 32], [7; SECRET_BYTES]);
+        let dialed = JoinLine::dial_for(&token, Duration::from_secs(5), Duration::from_millis(200));
+        assert!(matches!(dialed.err(), Some(LineError::Late)));
+        drop(listener.accept().expect("the one that gave up"));
+        let invitation = Invitation::make().expect("made");
+        let _silent = TcpStream::connect(address).expect("connects");
+        let began = Instant::now();
+        let accepted = JoinLine::accept(&invitation, listener.accept().expect("a connection").0);
+        assert!(matches!(accepted.err(), Some(LineError::Late)));
+        assert!(began.elapsed() < PROOF_PATIENCE, "{:?}", began.elapsed());
     }
 
     #[test]

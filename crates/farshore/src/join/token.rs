@@ -20,7 +20,7 @@ const FINGERPRINT_BYTES: usize = 32;
 pub const SECRET_BYTES: usize = 16;
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// An invitation. Whoever holds it may join once, until its end.
+/// An invitation. Whoever holds it may try once, until its end.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     address: SocketAddr,
@@ -43,7 +43,7 @@ impl JoinToken {
     /// # Errors
     /// A sentence: it is no token, is not whole, or is of another version.
     pub fn parse(text: &str) -> Result<JoinToken, String> {
-        let advice = "copy the whole line that 'farshore up' printed";
+        let advice = "copy it whole, from the line that 'farshore up' printed last";
         let word = text.trim().to_ascii_lowercase();
         let Some(rest) = word.strip_prefix(MARK) else {
             return Err(format!("this is not a join token, which begins with {MARK:?}; {advice}"));

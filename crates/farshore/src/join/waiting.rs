@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::tls::MemberIdentity;
+use host::tls::{CertificateFacts, MemberIdentity, facts};
 use settings::pair::{PairSide, PairTerms, PairVolume, pair_config};
 use settings::{ClusterName, Config, GroupName, NodeName};
 use units::exact::show_seconds;
@@ -14,7 +14,7 @@ use super::bell;
 use super::devices::{LocalDevice, has_room};
 use super::line::{Invitation, JoinLine, LineError};
 use super::{Grant, Offer, OfferedVolume, ToJoining, ToWaiting, Wish, unix_ms, words};
-use crate::certs::{CertificateHolder, Registry, Validity};
+use crate::certs::{CertificateHolder, Registry, Validity, certificates_of};
 
 /// Pause between two looks at the door.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -23,7 +23,8 @@ const BELL_PATIENCE: Duration = Duration::from_secs(5);
 /// A difference of clocks that is worth a remark, and one with which certificates would not be valid yet.
 const CLOCKS_REMARK: Duration = Duration::from_secs(2);
 const CLOCKS_MAX: Duration = Duration::from_secs(30 * 60);
-/// As `farshore cert node` makes them: a year and a month.
+/// As `farshore cert` makes them: ten years, and a year and a month.
+const AUTHORITY_DAYS: u32 = 3650;
 const CERTIFICATE_DAYS: u32 = 397;
 
 /// What the first node is, and has.
@@ -70,18 +71,21 @@ impl WaitingNode {
         listen().map_err(|error: io::Error| words::cannot_listen(address, &error))
     }
 
-    /// Waits until a node has joined. `keep` writes what this node keeps, once the other has written all of its own; `say` is told
-    /// who was turned away.
+    /// Waits until a node has joined. `invite` shows an invitation, a new one after each that was used; `keep` writes what this node keeps,
+    /// once the other has written all of its own; `say` is told who was turned away.
     ///
     /// # Errors
-    /// A sentence: time is up, or something broke after the token was used; then a new token is needed.
+    /// A sentence, in part of the other node's words: time is up, or something broke after the other node may have written.
     pub fn wait(
         &self,
-        (listener, invitation, end): (&TcpListener, &Invitation, Instant),
+        (listener, end): (&TcpListener, Instant),
         (registry, file): (&Registry, &Path),
+        invite: &dyn Fn(&Invitation) -> Result<(), String>,
         keep: &dyn Fn(&JoinedPair) -> Result<(), String>,
         say: &dyn Fn(&str),
     ) -> Result<JoinedPair, String> {
+        let mut invitation = Invitation::make()?;
+        invite(&invitation)?;
         loop {
             if Instant::now() >= end {
                 return Err("nobody joined before the token's end, and it is of no use any more; type 'farshore up' again for a \
@@ -95,7 +99,7 @@ impl WaitingNode {
                     continue;
                 }
             };
-            let line = match JoinLine::accept(invitation, socket) {
+            let line = match JoinLine::accept(&invitation, socket) {
                 Ok(line) => line,
                 Err(error) => {
                     say(&format!("somebody at {} was turned away: {error}", from.ip()));
@@ -106,11 +110,14 @@ impl WaitingNode {
                 TalkEnd::Joined(pair) => return Ok(*pair),
                 TalkEnd::Left(why) => say(&format!("the node at {} did not join: {why}", from.ip())),
             }
+            // The token was shown, so whoever saw it there has no use of it.
+            invitation = Invitation::make()?;
+            invite(&invitation)?;
         }
     }
 
     /// # Errors
-    /// A sentence: it broke after the token was used.
+    /// A sentence: it broke after the other node may have written.
     fn talk(
         &self,
         mut line: JoinLine,
@@ -118,6 +125,8 @@ impl WaitingNode {
         keep: &dyn Fn(&JoinedPair) -> Result<(), String>,
     ) -> Result<TalkEnd, String> {
         let left = |error: LineError| Ok(TalkEnd::Left(error.to_string()));
+        // Whoever set a clock since is not held to what the wrong one made.
+        certify(registry, &self.holder())?;
         let authority = registry.authority_text()?.ok_or("the authority that was just made is gone")?;
         if let Err(error) = line.send(&ToJoining::Offer(self.offer(authority))) {
             return left(error);
@@ -138,7 +147,7 @@ impl WaitingNode {
         };
         let name = &wish.node;
         let again = "type 'farshore up' again for a new token; what both have written is used again";
-        // From here on the token is used.
+        // From here on the other node may write.
         let answer = line.send(&ToJoining::Grant(grant)).and_then(|()| line.receive::<ToWaiting>());
         match answer {
             Ok(ToWaiting::Written) => {}
@@ -155,6 +164,14 @@ impl WaitingNode {
         // It is done, whether the other end hears of it or not.
         let _ = line.send(&ToJoining::Done);
         Ok(TalkEnd::Joined(Box::new(pair)))
+    }
+
+    /// Whom this node's certificate is for.
+    pub fn holder(&self) -> CertificateHolder {
+        CertificateHolder {
+            identity: MemberIdentity::node(self.cluster.as_str(), self.node.as_str()),
+            hosts: vec![self.node.to_string(), self.address.ip().to_string()],
+        }
     }
 
     fn offer(&self, authority: String) -> Offer {
@@ -234,6 +251,35 @@ impl WaitingNode {
     }
 }
 
+/// Makes the authority and the holder's certificate, as far as there are none that are valid now: what was made by a wrong clock is of use
+/// to nobody. An authority that is made anew stands before the older one.
+///
+/// # Errors
+/// A sentence: a file is damaged or cannot be written, or the key of an authority that is not valid is kept elsewhere.
+pub fn certify(registry: &Registry, holder: &CertificateHolder) -> Result<(), String> {
+    let cluster = &holder.identity.cluster;
+    let authority = registry.authority_text()?.map(|text| CertificateFacts::of_pem(text.as_bytes())).transpose();
+    let authority = authority.map_err(|why| format!("the certificate of the authority is damaged: {why}"))?;
+    let is_renewed = authority.as_deref().is_some_and(|certificates| !are_valid(certificates));
+    match authority {
+        None => registry.make_authority(cluster, Validity::days(AUTHORITY_DAYS))?,
+        Some(_) if is_renewed => registry.renew_authority(cluster, Validity::days(AUTHORITY_DAYS))?,
+        Some(_) => {}
+    }
+    let certificate = registry.paths(&holder.identity).certificate;
+    let is_there = certificate.exists();
+    if is_there && !is_renewed && are_valid(&certificates_of(&certificate)?) {
+        return Ok(());
+    }
+    registry.issue(holder, Validity::days(CERTIFICATE_DAYS), is_there)
+}
+
+/// By the first one, which is the newest.
+fn are_valid(certificates: &[CertificateFacts]) -> bool {
+    let now = facts::now();
+    certificates.first().is_some_and(|newest| newest.not_before <= now && now < newest.not_after)
+}
+
 /// What a difference of clocks comes to; in milliseconds.
 ///
 /// # Errors
@@ -245,20 +291,55 @@ fn clocks(apart_ms: u64, joining: &str, waiting: &str) -> Result<Vec<String>, St
         show_seconds(apart.as_secs_f64())
     );
     if apart > CLOCKS_MAX {
-        return Err(format!("{text}. Certificates would not be valid on both; nothing was written"));
+        return Err(format!("{text}. Certificates would not be valid on both; no configuration was written"));
     }
     Ok(if apart > CLOCKS_REMARK { vec![text] } else { Vec::new() })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
     use super::*;
+
+    /// A clock was wrong when 'up' was typed first.
+    #[test]
+    fn what_a_wrong_clock_has_certified_is_made_anew() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let registry = Registry::new(&scratch.path().join("tls"));
+        let identity = MemberIdentity::node("harbour", "near");
+        let holder = CertificateHolder { identity, hosts: vec!["near".to_owned()] };
+        let file = registry.paths(&holder.identity).certificate;
+        let both = || (registry.authority_text().expect("read").expect("there"), fs::read(&file).expect("there"));
+        let certificates = |text: &str| CertificateFacts::of_pem(text.as_bytes()).expect("certificates");
+        certify(&registry, &holder).expect("made");
+        let first = both();
+        certify(&registry, &holder).expect("used");
+        assert_eq!(both(), first, "what is valid is used again");
+        let day = Duration::from_secs(24 * 3600);
+        let now = SystemTime::now();
+        let behind = Validity { begin: now - day * 9, end: now - day };
+        let ahead = Validity { begin: now + day, end: now + day * 9 };
+        for wrong in [behind, ahead] {
+            registry.issue(&holder, wrong, true).expect("made");
+            certify(&registry, &holder).expect("made anew");
+            assert!(are_valid(&certificates_of(&file).expect("there")), "{wrong:?}");
+            assert_eq!(both().0, first.0, "the authority is valid");
+        }
+        registry.renew_authority("harbour", behind).expect("made");
+        certify(&registry, &holder).expect("made anew");
+        let (authority, _) = both();
+        assert!(are_valid(&certificates(&authority)), "{authority}");
+        assert_eq!(certificates(&authority).len(), 3, "what was believed before is believed still");
+        assert!(are_valid(&certificates_of(&file).expect("there")));
+    }
 
     #[test]
     fn clocks_that_differ_are_told_and_too_much_is_refused() {
         assert_eq!(clocks(1900, "beta", "alpha"), Ok(Vec::new()));
         let told = clocks(5000, "beta", "alpha").expect("a remark");
         assert!(told[0].contains("clocks of alpha and beta are 5.0 s apart"), "{told:?}");
-        assert!(clocks(3_600_000, "beta", "alpha").unwrap_err().contains("nothing was written"));
+        assert!(clocks(3_600_000, "beta", "alpha").unwrap_err().contains("no configuration was written"));
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use units::exact::time_text;
+
 use super::bell::Unheard;
 use super::line::LineError;
 use super::token::JoinToken;
@@ -10,6 +12,13 @@ use super::token::JoinToken;
 /// Seconds since 1970, by this machine's clock.
 pub fn now_unix_s() -> u64 {
     super::since_1970().as_secs()
+}
+
+/// What is left to do once a token was shown, whatever came of it.
+pub fn used(why: &str) -> String {
+    format!(
+        "{why}. The token is used: join by the line that 'farshore up' printed last on the first node; if it has ended, type it there again"
+    )
 }
 
 /// Why a port of this machine cannot be listened on.
@@ -48,13 +57,20 @@ pub fn port_closed(waiting: &str, joining: &str, address: SocketAddr, unheard: &
 
 /// Why the waiting node is not reached by its token, or does not take it.
 pub fn not_joined(token: &JoinToken, error: &LineError, now_unix_s: u64) -> String {
+    let again = "type 'farshore up' on the first node again: it prints a new token, or says that all is done";
+    let why = not_taken(token, error, again);
+    if !token.has_ended(now_unix_s) {
+        return why;
+    }
+    let (end, now) = (token.end_text(), time_text(now_unix_s.saturating_mul(1_000_000_000)));
+    format!(
+        "the join token is old: it ended at {end}, and by this machine's clock it is {now}; {again}. Should that clock be wrong: {why}"
+    )
+}
+
+fn not_taken(token: &JoinToken, error: &LineError, again: &str) -> String {
     let address = token.address();
     let (ip, port) = (address.ip(), address.port());
-    let again = "type 'farshore up' on the first node again: it prints a new token, or says that all is done";
-    if token.has_ended(now_unix_s) {
-        let end = token.end_text();
-        return format!("the join token is old: it ended at {end}, and nobody takes it at {address}; {again}");
-    }
     match error {
         LineError::Dial(error) if error.kind() == io::ErrorKind::ConnectionRefused => format!(
             "nobody waits for this token at {address}: the token was used, or 'farshore up' does not run there any more; {again}. If it \
@@ -67,6 +83,14 @@ pub fn not_joined(token: &JoinToken, error: &LineError, now_unix_s: u64) -> Stri
         ),
         LineError::NotTheOne(_) => format!(
             "who answers at {address} does not take this token: it was used, or is of an earlier 'farshore up' ({error}); {again}"
+        ),
+        LineError::AnotherToken(_) => format!(
+            "'farshore up' at {address} waits for another token: this one was used, or is of an earlier 'farshore up'; take the line that \
+             it printed last"
+        ),
+        LineError::Late => format!(
+            "{address} took the connection and said nothing for too long: whoever connected before is heard first ('farshore up' there \
+             says whom it turned away), or the port is another program's. Try again, by the line that 'farshore up' printed last"
         ),
         LineError::Proof(_) => format!(
             "{address} does not take this token: its secret is another one than 'farshore up' waits for there; copy the line that it \
@@ -116,10 +140,18 @@ mod tests {
         let told = |error: LineError, now| not_joined(&token, &error, now);
         let dial = |kind: io::ErrorKind| LineError::Dial(kind.into());
         is_told(&told(dial(io::ErrorKind::ConnectionRefused), 1000), &["is old: it ended at 1970-01-01T00:16:40"]);
+        // A clock that is ahead hides nothing.
+        let ahead =
+            ["by this machine's clock it is 1970-01-01T00:33:20", "Should that clock be wrong", "a firewall drops it"];
+        is_told(&told(dial(io::ErrorKind::TimedOut), 2000), &ahead);
         is_told(&told(dial(io::ErrorKind::ConnectionRefused), 999), &["the token was used", "'nc -vz 10.0.0.1 7337'"]);
         let parts =
             ["port 7337 of the first node (10.0.0.1) is not reached from this machine", "'nc -vz 10.0.0.1 7337'"];
         is_told(&told(dial(io::ErrorKind::TimedOut), 999), &parts);
         is_told(&told(LineError::NotTheOne("alert".to_owned()), 999), &["it was used", "'farshore up'"]);
+        is_told(&told(LineError::AnotherToken("alert".to_owned()), 999), &["this one was used", "printed last"]);
+        let late = told(LineError::Late, 999);
+        is_told(&late, &["said nothing for too long", "is heard first"]);
+        assert!(!late.contains("used"), "{late}");
     }
 }

@@ -56,7 +56,9 @@ impl Config {
 fn read_text(file: &Path) -> Result<String, Problems> {
     let cannot = |error: std::io::Error| {
         let advice = match error.kind() {
-            std::io::ErrorKind::NotFound => "; write one with `farshore config example` or `farshore init`",
+            std::io::ErrorKind::NotFound => {
+                "; `farshore up` makes one for a new pair, `farshore init` and `farshore config example` write one to be changed"
+            }
             _ => "",
         };
         Problems::one(file, format!("the configuration file cannot be read: {error}{advice}"))
