@@ -5,3 +5,6 @@ fi
 if [ "$1" -eq 0 ] && [ -d /var/lib/farshore ]; then
     echo "farshore: the state of this node was kept in /var/lib/farshore. Delete the directory by hand when no mirror needs it."
 fi
+if [ "$1" -eq 0 ] && { [ -e /etc/farshore/farshore.toml ] || [ -d /etc/farshore/tls ]; }; then
+    echo "farshore: the configuration and the keys were kept in /etc/farshore."
+fi

@@ -13,7 +13,15 @@ if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
     if [ -d /run/systemd/system ]; then
         systemctl stop 'farshore-primary@*.service'
         systemctl stop 'farshore-primary@*.target'
+        # Nothing is attached: these are the ones that wait for their next try.
+        systemctl stop 'farshore-attach@*.service'
         systemctl stop farshore.service
     fi
     systemctl --quiet disable farshore.service || :
+    # An instance that stays enabled would begin by itself after a later installation.
+    for link in /etc/systemd/system/*/farshore-attach@*.service /etc/systemd/system/*/farshore-primary@*.service; do
+        if [ -L "$link" ]; then
+            systemctl --quiet disable "${link##*/}" || :
+        fi
+    done
 fi

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, is_installed, must_skip};
@@ -49,7 +49,8 @@ fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
     pair.stop(Side::Far);
 }
 
-/// Stands in for systemctl: keeps the state of the one target in a file, and what it was asked in another.
+/// Stands in for systemctl: keeps the state of the one target in a file, and what it was asked in another. While there is a file `busy`, a
+/// stop does not end.
 struct Systemctl {
     folder: PathBuf,
 }
@@ -59,7 +60,7 @@ impl Systemctl {
         fs::create_dir_all(folder).expect("a folder");
         let script = format!(
             "#!/bin/sh\ncd '{}'\necho \"$*\" | grep -v '^show' >> asked\ncase $1 in\nshow) cat state ;;\nstart) echo active > state ;;\n\
-             stop) echo inactive > state ;;\nesac\n",
+             stop) [ ! -e busy ] || exec sleep 1000; echo inactive > state ;;\nesac\n",
             folder.display()
         );
         fs::write(folder.join("state"), "inactive\n").expect("a file");
@@ -145,6 +146,82 @@ fn a_target_is_up_while_this_node_is_primary() {
     pair.until("the target is stopped", |_| far.state() == "inactive");
     assert_eq!(far.asked(), format!("start --no-block {target}\nstop --no-block {target}\n"));
     drop(follower);
+}
+
+/// A command whose standard error goes to a file.
+fn with_errors_in(file: &Path, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$@\" 2> \"$0\""]).arg(file).arg(command.get_program()).args(command.get_args());
+    shell
+}
+
+/// A primary that lost its power asks its peer first, which is away. What began beside a closed export would find none.
+#[test]
+fn what_needs_the_export_waits_until_it_is_open() {
+    let mut pair = Pair::replicating(&PairPlan { group: "start_alone = \"wait 1h\"", ..PairPlan::DEFAULT });
+    Side::BOTH.into_iter().for_each(|node| pair.kill(node));
+    let mut another_boot = pair.command(Side::Near, &["serve"]);
+    another_boot.env("FARSHORE_BOOT_ID", "7");
+    pair.serve_by(Side::Near, another_boot);
+    let shown = words(&pair, Side::Near, "role starting state protection");
+    assert_eq!(shown, (0, "primary no logging none".to_owned()), "{}", pair.log(Side::Near));
+
+    let systemctl = Systemctl::new(&pair.path("systemctl"));
+    let said = |name: &str| fs::read_to_string(name).unwrap_or_default();
+    let (follower_says, helper_says) = (pair.path("follower"), pair.path("helper"));
+    let follow = with_errors_in(&follower_says, &pair.command(Side::Near, &["follow", GROUP]));
+    let _follower = Background::start(systemctl.lead(follow));
+    // Of two volumes it serves none: that is the next thing it finds.
+    let attach = pair.command(Side::Near, &["attach", GROUP, "--foreground"]);
+    let mut helper = Background::start(with_errors_in(&helper_says, &attach));
+    let (follower_says, helper_says) = (follower_says.display().to_string(), helper_says.display().to_string());
+    let says_why = |text: &str, what: &str| text.contains(what) && text.contains("this node lost power");
+    pair.until("the follower says why it waits", |_| {
+        says_why(&said(&follower_says), "is not started yet: g is logging: ")
+    });
+    pair.until("the helper says why it waits", |_| says_why(&said(&helper_says), "is waited for: g is logging: "));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(systemctl.asked(), "");
+    assert!(!helper.has_ended(), "{}", said(&helper_says));
+
+    pair.done(Side::Near, &["set", GROUP, "start_alone=serve"]);
+    pair.until("the target is started", |_| systemctl.state() == "active");
+    pair.until("the helper goes on", |_| helper.has_ended());
+    assert_eq!(helper.output().status.code(), Some(3));
+    assert!(said(&helper_says).contains("--foreground serves one volume"), "{}", said(&helper_says));
+}
+
+/// The file system of what hangs on the target is busy, so its stop does not end, and the operator types Ctrl-C. Or the disk is full to
+/// which the command's words go. This node is primary as before.
+#[test]
+fn a_demotion_that_is_cut_short_starts_the_target_again() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let systemctl = Systemctl::new(&pair.path("systemctl"));
+    let target = format!("farshore-primary@{GROUP}.target");
+    let again = format!("stop {target}\nstart --no-block {target}\n");
+    let is_primary = |pair: &Pair| words(pair, Side::Near, "role") == (0, "primary".to_owned());
+    let demote = |pair: &Pair| systemctl.lead(pair.command(Side::Near, &["demote", GROUP]));
+
+    fs::write(systemctl.folder.join("state"), "active\n").expect("a state");
+    let full = fs::File::options().write(true).open("/dev/full").expect("a disk that is full");
+    let cut = demote(&pair).stdout(full).output().expect("it runs");
+    assert_eq!(cut.status.code(), Some(2), "{}", String::from_utf8_lossy(&cut.stderr));
+    assert_eq!((systemctl.asked(), systemctl.state()), (again.clone(), "active".to_owned()));
+    assert!(is_primary(&pair));
+
+    fs::write(systemctl.folder.join("busy"), "").expect("a file");
+    let mut command = demote(&pair);
+    let streams = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let cut = streams.spawn().expect("it runs");
+    pair.until("it waits for the stop", |_| systemctl.asked() == format!("{again}stop {target}\n"));
+    let process = rustix::process::Pid::from_child(&cut);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("our own child takes a signal");
+    let cut = cut.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&cut.stderr).into_owned();
+    assert_eq!(cut.status.code(), Some(2), "{said}");
+    assert!(said.contains("interrupted while") && said.contains("is started again"), "{said}");
+    assert_eq!(systemctl.asked(), format!("{again}{again}"));
+    assert!(is_primary(&pair));
 }
 
 /// What libvirt makes of `<reconnect delay='60'/>`: qemu's own client, told to wait for a server that is away.

@@ -2,6 +2,7 @@
 
 use crate::common::{DEADLINE, Pair, PairPlan, Side, must_skip};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -127,6 +128,75 @@ fn the_unit_fits_the_daemon() {
     let arguments = command.strip_prefix("/usr/bin/farshore ").expect("the program").split(' ');
     let output = Command::new(env!("CARGO_BIN_EXE_farshore")).args(arguments).arg("--help").output().expect("runs");
     assert!(output.status.success(), "{command}");
+}
+
+/// A unit that wants the daemon brings back one that was stopped, at each of its own tries.
+#[test]
+fn no_other_unit_starts_the_daemon() {
+    for unit in [
+        include_str!("../../../packaging/systemd/farshore-attach@.service"),
+        include_str!("../../../packaging/systemd/farshore-primary@.service"),
+        include_str!("../../../packaging/systemd/farshore-primary@.target"),
+        include_str!("../../../packaging/systemd/resource-agents-deps.target.d/farshore.conf"),
+    ] {
+        let named: Vec<&str> = unit.lines().filter(|line| line.split(['=', ' ']).any(|word| word == DAEMON)).collect();
+        assert_eq!(named, [format!("After={DAEMON}")], "{unit}");
+    }
+}
+
+const DAEMON: &str = "farshore.service";
+
+/// What a script of a package asks of systemctl before a removal, on a system of these links. The script is led to folders of ours.
+fn asked_by_removal(script: &str, word: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| folder.path().join(name);
+    let wants = place("units/multi-user.target.wants");
+    for made in [&place("run"), &place("bin"), &wants, &place("units/farshore-attach@db-data.service.d")] {
+        fs::create_dir_all(made).expect("a folder");
+    }
+    for unit in [
+        "farshore-attach@db-data.service",
+        r"farshore-attach@db-my\x2dlog.service",
+        "farshore-primary@db.service",
+        "x.service",
+    ] {
+        std::os::unix::fs::symlink("/nowhere", wants.join(unit)).expect("a link");
+    }
+    let systemctl = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >> {}\n", place("asked").display());
+    fs::write(place("bin/systemctl"), systemctl).expect("a program");
+    fs::set_permissions(place("bin/systemctl"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let script = script
+        .replace("/etc/systemd/system", &place("units").display().to_string())
+        .replace("/run/systemd/system", &place("run").display().to_string())
+        .replace("/run/farshore", &place("no-device").display().to_string());
+    let path = format!("{}:{}", place("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("sh").args(["-c", &script, "script", word]).env("PATH", path).output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::read_to_string(place("asked")).expect("it was asked").lines().map(str::to_owned).collect()
+}
+
+/// An instance that waits for its next try, or stays enabled, would be there with the next installation.
+#[test]
+fn a_removal_stops_and_disables_each_instance() {
+    for (script, word) in [
+        (include_str!("../../../packaging/debian/prerm"), "remove"),
+        (include_str!("../../../packaging/rpm/preun.sh"), "0"),
+    ] {
+        let asked = asked_by_removal(script, word);
+        assert_eq!(
+            asked,
+            [
+                "stop farshore-primary@*.service",
+                "stop farshore-primary@*.target",
+                "stop farshore-attach@*.service",
+                "stop farshore.service",
+                "--quiet disable farshore.service",
+                "--quiet disable farshore-attach@db-data.service",
+                r"--quiet disable farshore-attach@db-my\x2dlog.service",
+                "--quiet disable farshore-primary@db.service",
+            ]
+        );
+    }
 }
 
 /// What `systemd-analyze security` finds open in the unit: 10 is everything.

@@ -15,7 +15,9 @@ stub farshore <<'END'
 verb=$1
 case "$*" in *--force*) verb=force ;; esac
 case $verb in
-    status) cat "$T/status" 2>/dev/null || echo farshore_answered=no-daemon; exit 0 ;;
+    status)
+        case "$*" in *--on*) cat "$T/peer" 2>/dev/null || echo farshore_answered=error; exit 0 ;; esac
+        cat "$T/status" 2>/dev/null || echo farshore_answered=no-daemon; exit 0 ;;
     attached) cat "$T/attached" 2>/dev/null; exit 0 ;;
 esac
 echo "$verb" >> "$T/orders"
@@ -23,13 +25,14 @@ if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
 echo "$verb was answered"
 exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
 END
-# Properties and attributes are files. NAME.fails: no answer.
+# Properties and attributes are files, those of another node than this one NAME@NODE. NAME.fails: no answer.
 stub crm_attribute <<'END'
 #!/bin/sh
-query=no value=
+query=no value= of=
 while [ $# -gt 0 ]; do
     case $1 in
         --name) name=$2; shift ;;
+        --node) [ "$2" = alpha ] || of=@$2; shift ;;
         --update) value=$2; shift ;;
         --update=*) value=${1#*=} ;;
         --query) query=yes ;;
@@ -38,8 +41,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ! -e "$T/$name.fails" ] || exit 102
-if [ $query = no ]; then echo "$value" > "$T/fact-$name"; exit 0; fi
-cat "$T/fact-$name" 2>/dev/null || exit 105
+if [ $query = no ]; then echo "$value" > "$T/fact-$name$of"; exit 0; fi
+cat "$T/fact-$name$of" 2>/dev/null || exit 105
 END
 stub attrd_updater <<'END'
 #!/bin/sh
@@ -59,9 +62,10 @@ stub crm_node <<'END'
 #!/bin/sh
 [ -e "$T/members" ] && cat "$T/members"
 END
-# Nobody waits here: each look at the clock is five seconds later.
+# Nobody waits here: each look at the clock is five seconds later. sleep.then: the status after the first pause.
 stub sleep <<'END'
 #!/bin/sh
+[ ! -e "$T/sleep.then" ] || mv "$T/sleep.then" "$T/status"
 END
 stub date <<'END'
 #!/bin/sh
@@ -93,6 +97,7 @@ daemon() { # key=value ..., of a copy that is in step unless they say otherwise
     } > "${to:-$T/status}"
 }
 then_daemon() { file=$1; shift; to="$T/$file.then"; daemon "$@"; to=; }
+peer_says() { to="$T/peer"; daemon "$@"; to=; }
 no_daemon() { rm -f "$T/status"; }
 fact() { echo "$2" > "$T/fact-$1"; }
 last_was() { fact farshore-primary-db "$1"; }
@@ -119,6 +124,8 @@ gone() { holds "$1 is not there" [ ! -e "$T/$1" ]; }
 remembers() { there run/farshore-db.in-step; }
 forgets() { gone run/farshore-db.in-step; }
 primary() { daemon farshore_role=primary "$@"; }
+closed() { primary farshore_protection=none farshore_in_step=no farshore_state=logging farshore_link=disconnected "$@"; }
+says() { holds "'$1' is said" grep -qF -- "$1" "$T/log"; }
 
 # Promotion
 
@@ -160,18 +167,25 @@ begin "no force where it is not known whether the copy is behind"
 cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
 act promote 1; ordered "promote "
 
-for off in false False No OFF 0 n; do
-    begin "no force with stonith-enabled=$off"
-    : > "$T/run/farshore-db.in-step"; fact stonith-enabled $off
-    cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
-    act promote 1; ordered "promote "
+for name in stonith-enabled fencing-enabled; do
+    for off in false False No OFF 0 n; do
+        begin "no force with $name=$off"
+        : > "$T/run/farshore-db.in-step"; fact $name $off
+        cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+        act promote 1; ordered "promote "
+    done
+    for on in true Yes On 1; do
+        begin "force with $name=$on"
+        : > "$T/run/farshore-db.in-step"; fact $name $on; then_daemon force farshore_role=primary
+        cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+        act promote 0; ordered "promote force "
+    done
 done
-for on in true Yes On 1; do
-    begin "force with stonith-enabled=$on"
-    : > "$T/run/farshore-db.in-step"; fact stonith-enabled $on; then_daemon force farshore_role=primary
-    cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
-    act promote 0; ordered "promote force "
-done
+
+begin "no force where one name says that fencing is on, and the other that it is off"
+: > "$T/run/farshore-db.in-step"; fact stonith-enabled true; fact fencing-enabled false
+cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
 force=false
 
 begin "a demotion is taken back"
@@ -190,6 +204,58 @@ act promote 1; ordered "promote "
 begin "a node that was never demoted by itself takes nothing back"
 last_was alpha; daemon farshore_in_step=no; echo 2 > "$T/promote.code"
 act promote 1; ordered "promote "
+
+# A primary that was promoted by hand while there was no cluster
+
+begin "a primary with a later history than the last one had is left as it is"
+primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
+: > "$T/run/farshore-db.started"; echo primary > "$T/run/farshore-db.role"
+probe=yes; act monitor 7; probe=no; gone run/farshore-db.started; score -INFINITY
+act start 1; says "promoted here by hand"; says "farshore-primary-db --update alpha"; act monitor 7; act stop 0; ordered ""; is_last beta
+last_was alpha; probe=yes; act monitor 8; probe=no; act monitor 8; score 10000; ordered ""
+
+begin "and one with an older history, or a fork of the same number, is demoted"
+primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
+then_daemon demote farshore_in_step=no
+probe=yes; act monitor 8; probe=no; act start 0; ordered "demote "
+
+begin "and one that the cluster had started as a copy"
+daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
+act monitor 8; score -INFINITY; act stop 0; ordered "demote "
+
+begin "the last primary, beside one that was promoted by hand"
+primary farshore_in_step=no farshore_state=logging; last_was alpha; peer_says farshore_role=primary farshore_generation=4.beef
+then_daemon demote farshore_in_step=no
+probe=yes; act monitor 7; probe=no; act start 0; ordered "demote "; says "promoted by hand"; score -INFINITY
+act monitor 0; score -INFINITY
+echo 2 > "$T/promote.code"; act promote 1; ordered "demote promote "
+
+begin "and beside one with an older history"
+primary; last_was alpha; peer_says farshore_role=primary farshore_generation=2.beef
+probe=yes; act monitor 8; probe=no; act start 0; ordered ""; score 10000
+
+# An export that stays closed for a time after a loss of power
+
+begin "a closed export is waited for, and nobody is marked for it"
+attach=true; closed farshore_reason=asks; last_was alpha; echo alpha > "$T/members"; : > "$T/attrd--update.fails"
+probe=yes; act monitor 0; probe=no; score 10000; act start 0; act monitor 8; ordered ""
+then_daemon sleep farshore_role=primary farshore_protection=both-durable
+act promote 0; says "is waited for: asks"; ordered "attach "; is_last alpha
+probe=yes; act monitor 0
+a='{"group":"db","volume":"a","state":"connected"}' b='{"group":"db","volume":"b","state":"connected"}'
+echo "{\"devices\":[$a,$b]}" > "$T/attached"; act monitor 8; probe=no; ordered "attach "
+attach=false
+
+begin "one that does not open fails the promotion in a sentence"
+closed farshore_reason=chooses; last_was alpha; act promote 1; says "still closed: chooses"; ordered ""
+
+begin "the daemon is gone while its export is waited for"
+closed; last_was alpha; echo farshore_answered=no-daemon > "$T/sleep.then"; act promote 1; says "not known whether db is still primary"
+
+begin "a primary that served nobody is demoted beside a peer that cannot be marked"
+closed; last_was alpha; : > "$T/attrd--update.fails"; echo 1 > "$T/demote.code"; then_daemon demote farshore_in_step=no
+act demote 0; ordered "demote "
+primary farshore_in_step=no farshore_state=logging; act demote 1
 
 # What is known of the copies
 
@@ -227,6 +293,11 @@ begin "the group is still starting"
 daemon farshore_starting=yes farshore_state=starting
 act stop 1; act demote 1; ordered ""; probe=yes; act monitor 7; probe=no
 
+begin "a copy that is started anew reads its journal back"
+daemon; last_was beta; act start 0; daemon farshore_starting=yes farshore_state=starting farshore_promotable=no
+act monitor 0; score -INFINITY; act demote 0; act stop 0; ordered ""
+daemon; act start 0; daemon farshore_starting=yes farshore_state=starting; last_was alpha; act monitor 1; act stop 1
+
 begin "a start that stands still is no reason to start again"
 daemon farshore_starting=yes farshore_state=paused farshore_in_step=no
 act start 0; score -INFINITY; act monitor 0; act demote 0; act stop 0; ordered ""
@@ -249,12 +320,16 @@ primary; last_was alpha; act monitor 8; no_daemon
 act monitor 9; act demote 1; act stop 1
 last_was beta; act monitor 7; act stop 0
 
+begin "a probe finds the primary whose daemon is started anew"
+primary; last_was alpha; act monitor 8; no_daemon; then_daemon sleep farshore_role=primary
+probe=yes; act monitor 8; no_daemon; act monitor 7; probe=no
+
 begin "the daemon of a copy, and of a primary that was demoted, is gone"
 primary; last_was alpha; act monitor 8; then_daemon demote; act demote 0; no_daemon
 act monitor 7; act demote 7; act stop 0
 
 begin "no daemon since the boot"
-last_was alpha; no_daemon; probe=yes; act monitor 7; probe=no; act stop 0
+last_was alpha; no_daemon; probe=yes; act monitor 7; probe=no; act stop 0; act start 1; says "systemctl enable --now farshore"
 
 begin "a group that the daemon does not have"
 echo farshore_answered=no-group > "$T/status"

@@ -8,6 +8,11 @@ mount -t tmpfs -o mode=1777 shm /dev/shm
 hostname "$node"
 ip link set lo up
 
+# All boots are of one kernel: for the daemon each is another one, so whatever ended this node before was a loss of power.
+FARSHORE_BOOT_ID=$(($(cat /boots 2> /dev/null || echo 0) + 1))
+echo $FARSHORE_BOOT_ID > /boots
+export FARSHORE_BOOT_ID
+
 # As farshore.service does: a daemon that ends starts again after two seconds.
 supervise() {
     while :; do

@@ -56,6 +56,44 @@ case $(cat /boots 2> /dev/null) in
     check "what hangs on the target runs again" until_true 20 lines "start stop:primary start stop:primary start"
     pkill nbdcopy; kill $holder; sleep 1
 
+    # Ctrl-C while what hangs on the target takes its time to stop.
+    : > /user.log
+    touch /slow
+    check "a demotion that is cut short" sh -c '! timeout --signal=INT 2 farshore demote db'
+    rm /slow
+    check "what hangs on the target runs again after that" until_true 30 lines "stop:primary start"
+    check "the target is up" is farshore-primary@db.target active
+    check "and this node is primary" sh -c "farshore status db --format shell | grep -q \"^farshore_role='primary'\""
+
+    # As after a loss of power, and the peer is away: the export stays closed for a time.
+    systemctl stop farshore-primary@db.service peer
+    systemctl stop farshore-primary@db.target
+    : > /user.log
+    printf '[Service]\nEnvironment=FARSHORE_BOOT_ID=7\n' > /etc/systemd/system/farshore.service.d/boot.conf
+    systemctl daemon-reload
+    systemctl kill --signal=KILL farshore
+    closed() { farshore status db --format shell | grep -q "^farshore_protection='none'"; }
+    check "the export is closed" until_true 20 closed
+    systemctl start farshore-primary@db.service
+    sleep 3
+    check "nothing starts while the export is closed" test ! -s /user.log
+    farshore set db start_alone=serve
+    check "what hangs on the target starts when the export opens" until_true 20 lines "start"
+    farshore set db start_alone=default
+    rm /etc/systemd/system/farshore.service.d/boot.conf
+    systemctl daemon-reload
+    systemctl start peer
+    in_step() { farshore wait db --for replicating --timeout 5s || { farshore sync db; false; }; }
+    check "the pair is in step again" until_true 60 in_step
+
+    # It starts no daemon that was stopped: no unit does.
+    systemctl start --no-block farshore-attach@db-data.service
+    systemctl stop farshore
+    sleep 6
+    check "a daemon that was stopped stays stopped" is farshore inactive
+    systemctl stop farshore-attach@db-data.service
+    systemctl start farshore
+
     check "an operator's stop" systemctl stop farshore-primary@db.target
     sleep 1
     check "is left alone" is farshore-primary@db.target inactive

@@ -51,6 +51,7 @@ state = "/var/lib/farshore"
 primary = "alpha"
 secondary = "beta"
 mode = "sync"
+start_alone = "wait 30s"
 journal = "128MiB"
 history = "96MiB"
 [groups.db.volumes.data]
@@ -203,6 +204,23 @@ check "and is in step again" until_true 60 in_step alpha
 check "the copy has its score" until_true 40 score_is beta beta 1000
 say "node lost, without force"
 
+# The same, and the link between the daemons is cut when the node returns: its export stays closed until `start_alone` is over.
+clean_up beta
+kill_node alpha
+until_true 60 test -e "$work/fence/alpha.dead"
+ip link set br1 down
+start_node alpha; join alpha
+check "a primary whose export is closed is promoted when that opens" until_true 120 is_promoted beta alpha
+check "and it serves then" reads alpha 4
+check "and what is colocated runs" until_true 30 user_runs_on beta alpha
+check "no operation failed in this" no_fail_counts beta
+ip link set br1 up
+# What the copy confirmed before may be missing here, and this node has served since: that is asked about.
+caught_up() { in_step alpha || { on alpha farshore sync db; in_step alpha; }; }
+check "the link is back: the copy catches up" until_true 90 caught_up
+check "the copy has its score again" until_true 40 score_is beta beta 1000
+say "closed export"
+
 # With allow_force the copy that was in step takes over.
 on beta crm_resource -r db --set-parameter allow_force --parameter-value true > /dev/null 2>&1
 settled beta
@@ -268,3 +286,31 @@ start_node alpha; join alpha
 check "the primary that comes back is promoted" until_true 90 is_promoted beta alpha
 check "with what was written before the daemon was stopped" until_true 20 reads alpha 7
 say "daemon stopped"
+
+# There is no cluster, and an operator fails over by hand. Then the cluster starts, and was not told.
+until_true 60 in_step alpha
+kill_node alpha; kill_node beta
+start_node beta; start_node alpha
+until_true 60 in_step alpha
+on alpha touch /run/no-daemon
+on alpha pkill -x farshore
+daemon_gone() { ! on "$1" pgrep -x farshore; }
+until_true 30 daemon_gone alpha
+on beta farshore promote db --force > /dev/null 2>&1
+write beta 8
+on alpha rm /run/no-daemon
+until_true 20 farshore_answers alpha
+join beta; join alpha
+check "the cluster refuses what it was not told of" until_true 90 fail_counts alpha
+check "the older primary is demoted" until_true 60 role_is alpha secondary
+sleep 8
+check "nobody is promoted" nobody_promoted alpha
+check "the node that was promoted by hand stays primary" role_is beta primary
+check "with what was written there" reads beta 8
+on beta crm_attribute --type crm_config --name farshore-primary-db --update beta
+clean_up beta
+check "told of it, the cluster takes this node up as promoted" until_true 90 is_promoted beta beta
+check "and what is colocated runs" until_true 30 user_runs_on beta beta
+check "with what was written there" reads beta 8
+check "the older primary stays a copy" role_is alpha secondary
+say "failed over by hand"

@@ -45,7 +45,7 @@ ln -s /etc/systemd/system/peer.service $wants/
 cat > $r/user.sh <<'END'
 #!/bin/sh
 role=$(farshore status db --format shell 2>/dev/null | sed -n "s/^farshore_role='\(.*\)'/\1/p")
-case $1 in start) echo start ;; stop) sleep 1; echo "stop:$role" ;; esac >> /user.log
+case $1 in start) echo start ;; stop) sleep 1; [ ! -e /slow ] || sleep 5; echo "stop:$role" ;; esac >> /user.log
 END
 chmod 755 $r/user.sh
 cat > $r/etc/systemd/system/user.service <<END

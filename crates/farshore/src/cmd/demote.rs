@@ -1,6 +1,7 @@
 //! `demote`: this node becomes the secondary of a group. What hangs on the group's target stops first.
 
 use settings::{Config, GroupName};
+use toolkit::interrupt::Interrupt;
 
 use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use super::reach::{self, report};
@@ -12,23 +13,40 @@ use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
     let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
     let target = RoleTarget::of(&group);
-    let was_up = target.is_up() && is_to_stop(args, &group)?;
-    if was_up {
-        let mut view = ProgressView::new(&args.group);
-        let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
-        progress::during(|| target.stop(), || view.show(&stage))?;
-        drop(view);
-        print(&format!("{} is stopped\n", target.unit()))?;
+    if !(target.is_up() && is_to_stop(args, &group)?) {
+        return demote(args);
     }
-    let outcome = demote(args);
-    // This node is primary as before.
-    if was_up && outcome.is_err() {
+    // From here on Ctrl-C is a failure like any other: it would leave the target down on a node that is primary.
+    let interrupt = Interrupt::listen()?;
+    let outcome = stop(&target, args, &interrupt).and_then(|()| demote(args));
+    if outcome.is_err() && !is_secondary(args, &group) {
         match target.start() {
             Ok(()) => warn(format!("{} is started again", target.unit())),
             Err(problem) => warn(problem),
         }
     }
     outcome
+}
+
+fn stop(target: &RoleTarget, args: &DemoteArgs, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+    let mut view = ProgressView::new(&args.group);
+    let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
+    let stopped = progress::during(|| target.stop(interrupt), || view.show(&stage));
+    drop(view);
+    stopped?;
+    print(&format!("{} is stopped\n", target.unit()))?;
+    interrupt.check().map_err(|_| "interrupted before the daemon was asked: nothing is demoted")?;
+    Ok(())
+}
+
+/// It was demoted, whatever was heard of it. Where the daemon does not say, this node is primary as before.
+fn is_secondary(args: &DemoteArgs, group: &GroupName) -> bool {
+    let status = reach::status_any(&args.reach, Some(group.as_str()));
+    let is_it = |status: NodeView| {
+        let found = status.groups.into_iter().find(|found| found.name == group.as_str());
+        found.is_some_and(|found| !found.starting && found.role == Role::Secondary)
+    };
+    status.is_ok_and(is_it)
 }
 
 /// Where the daemon refuses anyway, nothing stops.
