@@ -4,9 +4,10 @@
 //! killed costs requests time and no errors. It is no child of the daemon. When the helper itself dies, the kernel lets requests wait,
 //! and the next helper takes the device over.
 //!
-//! What is known of a device lies in [`record`]: it says who the helper is, and how the device stands. Everything in it is gone after
-//! a boot, as the devices are.
+//! What is known of a device lies in [`record`]: it says who the helper is, and how the device stands. A device is on record before it is
+//! there, so that one whose helper dies can always be taken over or away. Everything in it is gone after a boot, as the devices are.
 
+mod beside;
 mod content;
 mod helper;
 pub mod record;
@@ -51,7 +52,7 @@ fn backend(control: &Path, export: &str) -> String {
 }
 
 /// Whether the kernel's device is the recorded one.
-fn is_there(device: &AttachedDevice) -> bool {
+pub fn is_there(device: &AttachedDevice) -> bool {
     let recorded = backend(&device.control, &device.export());
     kernel::is_connected(device.index) && kernel::backend_of(device.index).is_none_or(|backend| backend == recorded)
 }

@@ -1,6 +1,7 @@
 //! All integration tests of this crate as one program: one to be linked.
 
 mod across_connections;
+mod attach_claim;
 mod attach_proxy;
 mod bad_bytes;
 mod bad_copies;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use host::nbd::{ContentCheck, ContentVerdict};
 
+use super::beside::beside;
 use crate::api::client::ControlClient;
 use crate::api::{ApiRequest, GroupState, Reply, Role};
 
@@ -34,7 +35,7 @@ pub fn same_term(control: PathBuf, group: String, term: String) -> ContentCheck 
         let (control, group, term) = (control.clone(), group.clone(), term.clone());
         Box::pin(async move {
             let asked = group.clone();
-            match tokio::task::spawn_blocking(move || look(&control, &asked)).await {
+            match beside(move || look(&control, &asked)).await {
                 Ok(Some(seen)) if !seen.is_primary => ContentVerdict::Another(format!(
                     "this node became the secondary of {group}; attach it where the primary is"
                 )),
@@ -50,4 +51,21 @@ pub(super) fn promoted_since(group: &str) -> String {
     format!(
         "this node was the secondary of {group} in between and became primary again, so the volume may have other content"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::without_threads::has_no_threads;
+
+    /// The daemon is away, and the machine at its limit of tasks: the helper is what its device has left.
+    #[test]
+    fn without_threads_the_content_is_unknown_and_the_helper_lives() {
+        if !has_no_threads("attach::content::tests::without_threads_the_content_is_unknown_and_the_helper_lives") {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let check = same_term("/there/is/no/daemon".into(), "db".to_owned(), "7".to_owned());
+        assert_eq!(runtime.block_on(check()), ContentVerdict::Unknown);
+    }
 }

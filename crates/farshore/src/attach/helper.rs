@@ -2,22 +2,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
-use host::disk::used_by;
+use anyhow::{Context, anyhow, bail};
+use host::disk::claim_unused;
 use host::nbd::kernel::{self, KernelDevice, KernelNbd};
 use host::nbd::{NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
+use tokio::time::timeout;
 use units::exact::duration_text;
 use units::size::show_exact;
 
+use super::beside::beside;
 use super::content::{SeenGroup, look, promoted_since, same_term};
 use super::record::{AttachedDevice, AttachedState, RecordFiles};
 use super::{AttachPlan, ended};
@@ -28,6 +31,13 @@ const NODE_PATIENCE: Duration = Duration::from_secs(5);
 pub const FORCE: SignalKind = SignalKind::user_defined1();
 /// A socket that the kernel has no use for yet is offered again after this.
 const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
+/// A daemon that takes a connection answers in less, unless it hangs.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a device is looked at that is to go as soon as nobody uses it.
+const USE_LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked whether the kernel has let go of a device.
+const GONE_LOOK: Duration = Duration::from_millis(5);
+
 /// Attaches a device and serves it until it is detached. `ready` hears of it once it can be used.
 ///
 /// # Errors
@@ -40,14 +50,50 @@ pub fn run(plan: &AttachPlan, ready: impl FnOnce(&AttachedDevice)) -> anyhow::Re
     };
     host::nbd::kernel::survive_memory_shortage();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let end = LocalSet::new().block_on(&runtime, async {
-        let helper = Helper::attach(plan, files).await?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut stops = Stops::watch()?;
+        let Some(helper) = Helper::attach(plan, files, &mut stops).await? else {
+            tracing::info!("{} was told to stop before a device of it was served", plan.export());
+            return Ok(());
+        };
         ready(&helper.device.borrow());
         tell_service_manager(&helper.device.borrow());
-        helper.serve_until_detached().await
-    });
-    runtime.shutdown_background();
-    end
+        helper.serve_until_detached(stops).await
+    })
+}
+
+/// The signals that are to end a helper. They are watched from the beginning: one that ended the process would leave a device behind.
+struct Stops {
+    terminate: Signal,
+    interrupt: Signal,
+    force: Signal,
+}
+
+impl Stops {
+    fn watch() -> anyhow::Result<Stops> {
+        Ok(Stops {
+            terminate: signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?,
+            interrupt: signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?,
+            force: signal(FORCE).context("SIGUSR1 cannot be watched")?,
+        })
+    }
+
+    /// The next one: whether the device is to go even while it is in use.
+    async fn next(&mut self) -> bool {
+        tokio::select! {
+            _ = self.terminate.recv() => false,
+            _ = self.interrupt.recv() => false,
+            _ = self.force.recv() => true,
+        }
+    }
+
+    /// `None`: one came first.
+    async fn or<T>(&mut self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
+        tokio::select! {
+            _ = self.next() => Ok(None),
+            done = work => done.map(Some),
+        }
+    }
 }
 
 struct Helper {
@@ -58,16 +104,19 @@ struct Helper {
     /// As it was last recorded.
     device: Rc<RefCell<AttachedDevice>>,
     proxy: Rc<NbdProxy>,
-    is_detaching: Cell<bool>,
+    /// How often the kernel is being asked to take the device away.
+    disconnecting: Cell<u32>,
+    /// It is to go once nobody uses it.
+    is_unwanted: Cell<bool>,
     /// The kernel's end of the present pair, and the connection that found out how large the export is.
     first: RefCell<Option<(tokio::net::UnixStream, NbdClient)>>,
 }
 
 impl Helper {
-    async fn attach(plan: &AttachPlan, files: RecordFiles) -> anyhow::Result<Rc<Helper>> {
-        let client = NbdClient::connect(&plan.nbd, &plan.export()).await?;
+    /// `None`: it was told to stop before there was a device, or one that was left is as it was.
+    async fn attach(plan: &AttachPlan, files: RecordFiles, stops: &mut Stops) -> anyhow::Result<Option<Rc<Helper>>> {
+        let Some((client, seen)) = stops.or(reach_primary(plan)).await? else { return Ok(None) };
         let export = *client.export();
-        let seen = look_at_primary(plan)?;
         let wanted = KernelDevice {
             size_bytes: export.size_bytes,
             block_bytes: export.block_min_bytes.max(512),
@@ -77,18 +126,18 @@ impl Helper {
         };
         let nbd = find_nbd()?;
         let orphan = orphan(plan, &files, &seen)?;
-        let (index, size_bytes, ours) = match &orphan {
+        let is_new = orphan.is_none();
+        let (device, ours) = match orphan {
             // Its size follows when requests are answered again.
-            Some(device) => (device.index, device.size_bytes, take_over(nbd, device.index, &wanted, plan.wait).await?),
-            None => {
-                let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-                let index = nbd.connect(plan.index, &wanted, theirs.as_fd()).map_err(|error| refused(plan, &error))?;
-                (index, export.size_bytes, ours)
+            Some(left) => {
+                let taken = take_over(nbd, left.index, &wanted, plan.wait);
+                let Some(ours) = stops.or(taken).await? else { return Ok(None) };
+                (device(plan, &files, &seen, (left.index, left.size_bytes)), ours)
             }
+            None => make(plan, &files, &seen, (nbd, &wanted))?,
         };
         ours.set_nonblocking(true)?;
         let ours = tokio::net::UnixStream::from_std(ours)?;
-        let device = device(plan, &files, &seen, (index, size_bytes));
         let named = async {
             node_appears(&device.device).await?;
             files.make_link(&device.device)?;
@@ -96,8 +145,8 @@ impl Helper {
         };
         if let Err(error) = named.await {
             // One that was there before stays: somebody may have it mounted.
-            if orphan.is_none() {
-                let _ = nbd.disconnect(index);
+            if is_new && nbd.disconnect(device.index).is_ok() {
+                let _ = files.remove();
             }
             return Err(error);
         }
@@ -110,68 +159,74 @@ impl Helper {
             NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, check, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
         let first = RefCell::new(Some((ours, client)));
-        Ok(Rc::new(Helper {
-            plan: plan.clone(),
-            files,
-            nbd,
-            wanted,
-            device,
-            proxy,
-            is_detaching: Cell::new(false),
-            first,
-        }))
+        let (disconnecting, is_unwanted) = (Cell::new(0), Cell::new(false));
+        let plan = plan.clone();
+        Ok(Some(Rc::new(Helper { plan, files, nbd, wanted, device, proxy, disconnecting, is_unwanted, first })))
     }
 
-    async fn serve_until_detached(self: Rc<Self>) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
-        let mut force = signal(FORCE).context("SIGUSR1 cannot be watched")?;
+    async fn serve_until_detached(self: Rc<Self>, mut stops: Stops) -> anyhow::Result<()> {
         let serving = self.serve();
         tokio::pin!(serving);
         let end = loop {
             tokio::select! {
                 end = &mut serving => break end,
-                _ = terminate.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
-                _ = interrupt.recv() => tokio::task::spawn_local(self.clone().detach_if_unused()),
-                _ = force.recv() => tokio::task::spawn_local(self.clone().detach_anyway()),
+                is_forced = stops.next() => match is_forced {
+                    true => tokio::task::spawn_local(self.clone().detach_anyway()),
+                    false => tokio::task::spawn_local(self.clone().detach_if_unused()),
+                },
             };
         };
         end?;
+        // The kernel says goodbye first, and lets go of the device a little later: who comes next is to find it gone.
+        while self.disconnecting.get() > 0 {
+            tokio::time::sleep(GONE_LOOK).await;
+        }
         tracing::info!("{} is detached", self.plan.export());
         self.files.remove()
     }
 
+    /// A service manager asks once, and waits for the end: the device goes as soon as nobody uses it.
     async fn detach_if_unused(self: Rc<Self>) {
-        let path = self.device.borrow().device.clone();
-        let ask = move || match used_by(&path, true) {
-            Some(by) => Err(format!("{} is in use by {by}, so it stays, and is served on", path.display())),
-            None => Ok(()),
-        };
-        match tokio::task::spawn_blocking(ask).await {
-            Ok(Err(why)) => tracing::warn!("{why}"),
-            _ => self.detach().await,
+        if self.is_unwanted.replace(true) {
+            return;
         }
+        let path = self.device.borrow().device.clone();
+        let again_after = std::env::var_os("NOTIFY_SOCKET").map(|_| USE_LOOK);
+        let attempt = async || {
+            let path = path.clone();
+            let claim = beside(move || claim_unused(&path)).await;
+            let claim = claim.map_err(|error| format!("cannot be looked at: {error}"))?;
+            self.disconnect(claim.map_err(|by| format!("is in use by {by}"))?).await
+        };
+        insist(&path, again_after, attempt).await;
+        self.is_unwanted.set(false);
     }
 
     /// Whatever waits fails first: it makes room for the kernel's goodbye, and none of it is written to a volume that may be attached
     /// again by then.
     async fn detach_anyway(self: Rc<Self>) {
         self.proxy.fail();
-        self.detach().await;
+        if let Err(why) = self.disconnect(None).await {
+            tracing::warn!("{} {why}", self.device.borrow().device.display());
+        }
     }
 
     /// The kernel says goodbye on the socket, which ends the serving. Until then requests are answered: what the kernel is asked here may
-    /// wait for that.
-    async fn detach(&self) {
-        if self.is_detaching.replace(true) {
-            return;
-        }
+    /// wait for that. `claim` keeps others from a device that nobody uses until it is gone.
+    ///
+    /// # Errors
+    /// What does not go, said of the device.
+    async fn disconnect(&self, claim: Option<OwnedFd>) -> Result<(), String> {
         let device = self.device.borrow().clone();
-        let path = device.device.clone();
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || super::disconnect(&device)).await {
-            tracing::warn!("{} cannot be detached: {error}", path.display());
-            self.is_detaching.set(false);
-        }
+        self.disconnecting.set(self.disconnecting.get() + 1);
+        let asked = beside(move || {
+            let end = super::disconnect(&device);
+            drop(claim);
+            end
+        });
+        let end = asked.await.flatten();
+        self.disconnecting.set(self.disconnecting.get() - 1);
+        end.map_err(|error| format!("cannot be detached: {error}"))
     }
 
     async fn serve(&self) -> anyhow::Result<()> {
@@ -240,30 +295,54 @@ impl EventLog {
             return;
         }
         let (nbd, wanted) = (self.nbd, KernelDevice { size_bytes, ..self.wanted.clone() });
-        let resized = tokio::task::spawn_blocking(move || nbd.resize(index, &wanted)).await;
+        let resized = beside(move || nbd.resize(index, &wanted)).await.flatten();
         let (was, is) = (show_exact(was_bytes), show_exact(size_bytes));
         let mut device = self.device.borrow_mut();
         match resized {
-            Ok(Ok(())) => {
+            Ok(()) => {
                 tracing::info!("{}/{} had {was} and has {is}", device.group, device.volume);
                 device.size_bytes = size_bytes;
                 let _ = self.files.write(&device);
             }
-            Ok(Err(error)) => tracing::error!("{} keeps its size of {was}, not {is}: {error}", device.device.display()),
-            Err(_) => {}
+            Err(error) => tracing::error!("{} keeps its size of {was}, not {is}: {error}", device.device.display()),
         }
     }
 }
 
+/// Tries until the device is gone; without `again_after` once.
+async fn insist(device: &Path, again_after: Option<Duration>, mut attempt: impl AsyncFnMut() -> Result<(), String>) {
+    let mut said = String::new();
+    while let Err(why) = attempt().await {
+        if why != said {
+            let until = if again_after.is_some() { " until nobody uses it" } else { "" };
+            tracing::warn!("{} {why}, so it stays, and is served on{until}", device.display());
+            said = why;
+        }
+        let Some(pause) = again_after else { return };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// A connection to the export, and how the group is.
+///
 /// # Errors
-/// A sentence: this node is not primary, or its daemon is too old to say in which of its terms.
-fn look_at_primary(plan: &AttachPlan) -> anyhow::Result<SeenGroup> {
-    let seen = look(&plan.control, &plan.group).filter(|seen| seen.is_primary);
+/// A sentence: the daemon does not answer, this node is not primary, or its daemon is too old to say in which of its terms.
+async fn reach_primary(plan: &AttachPlan) -> anyhow::Result<(NbdClient, SeenGroup)> {
+    let export = plan.export();
+    let client = timeout(DAEMON_PATIENCE, NbdClient::connect(&plan.nbd, &export)).await;
+    let silent = |_| {
+        let patience = duration_text(DAEMON_PATIENCE);
+        anyhow!("the daemon takes connections at {}, and says nothing for {patience}: look at its log", plan.nbd)
+    };
+    let client = client.map_err(silent)??;
+    let (control, group) = (plan.control.clone(), plan.group.clone());
+    let seen = timeout(DAEMON_PATIENCE, beside(move || look(&control, &group))).await.unwrap_or(Ok(None));
+    let seen = seen.context("the daemon cannot be asked how the group is")?.filter(|seen| seen.is_primary);
     let seen = seen.with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
     if seen.term.is_empty() {
         bail!("the daemon that runs is older than this command: restart it first ('systemctl restart farshore')");
     }
-    Ok(seen)
+    Ok((client, seen))
 }
 
 /// A device as it is recorded when it begins to be served.
@@ -282,6 +361,55 @@ fn device(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup, (index, size
         wait_s: plan.wait.as_secs(),
         index,
     }
+}
+
+/// A new device, and our end of its socket.
+///
+/// # Errors
+/// A sentence: the kernel gives none, or it cannot be recorded.
+fn make(
+    plan: &AttachPlan,
+    files: &RecordFiles,
+    seen: &SeenGroup,
+    (nbd, wanted): (KernelNbd, &KernelDevice),
+) -> anyhow::Result<(AttachedDevice, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let of = |index| device(plan, files, seen, (index, wanted.size_bytes));
+    let record = |index| files.write(&AttachedDevice { state: AttachedState::NoHelper, ..of(index) });
+    let connect = |index| nbd.connect(index, wanted, theirs.as_fd());
+    let made = match plan.index {
+        Some(index) => make_first([index], record, connect),
+        None => make_first(kernel::free_indexes(), record, connect),
+    };
+    match made.and_then(|made| made.map_err(|error| refused(plan, &error))) {
+        Ok(index) => Ok((of(index), ours)),
+        Err(error) => {
+            let _ = files.remove();
+            Err(error)
+        }
+    }
+}
+
+/// Makes the first of these devices that nobody else has. Each is on record before it is tried: were this process killed in between, no
+/// command would know of the device. Inside: what the kernel says.
+///
+/// # Errors
+/// It cannot be recorded.
+fn make_first(
+    indexes: impl IntoIterator<Item = u32>,
+    record: impl Fn(u32) -> anyhow::Result<()>,
+    connect: impl Fn(u32) -> io::Result<()>,
+) -> anyhow::Result<io::Result<u32>> {
+    let mut end = Err(Errno::BUSY.into());
+    for index in indexes {
+        record(index)?;
+        end = connect(index).map(|()| index);
+        let is_taken = |error| matches!(Errno::from_io_error(error), Some(Errno::BUSY | Errno::EXIST));
+        if !end.as_ref().is_err_and(is_taken) {
+            break;
+        }
+    }
+    Ok(end)
 }
 
 fn find_nbd() -> anyhow::Result<KernelNbd> {
@@ -338,10 +466,10 @@ async fn take_over(
     index: u32,
     wanted: &KernelDevice,
     patience: Duration,
-) -> anyhow::Result<std::os::unix::net::UnixStream> {
+) -> anyhow::Result<UnixStream> {
     let deadline = Instant::now() + patience;
     loop {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (ours, theirs) = UnixStream::pair()?;
         nbd.take_over(index, wanted, theirs.as_fd())
             .with_context(|| format!("{} cannot be taken over", kernel::device_path(index).display()))?;
         drop(theirs);
@@ -362,7 +490,7 @@ async fn take_over(
 
 fn refused(plan: &AttachPlan, error: &io::Error) -> anyhow::Error {
     let device =
-        plan.index.map_or_else(|| "a device".to_owned(), |index| kernel::device_path(index).display().to_string());
+        plan.index.map_or_else(|| "device".to_owned(), |index| kernel::device_path(index).display().to_string());
     let advice = match Errno::from_io_error(error) {
         Some(Errno::PERM | Errno::ACCESS) => "; it takes root, or CAP_SYS_ADMIN",
         Some(Errno::BUSY) => ", which somebody else uses; name another one, or none",
@@ -390,4 +518,51 @@ fn tell_service_manager(device: &AttachedDevice) {
 fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody's shell stands in the file system. A person types the command again; a service manager sends no second signal.
+    #[test]
+    fn a_device_that_a_service_manager_stops_goes_once_nobody_uses_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for (again_after, attempts) in [(None, 1), (Some(Duration::ZERO), 3)] {
+            let tried = Cell::new(0);
+            let attempt = async || {
+                tried.set(tried.get() + 1);
+                if tried.get() < 3 { Err("is in use by the mount at /srv".to_owned()) } else { Ok(()) }
+            };
+            runtime.block_on(insist(Path::new("/dev/nbd0"), again_after, attempt));
+            assert_eq!(tried.get(), attempts);
+        }
+    }
+
+    /// The helper is killed between two of its steps: whatever the kernel has of it then is on record.
+    #[test]
+    fn a_device_is_on_record_before_it_is_there() {
+        for (taken, end, steps) in [
+            (vec![], Ok(0), vec!["record 0", "connect 0"]),
+            (vec![0], Ok(1), vec!["record 0", "connect 0", "record 1", "connect 1"]),
+            (vec![0, 1], Err(Errno::BUSY), vec!["record 0", "connect 0", "record 1", "connect 1"]),
+        ] {
+            let done = RefCell::new(Vec::new());
+            let record = |index: u32| {
+                done.borrow_mut().push(format!("record {index}"));
+                Ok(())
+            };
+            let connect = |index: u32| {
+                done.borrow_mut().push(format!("connect {index}"));
+                if taken.contains(&index) { Err(io::Error::from(Errno::BUSY)) } else { Ok(()) }
+            };
+            let made = make_first([0, 1], record, connect).expect("it can be recorded");
+            assert_eq!(made.map_err(|error| Errno::from_io_error(&error).expect("the kernel's")), end);
+            assert_eq!(*done.borrow(), steps);
+        }
+        let refused =
+            make_first([0, 1], |_| Ok(()), |_| Err(io::Error::from(Errno::PERM))).expect("it can be recorded");
+        assert!(refused.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::PERM)));
+        assert!(make_first([0], |_| bail!("/run is full"), |_| panic!("it is not on record")).is_err());
+    }
 }

@@ -31,7 +31,8 @@ pub enum AttachedState {
     Failing { since_unix_ms: u64, why: String },
     /// They fail until the device is detached, whoever serves it: the volume may have other content than when the device was attached.
     Ended { since_unix_ms: u64, why: String },
-    /// They wait for a helper: the one that served them is gone. Never written: whoever reads a record sees that nobody holds its lock.
+    /// They wait for a helper: the one that served them is gone, as whoever reads a record sees of its lock. Written only while a device is
+    /// made.
     NoHelper,
 }
 
@@ -82,6 +83,8 @@ pub struct HelperLock(#[expect(dead_code, reason = "what counts is that it is op
 
 /// Who only looks holds the lock for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Another `detach` ends in less, unless a helper of it hangs.
+const TURN_PATIENCE: Duration = Duration::from_secs(30);
 
 impl RecordFiles {
     pub fn of(group: &str, volume: &str) -> RecordFiles {
@@ -125,17 +128,7 @@ impl RecordFiles {
         let path = self.beside(".lock");
         let file = File::options().create(true).read(true).write(true).truncate(false).mode(0o600).open(&path);
         let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(HelperLock(file))),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => return Ok(None),
-                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
-                Err(errno) => {
-                    return Err(io::Error::from(errno)).with_context(|| format!("{} cannot be locked", path.display()));
-                }
-            }
-        }
+        locked(file, &path, LOCK_PATIENCE)
     }
 
     /// The process that holds the lock, as the kernel says; `None`: nobody does.
@@ -209,6 +202,37 @@ impl RecordFiles {
     }
 }
 
+/// Held by one `detach` of a group at a time: two would each take the other's look at a device for a use of it. `None`: nothing of the
+/// group was attached since the boot.
+///
+/// # Errors
+/// A sentence: another one is under way for long, or it cannot be asked for.
+pub fn turn_to_detach(group: &str) -> anyhow::Result<Option<HelperLock>> {
+    let path = Path::new(DIRECTORY).join(group);
+    let directory = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(|| format!("{} cannot be opened", path.display()))?,
+    };
+    let turn = locked(directory, &path, TURN_PATIENCE)?;
+    turn.map(Some)
+        .with_context(|| format!("another 'farshore detach' of {group} is under way: try again when it has ended"))
+}
+
+/// `None`: another process holds it all the while.
+fn locked(file: File, path: &Path, patience: Duration) -> anyhow::Result<Option<HelperLock>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(HelperLock(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => return Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
+            Err(errno) => {
+                return Err(io::Error::from(errno)).with_context(|| format!("{} cannot be locked", path.display()));
+            }
+        }
+    }
+}
+
 /// Of a line such as `1: FLOCK  ADVISORY  WRITE 1234 00:18:4711 0 EOF`.
 fn holder(locks: &str, file: &str) -> Option<i32> {
     locks.lines().find_map(|line| {
@@ -261,6 +285,19 @@ mod tests {
                      2: -> FLOCK  ADVISORY  WRITE 99 00:18:4711 0 EOF\n3: FLOCK  ADVISORY  READ  7 00:18:5 0 EOF\n";
         let files = ["00:18:4711", "00:19:4711", "00:18:47", "00:18:5", "00:18:1"];
         assert_eq!(files.map(|file| holder(locks, file)), [Some(1234), None, None, None, None]);
+    }
+
+    #[test]
+    fn a_directory_is_held_by_one_until_that_ends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let hold = || {
+            let directory = File::open(folder.path()).expect("it opens");
+            locked(directory, folder.path(), Duration::ZERO).expect("it can be locked")
+        };
+        let first = hold();
+        assert!(first.is_some() && hold().is_none());
+        drop(first);
+        assert!(hold().is_some());
     }
 
     #[test]

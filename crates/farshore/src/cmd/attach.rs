@@ -10,27 +10,34 @@ use std::time::{Duration, Instant};
 use host::disk::used_by;
 use host::nbd::Address;
 use rustix::process::{Pid, Signal, kill_process};
+use sd_notify::NotifyState;
 use serde_json::json;
+use settings::limits::POLL_INTERVAL;
 use settings::{Config, ListenAddress};
 use toolkit::screen::Paint;
 use units::exact::parse_duration;
 use units::size::show_exact;
 
+use super::progress::{ProgressView, WorkStage};
 use super::reach;
 use crate::api::{NodeView, Role};
 use crate::args::attach::{AttachArgs, AttachedArgs, DetachArgs};
 use crate::attach::record::{self, ATTACHED_SCHEMA, AttachedDevice, AttachedState, RecordFiles};
 use crate::attach::{self, AttachPlan};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
+use crate::show::explained;
 use crate::show::table::{Table, plain};
 
 /// A helper ends in no time, unless the kernel waits for a request that nobody answers.
 const DETACH_PATIENCE: Duration = Duration::from_secs(10);
+/// After a loss of power an export opens in less by default (`start_alone`). A boot waits for no unit much longer than that.
+const OPEN_PATIENCE: Duration = Duration::from_secs(90);
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn attach(args: &AttachArgs) -> CommandOutcome {
     if args.foreground {
         crate::log::choose(args.log_format);
+        crate::log::start(super::status::colours_wanted(&std::io::stderr()))?;
     }
     let wait = parse_duration(&args.wait).map_err(|why| CommandFailure::usage(format!("--wait: {why}")))?;
     if !(Duration::from_secs(1)..=WAIT_MAX).contains(&wait) {
@@ -42,7 +49,6 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
         let [plan] = &plans[..] else {
             return Err(CommandFailure::usage("--foreground serves one volume: name it as GROUP/VOLUME"));
         };
-        crate::log::start(super::status::colours_wanted(&std::io::stderr()))?;
         let end = attach::run(plan, |device| _ = print(&format!("{}\n", json!(device))));
         crate::log::finish();
         end?;
@@ -77,7 +83,7 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
 fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<AttachPlan>, CommandFailure> {
     let (group, volume) = split(&args.name);
     let (control, nbd) = doors(args)?;
-    let status = reach::started(&args.reach, group)?;
+    let status = opened(args, group)?;
     let found =
         status.groups.first().ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
     if found.role == Role::Secondary {
@@ -110,6 +116,31 @@ fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<At
         index,
     };
     Ok(wanted.into_iter().map(plan).collect())
+}
+
+/// The status once the group has started, and its export is open if this node is primary.
+fn opened(args: &AttachArgs, group: &str) -> Result<NodeView, CommandFailure> {
+    let deadline = Instant::now() + OPEN_PATIENCE;
+    let mut view = ProgressView::new(group);
+    let mut said = String::new();
+    loop {
+        let status = reach::started(&args.reach, group)?;
+        let Some(closed) = status.groups.first().filter(|found| found.is_closed()) else { return Ok(status) };
+        let why = explained(closed);
+        if Instant::now() >= deadline {
+            return Err(
+                format!("the export of {group} is closed, so nothing of it can be attached: {group} {why}").into()
+            );
+        }
+        if !args.foreground {
+            view.show(&WorkStage::words(why));
+        } else if said != why {
+            tracing::info!("the export of {group} is closed and is waited for: {group} {why}");
+            let _ = sd_notify::notify(&[NotifyState::Status(&why)]);
+            said = why;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 fn secondary(status: &NodeView, group: &str) -> String {
@@ -188,6 +219,8 @@ fn start_helper(args: &AttachArgs, plan: &AttachPlan, files: &RecordFiles) -> Re
         File::create(files.log()).map_err(|error| format!("{} cannot be written: {error}", files.log().display()))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["attach", "--foreground", "--wait", &args.wait, &plan.export()]).args(&args.device);
+    // A service manager that started this command did not start the helper.
+    command.env_remove("NOTIFY_SOCKET");
     match &args.reach.socket {
         Some(socket) => command.arg("--socket").arg(socket),
         None => command.arg("--config").arg(&args.reach.config).args(["--node", &plan.node]),
@@ -216,6 +249,7 @@ fn start_helper(args: &AttachArgs, plan: &AttachPlan, files: &RecordFiles) -> Re
 
 pub fn detach(args: &DetachArgs) -> CommandOutcome {
     let (group, volume) = split(&args.name);
+    let _turn = record::turn_to_detach(group)?;
     let devices: Vec<AttachedDevice> = record::all()?
         .into_iter()
         .filter(|device| device.group == group && volume.is_none_or(|volume| device.volume == volume))
@@ -227,13 +261,9 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
     for device in devices.iter().filter(|_| !args.force) {
         // Without a helper nobody answers, and opening the device may wait for that.
         let is_served = RecordFiles::of(&device.group, &device.volume).has_helper();
-        if let Some(by) = used_by(&device.device, is_served) {
-            return Err(format!(
-                "{} ({}) is in use by {by}: unmount or stop that first; nothing was detached",
-                device.device.display(),
-                device.link.display()
-            )
-            .into());
+        let by = if attach::is_there(device) { used_by(&device.device, is_served) } else { None };
+        if let Some(by) = by {
+            return Err(format!("{}; nothing was detached", in_use(device, &by)).into());
         }
     }
     for device in &devices {
@@ -243,19 +273,39 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
     Ok(Exit::Done.into())
 }
 
+fn in_use(device: &AttachedDevice, by: &str) -> String {
+    format!("{} ({}) is in use by {by}: unmount or stop that first", device.device.display(), device.link.display())
+}
+
 fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure> {
     let files = RecordFiles::of(&device.group, &device.volume);
-    let Some(helper) = files.helper().and_then(Pid::from_raw) else {
-        let Some(_lock) = files.lock()? else {
-            return Err(format!("a helper of {} has just begun: try again", device.device.display()).into());
-        };
-        attach::disconnect(device)
-            .map_err(|error| format!("{} cannot be detached: {error}", device.device.display()))?;
-        return Ok(files.remove()?);
-    };
+    stop_helper(device, &files, force)?;
+    let Some(_lock) = files.lock()? else { return Err(held(device, &files).into()) };
+    // However the helper ended: what it left is taken away here.
+    let Some(left) = files.read()? else { return Ok(()) };
+    let by = if force || !attach::is_there(&left) { None } else { used_by(&left.device, false) };
+    if let Some(by) = by {
+        return Err(format!(
+            "{}; its helper is gone: 'farshore attach {}' starts one",
+            in_use(&left, &by),
+            left.export()
+        )
+        .into());
+    }
+    attach::disconnect(&left).map_err(|error| format!("{} cannot be detached: {error}", left.device.display()))?;
+    Ok(files.remove()?)
+}
+
+/// Tells the helper to detach, and waits until it is gone.
+fn stop_helper(device: &AttachedDevice, files: &RecordFiles, force: bool) -> Result<(), CommandFailure> {
+    let Some(helper) = whom_to_stop(files.helper(), device.helper_pid) else { return Ok(()) };
     // Told to stop, it looks once more whether somebody uses the device.
-    kill_process(helper, if force { Signal::USR1 } else { Signal::TERM })
-        .map_err(|errno| format!("the helper of {} cannot be stopped: {errno}", device.device.display()))?;
+    match kill_process(helper, if force { Signal::USR1 } else { Signal::TERM }) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(errno) => {
+            return Err(format!("the helper of {} cannot be stopped: {errno}", device.device.display()).into());
+        }
+    }
     let deadline = Instant::now() + DETACH_PATIENCE;
     while files.has_helper() {
         if Instant::now() >= deadline {
@@ -270,6 +320,22 @@ fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// The process that holds the lock, if it is the helper on record: another one serves nothing yet.
+fn whom_to_stop(holder: Option<i32>, recorded: u32) -> Option<Pid> {
+    holder.filter(|holder| u32::try_from(*holder) == Ok(recorded)).and_then(Pid::from_raw)
+}
+
+/// Why nothing is done where another process has the lock.
+fn held(device: &AttachedDevice, files: &RecordFiles) -> String {
+    let export = device.export();
+    match files.helper() {
+        Some(process) => format!(
+            "process {process} is just attaching {export}: type this command again. One that hangs is ended with 'kill -9 {process}'"
+        ),
+        None => format!("another process is just attaching {export}: type this command again"),
+    }
 }
 
 pub fn list(args: &AttachedArgs) -> CommandOutcome {
@@ -308,5 +374,18 @@ fn words(device: &AttachedDevice) -> String {
             "wait for a helper process, {} s at most: 'farshore attach {}/{}' starts it",
             device.wait_s, device.group, device.volume
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The helper on record is gone, and the next one has only begun, or another command takes the device away.
+    #[test]
+    fn only_the_helper_on_record_is_told_to_stop() {
+        let found = [(Some(12), 12), (Some(13), 12), (None, 12), (Some(-1), u32::MAX), (Some(0), 0)]
+            .map(|(holder, recorded)| whom_to_stop(holder, recorded).map(Pid::as_raw_pid));
+        assert_eq!(found, [Some(12), None, None, None, None]);
     }
 }

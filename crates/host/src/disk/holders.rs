@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -163,19 +164,49 @@ pub(super) fn claimed_by(major: u32, minor: u32) -> String {
 /// Who uses this block device, one of its partitions, or what is stacked upon it: a sentence's end. `None`: nobody, as far as this user may
 /// see. `may_open`: the device answers, so that it may be opened, which alone shows mounts of other namespaces.
 pub fn used_by(path: &Path, may_open: bool) -> Option<String> {
-    let Ok(identity @ FileIdentity::Device { major, minor }) = identity_of(path) else { return None };
+    look_for_users(path, may_open).err()
+}
+
+/// Keeps a block device that nobody uses for the caller: until the result is dropped it is not mounted, and nothing is stacked upon it.
+/// What was written by somebody who has closed it since is on the device. The device answers, as [`used_by`] wants it. `None`: it is
+/// no device, or does not open.
+///
+/// # Errors
+/// Who uses it: a sentence's end.
+pub fn claim_unused(path: &Path) -> Result<Option<OwnedFd>, String> {
+    let claim = look_for_users(path, true)?;
+    if let Some(claim) = &claim {
+        write_back(claim);
+    }
+    Ok(claim)
+}
+
+/// The exclusive hold, if it may be opened. Held before processes are looked at: who comes later is kept away, or is seen.
+fn look_for_users(path: &Path, may_open: bool) -> Result<Option<OwnedFd>, String> {
+    let Ok(identity @ FileIdentity::Device { major, minor }) = identity_of(path) else { return Ok(None) };
     if let Some(point) = mounted_at(major, minor) {
-        return Some(format!("the mount at {point}"));
+        return Err(format!("the mount at {point}"));
     }
     if let Some(device) = loop_device_of(identity) {
-        return Some(device.display().to_string());
+        return Err(device.display().to_string());
     }
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    if may_open && rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY) {
-        return Some(claimed_by(major, minor));
-    }
+    let claim = match may_open.then(|| rustix::fs::open(path, flags, Mode::empty())) {
+        Some(Err(Errno::BUSY)) => return Err(claimed_by(major, minor)),
+        Some(opened) => opened.ok(),
+        None => None,
+    };
     let family = family((major, minor));
-    process_that_has(|open| matches!(open, FileIdentity::Device { major, minor } if family.contains(&(major, minor))))
+    let is_of_it =
+        |open: FileIdentity| matches!(open, FileIdentity::Device { major, minor } if family.contains(&(major, minor)));
+    process_that_has(is_of_it).map_or(Ok(claim), Err)
+}
+
+/// The last close of a device does this, and ours is the last one. What fails is lost, as it is there: who wrote it asked for no flush.
+fn write_back(device: &OwnedFd) {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the call takes numbers only, and the descriptor stays open over it.
+    unsafe { libc::sync_file_range(device.as_raw_fd(), 0, 0, flags) };
 }
 
 /// The loop device that serves this file or device as another disk.

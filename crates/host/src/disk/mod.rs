@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 pub use devices::{OwedAnswers, SilenceNews};
 pub use file::File;
-pub use holders::{FileSystem, file_system_of, opened_by, used_by};
+pub use holders::{FileSystem, claim_unused, file_system_of, opened_by, used_by};
 pub use identity::FileIdentity;
 pub use op::{AllocationRun, Completion, DiskAnswer, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts};
 pub use signal::Readiness;

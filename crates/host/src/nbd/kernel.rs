@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::net::netlink::{ACKNOWLEDGE, REQUEST, ask, attributes, put_attribute, short, word};
+use crate::net::netlink::{ACKNOWLEDGE, REQUEST, ask, attributes, put_attribute, short};
 
 // linux/netlink.h, linux/genetlink.h: the family that names the others.
 const CONTROL: u16 = 0x10;
@@ -35,6 +35,9 @@ const DEAD_CONNECTION_TIMEOUT: u16 = 8;
 const BACKEND_IDENTIFIER: u16 = 10;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_DESCRIPTOR: u16 = 1;
+
+/// Of the kernel's 2^20 minor numbers each device takes 32: its partitions have the others.
+const INDEXES_MAX: u32 = 1 << 15;
 
 /// A device as it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,24 +70,20 @@ impl KernelNbd {
         family.map(|family| KernelNbd { family }).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Makes a device, a free one if no index is named, whose requests come over `socket`, which the kernel keeps; its index.
+    /// Makes the device of this index, whose requests come over `socket`, which the kernel keeps.
     ///
     /// # Errors
-    /// The kernel's own: no permission, no free device.
-    pub fn connect(self, index: Option<u32>, device: &KernelDevice, socket: BorrowedFd<'_>) -> io::Result<u32> {
+    /// The kernel's own: no permission; `EBUSY`, or `EEXIST` where another one makes it just now: somebody else has it.
+    pub fn connect(self, index: u32, device: &KernelDevice, socket: BorrowedFd<'_>) -> io::Result<()> {
         let mut body = generic(CONNECT, VERSION);
-        if let Some(index) = index {
-            put_attribute(&mut body, INDEX, &index.to_ne_bytes());
-        }
+        put_attribute(&mut body, INDEX, &index.to_ne_bytes());
         put_attribute(&mut body, SIZE_BYTES, &device.size_bytes.to_ne_bytes());
         put_attribute(&mut body, BLOCK_SIZE_BYTES, &u64::from(device.block_bytes).to_ne_bytes());
         put_attribute(&mut body, SERVER_FLAGS, &u64::from(device.flags).to_ne_bytes());
         put_attribute(&mut body, DEAD_CONNECTION_TIMEOUT, &device.dead_timeout.as_secs().to_ne_bytes());
         put_attribute(&mut body, BACKEND_IDENTIFIER, &[device.backend.as_bytes(), b"\0"].concat());
         put_socket(&mut body, socket);
-        let answers = ask(libc::NETLINK_GENERIC, self.family, REQUEST, &body)?;
-        let index = answers.iter().find_map(|(_, body)| attribute(body, INDEX).map(|value| word(value, 0)));
-        index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        ask(libc::NETLINK_GENERIC, self.family, REQUEST, &body).map(drop)
     }
 
     /// Gives a device that nobody serves a new socket. The kernel says nothing when it has no use for the socket, because the old one is
@@ -138,6 +137,11 @@ pub fn device_path(index: u32) -> PathBuf {
     PathBuf::from(format!("/dev/nbd{index}"))
 }
 
+/// Indexes of devices that are not in use, in the order in which the kernel would take them. Connecting makes one that is not there.
+pub fn free_indexes() -> impl Iterator<Item = u32> {
+    (0..INDEXES_MAX).filter(|index| !is_connected(*index))
+}
+
 /// What was said of the device's backend when it was made; `None`: it is not in use, or the kernel is older than 5.14.
 pub fn backend_of(index: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/sys/block/nbd{index}/backend")).ok()?;
@@ -170,6 +174,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::net::netlink::word;
 
     #[test]
     fn a_socket_is_nested_twice() {

@@ -7,7 +7,8 @@
 //!
 //! What must hold:
 //! * each request of the kernel is answered once;
-//! * a server that stays away longer than the limit costs errors, not for ever: they end when it is back;
+//! * a server that stays away longer than the limit costs errors, not for ever: they end when it is back; one that comes and goes and
+//!   answers nothing is away;
 //! * what is asked again reaches the content that it was asked of first: [`ContentCheck`] says so, of each connection before anything is
 //!   asked on it, and when it says no, or after [`NbdProxy::fail`], nothing reaches the server any more.
 
@@ -37,6 +38,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(200);
 /// A server that takes a connection and says nothing is tried again.
 const GREETING: Duration = Duration::from_secs(5);
+/// A server that nothing was asked of for so long after it came back counts as one that answers.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Whether the server has the content that requests were asked of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub struct NbdProxy {
     /// Requests fail at once.
     fails: Cell<bool>,
     is_away: Cell<bool>,
+    /// The first loss since the server answered.
+    away_since: Cell<Option<Instant>>,
     answers_heard: Cell<u64>,
     /// For ever.
     is_over: Cell<bool>,
@@ -127,6 +132,7 @@ impl NbdProxy {
             answers: RefCell::default(),
             fails: Cell::new(false),
             is_away: Cell::new(false),
+            away_since: Cell::new(None),
             answers_heard: Cell::new(0),
             is_over: Cell::new(false),
             asks: Notify::new(),
@@ -255,7 +261,7 @@ impl NbdProxy {
             }
             self.ask_more(client);
             if client.in_flight() == 0 {
-                self.asks.notified().await;
+                self.idle().await;
                 continue;
             }
             tokio::select! {
@@ -263,11 +269,26 @@ impl NbdProxy {
                 answer = client.next() => match answer {
                     // It stops: the request is for the one that comes after it.
                     Ok(NbdAnswer { result: Err(Errno::Shutdown), .. }) => return ClientError::Protocol("it is stopping"),
-                    Ok(answer) => self.pass_on(answer.cookie, answer.result),
+                    Ok(answer) => {
+                        self.answers_heard.set(self.answers_heard.get() + 1);
+                        self.away_since.set(None);
+                        self.pass_on(answer.cookie, answer.result);
+                    }
                     Err(error) => return error,
                 },
             }
         }
+    }
+
+    /// Until there is something to ask.
+    async fn idle(&self) {
+        if self.away_since.get().is_some() {
+            match timeout(SETTLED, self.asks.notified()).await {
+                Ok(()) => return,
+                Err(_) => self.away_since.set(None),
+            }
+        }
+        self.asks.notified().await;
     }
 
     fn ask_more(&self, client: &mut NbdClient) {
@@ -286,7 +307,6 @@ impl NbdProxy {
     }
 
     fn pass_on(&self, number: u64, result: Result<Vec<u8>, Errno>) {
-        self.answers_heard.set(self.answers_heard.get() + 1);
         let kept = {
             let mut requests = self.requests.borrow_mut();
             let Some(kept) = requests.kept.remove(&number) else { return };
@@ -299,10 +319,15 @@ impl NbdProxy {
 
     /// Waits until the server is back. Everything fails meanwhile once it has been away for too long.
     async fn find_again(&self, lost: ClientError) -> NbdClient {
-        let since = Instant::now();
+        let since = self.away_since.get().unwrap_or_else(Instant::now);
         let mut pause = RETRY_FIRST;
+        self.away_since.set(Some(since));
         self.is_away.set(true);
         (self.events)(ProxyEvent::Lost(lost));
+        if since.elapsed() >= self.limit && !self.fails.get() {
+            self.fail_all();
+            (self.events)(ProxyEvent::GivenUp(ClientError::Protocol("it comes and goes, and answers nothing")));
+        }
         loop {
             let reached = timeout(GREETING, NbdClient::connect(&self.address, &self.export)).await;
             let verdict = (self.check)().await;
@@ -356,4 +381,75 @@ fn asked(kept: &KeptRequest) -> Option<Ask<'_>> {
         NbdCommand::Cache => Ask::Cache { offset, length },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream as PlainStream};
+
+    use super::super::proto::{info, option, reply, transmission};
+    use super::*;
+
+    /// A server of 1 MiB that answers so many requests on a connection, and breaks it at the next.
+    fn break_when_asked(mut client: PlainStream, answers: usize) -> std::io::Result<()> {
+        client.write_all(&proto::MAGIC.to_be_bytes())?;
+        client.write_all(&proto::OPTION_MAGIC.to_be_bytes())?;
+        client.write_all(&(proto::FLAG_FIXED_NEWSTYLE | proto::FLAG_NO_ZEROES).to_be_bytes())?;
+        client.read_exact(&mut [0; 4])?;
+        let mut head = [0; proto::OPTION_BYTES];
+        client.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
+        client.read_exact(&mut vec![0; length as usize])?;
+        let mut out = Vec::new();
+        let facts: [&[u8]; 3] =
+            [&info::EXPORT.to_be_bytes(), &(1_u64 << 20).to_be_bytes(), &transmission::HAS_FLAGS.to_be_bytes()];
+        proto::put_option_reply(&mut out, option::GO, reply::INFO, &facts);
+        proto::put_option_reply(&mut out, option::GO, reply::ACK, &[]);
+        client.write_all(&out)?;
+        for _ in 0..answers {
+            let mut head = [0; proto::REQUEST_BYTES];
+            client.read_exact(&mut head)?;
+            let asked = proto::parse_request(&head).expect("the proxy's request");
+            client.write_all(&proto::simple_reply(asked.handle, None))?;
+        }
+        client.read_exact(&mut [0; proto::REQUEST_BYTES])
+    }
+
+    /// How each flush ends that the kernel asks for meanwhile, one after the other.
+    async fn flushes(mut kernel: UnixStream, time: Duration) -> Vec<Option<Errno>> {
+        let (began, mut found) = (Instant::now(), Vec::new());
+        while began.elapsed() < time {
+            let flush = NbdRequest { flags: 0, command: NbdCommand::Flush, handle: 7, offset: 0, length: 0 };
+            kernel.write_all(&proto::encode_request(&flush)).await.expect("the proxy reads");
+            let mut head = [0; proto::SIMPLE_REPLY_BYTES];
+            let heard = timeout(Duration::from_secs(20), kernel.read_exact(&mut head)).await;
+            heard.expect("it waits no longer than the limit").expect("the proxy answers");
+            found.push(proto::parse_simple_reply(&head).expect("an answer").1);
+        }
+        found
+    }
+
+    /// A daemon that dies of each request, and is started again each time.
+    #[test]
+    fn a_server_that_comes_and_breaks_is_away_and_one_that_answers_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let limit = Duration::from_millis(500);
+        for (answers, expected) in [(0, Some(Errno::Io)), (1, None)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("nbd.sock");
+            let listener = UnixListener::bind(&path).expect("a socket");
+            std::thread::spawn(move || listener.incoming().flatten().for_each(|it| _ = break_when_asked(it, answers)));
+            let check: ContentCheck = Box::new(|| Box::pin(async { ContentVerdict::Same }));
+            let proxy = NbdProxy::new(Address::Unix(path), "g/v".to_owned(), limit, check, |_| ());
+            let found = runtime.block_on(async {
+                let (kernel, ours) = UnixStream::pair().expect("sockets");
+                tokio::select! {
+                    end = proxy.serve(ours, None) => panic!("{end:?}"),
+                    found = flushes(kernel, 3 * limit) => found,
+                }
+            });
+            assert!(found.iter().all(|end| *end == expected), "{answers} answers: {found:?}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 # A volume as a device of the kernel, on both nodes of a pair in one machine. Each check prints a line that xtask counts.
 cd /trial
 . /pair.sh
+helper() { sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json; }
+attached() { readlink /dev/farshore/g/data; } # the kernel's name of the device
 
 check "a kernel without NBD is named" ends_with 2 "this kernel has no NBD client" farshore attach g --node near
 insmod /modules/nbd.ko
@@ -32,7 +34,7 @@ away=$(sed -n 's/.*is back after \([0-9.]*\) s.*/\1/p' /run/farshore/attached/g/
 echo "FIGURE longest write $longest s, longest outage $away s, $(wc -l < fio_clat.1.log) writes"
 
 # The helper is killed: requests wait for the next one.
-kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json); sleep 0.5
+kill -9 $(helper); sleep 0.5
 check "a device without helper is named" ends_with 1 "wait for a helper process" farshore attached
 dd if=/dev/urandom of=/mnt/x bs=4k count=100 conv=fsync 2> /dev/null & DD=$!
 sleep 1
@@ -70,7 +72,7 @@ umount /mnt; check "it is detached all the same" farshore detach g
 check "the first node is primary again" farshore promote g --node near
 check "it is attached again" farshore attach g --node near
 check "and mounted" mount -t ext4 /dev/farshore/g/data /mnt
-kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json)
+kill -9 $(helper)
 farshore demote g --node near && farshore promote g --node far && farshore demote g --node far && farshore promote g --node near
 check "a device of an older history is not taken over" ends_with 2 "is of no more use" farshore attach g --node near
 check "it is not detached while it is mounted" ends_with 2 "in use by the mount" farshore detach g
@@ -78,6 +80,66 @@ check "it is detached by force" ends_with 0 "is detached" farshore detach g --fo
 umount /mnt
 check "the volume is attached anew" farshore attach g --node near
 check "and detached" farshore detach g
+
+# The helper is killed while it is told to detach: somebody has to take the device away.
+check "it is attached for a detach that goes wrong" farshore attach g --node near
+device=$(attached); dd if=$device of=/dev/null bs=4k count=1 2> /dev/null
+HELPER=$(helper); kill -STOP $HELPER
+farshore detach g > detach.out 2>&1 & DETACH=$!
+sleep 2; kill -9 $HELPER
+wait $DETACH; check "a detach outlives its helper" test $? = 0
+check "it leaves no device" test ! -e /sys/block/${device#/dev/}/pid
+check "and no record" ends_with 0 "no volume is attached" farshore attached
+
+# Two at once, with a helper and without: neither takes the other for somebody who uses the device, or kills it.
+codes=
+for round in 1 2 3 4; do
+    farshore attach g --node near > /dev/null
+    if [ $((round % 2)) = 0 ]; then kill -9 $(helper); sleep 0.5; fi
+    farshore detach g > one.out 2>&1 & ONE=$!
+    farshore detach g > two.out 2>&1 & TWO=$!
+    wait $ONE; codes=$codes$?; wait $TWO; codes=$codes$?
+    cat one.out two.out
+done
+check "two detach at once both end well" test $codes = 00000000
+check "nothing is left of them" ends_with 0 "no volume is attached" farshore attached
+
+# The helper is killed between the kernel's device and the end of the attachment: it waits for a node that is not there.
+free=0; while [ -e /sys/block/nbd$free/pid ]; do free=$((free + 1)); done
+rm /dev/nbd$free
+farshore attach g --node near > attach.out 2>&1 & ATTACH=$!
+for try in $(seq 200); do [ -e /sys/block/nbd$free/pid ] && break; sleep 0.05; done
+kill -9 $(cat /sys/block/nbd$free/pid); wait $ATTACH
+mknod /dev/nbd$free b $(tr : ' ' < /sys/block/nbd$free/dev)
+check "a device is on record before it is there" ends_with 1 "/dev/nbd$free" farshore attached
+check "the next attach takes it" ends_with 0 "g/data is attached" farshore attach g --node near
+check "and makes no other" test "$(attached)" = /dev/nbd$free
+
+# A machine at its limit of tasks, while the daemon is away.
+mkdir /cgroup && mount -t cgroup2 none /cgroup && echo +pids > /cgroup/cgroup.subtree_control && mkdir /cgroup/helper
+HELPER=$(helper); echo $HELPER > /cgroup/helper/cgroup.procs; echo 1 > /cgroup/helper/pids.max
+kill -9 $NEAR; wait $NEAR 2> /dev/null
+dd if=$(attached) of=/dev/null bs=4k skip=999 count=1 2> /dev/null & DD=$!
+near; answers near; sleep 2
+check "a helper that may start no thread lives" kill -0 $HELPER
+check "and waits" ends_with 1 "wait for the daemon" farshore attached
+echo max > /cgroup/helper/pids.max
+wait $DD; check "it answers once it may" test $? = 0
+check "and is detached" farshore detach g
+
+# A mount that comes while the device goes: one of the two wins, and none of them half.
+lost=0
+for delay in 0 5000 10000 20000 40000 80000; do
+    farshore attach g --node near > /dev/null
+    device=$(attached); kill $(helper); usleep $delay
+    if mount -t ext4 $device /mnt 2> /dev/null; then
+        sleep 1; dd if=/dev/zero of=/mnt/raced bs=4k count=1 conv=fsync 2> /dev/null || lost=$((lost + 1))
+        umount /mnt
+    fi
+    farshore detach g > /dev/null
+done
+check "no mount loses its device to a detach" test $lost = 0
+check "nothing is attached then" ends_with 0 "no volume is attached" farshore attached
 
 # What the OCF agent does with a device. There is no cluster here: its functions are those of functions.sh.
 agent() { # the code wanted, and the action
@@ -92,7 +154,7 @@ check "the agent starts" agent 0 start
 check "it promotes, and attaches" agent 0 promote
 check "it sees a primary" agent 8 monitor
 check "the device is there" mount -t ext4 /dev/farshore/g/data /mnt
-kill -9 $(sed 's/.*"helper_pid":\([0-9]*\).*/\1/' /run/farshore/attached/g/data.json); sleep 0.5
+kill -9 $(helper); sleep 0.5
 check "a device without helper gets one" agent 8 monitor
 check "a demotion is refused while the device is mounted" agent 1 demote
 check "this node is primary as before" agent 8 monitor
