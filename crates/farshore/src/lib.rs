@@ -8,6 +8,7 @@
 pub mod api;
 pub mod args;
 pub mod attach;
+pub mod breakdown;
 pub mod certs;
 pub mod cmd;
 pub mod daemon;
@@ -17,3 +18,5 @@ mod log;
 pub mod metrics;
 mod outcome;
 pub mod show;
+#[cfg(test)]
+mod without_threads;

@@ -1,5 +1,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    farshore::cmd::main()
+    farshore::breakdown::told(farshore::cmd::main)
 }

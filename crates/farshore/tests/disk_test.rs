@@ -108,7 +108,13 @@ fn what_cannot_be_tested_is_refused_in_a_sentence() {
     refused(&[location, "--overwrite-device"], 3, &["is no block device"]);
     refused(&[location, "--sizes", "4KiB"], 3, &["two sizes"]);
     refused(&[location, "--sizes", "4KiB,1000B"], 3, &["1000 bytes are no multiple of 4KiB"]);
-    refused(&[location, "--sizes", "4KiB,1GiB"], 3, &["does not fit --file-size"]);
+    refused(&[location, "--sizes", "4KiB,2MiB", "--file-size", "1MiB"], 3, &["does not fit --file-size"]);
+    // Its bytes would stand in memory.
+    refused(
+        &[location, "--sizes", "4KiB,128GiB", "--file-size", "128GiB"],
+        3,
+        &["128 GiB are more than one of --sizes can be; the most is 64MiB"],
+    );
     refused(&[location, "--sizes", "4K"], 3, &["4KiB"]);
     refused(&[location, "--time", "0s"], 3, &["100ms to 24h"]);
     refused(&[], 3, &["<PATH>"]);

@@ -205,6 +205,8 @@ fn units_are_asked_back() {
     expect(&bench.run(&["plan", "db", "--link", "other.json"]), 2, &["farshore-link-test/1"]);
     let measured = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"congestion":"cubic"},"end":{"received":{"bytes_per_s":11700000}}}"#;
     bench.file("link.json", measured);
+    bench.file("still.json", measured.replace("11700000", "1e-300"));
+    expect(&bench.run(&["plan", "db", "--link", "still.json"]), 2, &["is 1e-300, which is less than a bit per second"]);
     bench.file("disk.json", r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#);
     expect(
         &bench.run(&["plan", "db", "--link", "link.json", "--disk", "disk.json"]),
@@ -235,6 +237,26 @@ fn formulas_answer_on_their_own() {
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&answer["rows"][0]["target_mib_per_s"], &answer["rows"][0]["pages"]), (&"5.484".into(), &360.0.into()));
     expect(&bench.run(&["calc", "round-trip", "--write-size", "8kB", "--rtt", "0s"]), 3, &["more than zero"]);
+}
+
+/// What is divided by next to nothing is no number any more, and made a panic.
+#[test]
+fn a_quantity_next_to_nothing_is_refused_in_a_sentence() {
+    let bench = PlannerBench::new();
+    let zeros = "0".repeat(320);
+    let site = ["calc", "modes", "--legacy", "hadr", "--link", "10MiB/s,0s", "--disk", "200MiB/s,0s"];
+    let load = ["--actual", "1MiB/s", "--flush-pages", "1e-323", "--transaction-pages", "15", "--open", "3"];
+    expect(&bench.run(&[site, load].concat()), 3, &["\"1e-323\" is less than there can be (0.000000001 at least)"]);
+    let rtt = format!("0.{zeros}1s");
+    let shorter = ["is shorter than any time here can be (1 ns)"];
+    expect(&bench.run(&["calc", "round-trip", "--write-size", "8kB", "--rtt", &rtt]), 3, &shorter);
+    expect(&bench.run(&["doctor", "--skip-disk", "--rtt", &rtt]), 3, &shorter);
+    bench.file("db", iolog(1));
+    let link = format!("0.{zeros}1bit,50ms");
+    expect(&bench.run(&["plan", "db", "--link", &link]), 3, &["a rate is at least 1 bit/s"]);
+    // The least that there is makes large numbers, and no harm.
+    expect(&bench.run(&["plan", "db", "--link", "1bit,1ns", "--disk", "1bit,1ns"]), 0, &["sync"]);
+    expect(&bench.run(&["calc", "round-trip", "--write-size", "8kB", "--rtt", "1ns"]), 0, &["source"]);
 }
 
 /// 1e200 pages made a panic, 1e17 a search without an end, 2^60 extents a sum beyond any number.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::common::{Pair, PairPlan, Side};
 
 /// These know no configuration.
-const ALONE: [&str; 4] = ["bench", "calc", "plan", "inspect"];
+const ALONE: [&str; 5] = ["bench", "calc", "disk", "plan", "inspect"];
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

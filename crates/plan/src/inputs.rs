@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use crate::formulas::CongestionModel;
 use crate::model::{LinkModel, PlannedDisk};
-use units::quantities::{Rate, Seconds, Share};
+use units::quantities::{BYTES_PER_S_MIN, Rate, Seconds, Share};
 
 pub const LINK_TEST_SCHEMA: &str = "farshore-link-test/1";
 pub const DISK_TEST_SCHEMA: &str = "farshore-disk-test/1";
@@ -22,7 +22,7 @@ pub const DISK_TEST_SCHEMA: &str = "farshore-disk-test/1";
 /// A sentence: not JSON, of another schema, a number missing or out of range.
 pub fn link(text: &str) -> Result<LinkModel, String> {
     let json = parse(text, LINK_TEST_SCHEMA)?;
-    let rate = positive(&json, "/end/received/bytes_per_s")?;
+    let rate = rate(&json, "/end/received/bytes_per_s")?;
     let rtt = number(&json, "/start/rtt_s")?;
     let loss = if json.pointer("/end/loss_share").is_some() { number(&json, "/end/loss_share")? } else { 0.0 };
     if loss > 1.0 {
@@ -30,14 +30,14 @@ pub fn link(text: &str) -> Result<LinkModel, String> {
     }
     let used = json.pointer("/start/congestion").and_then(Json::as_str);
     let congestion = used.map_or(CongestionModel::auto(Seconds(rtt)), CongestionModel::like);
-    Ok(LinkModel { loss: Share(loss), congestion, ..LinkModel::measured(Rate::from_bytes_per_s(rate), Seconds(rtt)) })
+    Ok(LinkModel { loss: Share(loss), congestion, ..LinkModel::measured(rate, Seconds(rtt)) })
 }
 
 /// # Errors
 /// A sentence: not JSON, of another schema, a number missing or out of range.
 pub fn disk(text: &str) -> Result<PlannedDisk, String> {
     let json = parse(text, DISK_TEST_SCHEMA)?;
-    let rate = Rate::from_bytes_per_s(positive(&json, "/end/bytes_per_s")?);
+    let rate = rate(&json, "/end/bytes_per_s")?;
     Ok(PlannedDisk { rate: Some(rate), overhead: Seconds(number(&json, "/end/overhead_s")?) })
 }
 
@@ -57,10 +57,12 @@ fn number(json: &Json, pointer: &str) -> Result<f64, String> {
     if (0.0..1e15).contains(&value) { Ok(value) } else { Err(format!("{name} is {value}, which is out of range")) }
 }
 
-fn positive(json: &Json, pointer: &str) -> Result<f64, String> {
+fn rate(json: &Json, pointer: &str) -> Result<Rate, String> {
+    let name = pointer.trim_start_matches('/').replace('/', ".");
     match number(json, pointer)? {
-        value if value > 0.0 => Ok(value),
-        _ => Err(format!("{} is zero", pointer.trim_start_matches('/').replace('/', "."))),
+        0.0 => Err(format!("{name} is zero")),
+        value if value < BYTES_PER_S_MIN => Err(format!("{name} is {value:e}, which is less than a bit per second")),
+        value => Ok(Rate::from_bytes_per_s(value)),
     }
 }
 
@@ -88,6 +90,10 @@ mod tests {
             (
                 r#"{"schema":"farshore-link-test/1","end":{"received":{"bytes_per_s":0}}}"#,
                 "end.received.bytes_per_s is zero",
+            ),
+            (
+                r#"{"schema":"farshore-link-test/1","end":{"received":{"bytes_per_s":1e-300}}}"#,
+                "end.received.bytes_per_s is 1e-300, which is less than a bit per second",
             ),
         ] {
             let error = link(text).expect_err(text);

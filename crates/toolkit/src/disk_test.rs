@@ -19,11 +19,13 @@ use host::buffers::Buffer;
 use host::disk::{Completion, DiskError, DiskOp, EngineKind, File, FileEngine, Inline, Part};
 
 use crate::interrupt::Interrupt;
-use crate::within::broke_down;
+use crate::within::{broke_down, no_thread};
 use units::exact::show_seconds;
 
 /// Lengths and offsets are multiples of it: what every disk takes directly.
 pub const UNIT_BYTES: u64 = 4096;
+/// The largest flush that is measured: its bytes stand in memory, and a disk's rate shows long before.
+pub const FLUSH_BYTES_MAX: u64 = 64 << 20;
 /// The sizes take turns so often: what else the machine does for a while then meets all of them, and the median round none of it.
 const ROUNDS: u32 = 10;
 /// The scratch is first written in pieces of so much.
@@ -34,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct DiskTestPlan {
-    /// Ascending, each a multiple of [`UNIT_BYTES`] and no larger than the span.
+    /// Ascending, each a multiple of [`UNIT_BYTES`], [`FLUSH_BYTES_MAX`] at most and no larger than the span.
     pub sizes: Vec<u64>,
     /// The beginning of the scratch that is written, over and over.
     pub span_bytes: u64,
@@ -97,7 +99,7 @@ pub struct DiskMeasurement {
 /// The disk is spoken to on a thread of its own: where it hangs it may hold up whoever asks it, io_uring or not.
 ///
 /// # Errors
-/// A sentence: a write failed, or took longer than the plan's patience. Then the thread is left behind as it is.
+/// A sentence: there is no thread, a write failed, or took longer than the plan's patience. Then the thread is left behind as it is.
 pub fn measure(
     file: &Arc<File>,
     plan: &DiskTestPlan,
@@ -108,10 +110,11 @@ pub fn measure(
     let (answer_to, answer) = mpsc::channel();
     let (bench_file, bench_plan, bench_interrupt, bench_pulse) =
         (file.clone(), plan.clone(), interrupt.clone(), pulse.clone());
-    let thread = std::thread::spawn(move || {
+    let work = move || {
         // Nobody listens any more when it took too long.
         let _ = answer_to.send(bench(&bench_file, &bench_plan, &bench_interrupt, &bench_pulse));
-    });
+    };
+    let thread = std::thread::Builder::new().spawn(work).map_err(no_thread)?;
     loop {
         match answer.recv_timeout(LOOK_EVERY.min(plan.patience)) {
             Ok(result) => return result,
@@ -322,7 +325,9 @@ impl Noise {
 
 #[cfg(test)]
 mod tests {
+    use super::scratch::{ScratchFile, ScratchOptions};
     use super::*;
+    use crate::within::tests::has_no_threads;
 
     #[test]
     fn quantiles_are_times_that_were_seen() {
@@ -332,6 +337,20 @@ mod tests {
         }
         assert!((sample.mean_s() - 500.5e-6).abs() < 1e-12);
         assert_eq!(FlushSample::new(1, &[vec![Duration::from_secs(2)]]).quantile_s(0.999), 2.0);
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_measured_and_a_sentence_says_so() {
+        if !has_no_threads("disk_test::tests::without_a_thread_nothing_is_measured_and_a_sentence_says_so") {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = ScratchOptions { bytes: 1 << 20, buffered: true, overwrite_device: false };
+        let scratch = ScratchFile::open(directory.path(), options, Duration::ZERO).expect("it needs none");
+        let (time, patience) = (Duration::from_millis(10), Duration::from_secs(60));
+        let plan = DiskTestPlan { sizes: vec![UNIT_BYTES], span_bytes: 1 << 20, time, patience };
+        let measured = measure(&scratch.file, &plan, &Interrupt::never(), |_| {});
+        assert!(measured.is_err_and(|why| why.contains("no further thread")));
     }
 
     #[test]

@@ -142,6 +142,11 @@ const BIT_RATES: [(&str, f64); 8] = [
 const TIMES: [(&str, f64); 8] =
     [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
+/// A bit per second, in bytes: what is slower is no line and no disk, and divided by next to nothing a size is no time any more.
+pub const BYTES_PER_S_MIN: f64 = 0.125;
+/// What rounds to no nanosecond is no time either: divided by it, a size is no rate any more.
+const SECONDS_MIN: f64 = 0.5e-9;
+
 /// Number and unit of a text such as `8 MiB`; the number is finite and not negative.
 fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(f64, &'a str), String> {
     let text = text.trim();
@@ -241,8 +246,8 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
         (None, None) => return Err(rate_question(text, number, bare)),
     };
     let rate = number * factor;
-    if !(rate > 0.0 && rate < 1e15) {
-        return Err(format!("{text:?} is out of range; a rate is more than zero and less than 8 Pbit/s"));
+    if !(BYTES_PER_S_MIN..1e15).contains(&rate) {
+        return Err(format!("{text:?} is out of range; a rate is at least 1 bit/s and less than 8 Pbit/s"));
     }
     Ok(Rate(rate))
 }
@@ -293,6 +298,9 @@ pub fn parse_time(text: &str) -> Result<Seconds, String> {
     }
     if total > 1e9 {
         return Err(format!("{:?} is longer than any time here can be (31 years)", text.trim()));
+    }
+    if total > 0.0 && total < SECONDS_MIN {
+        return Err(format!("{:?} is shorter than any time here can be (1 ns)", text.trim()));
     }
     Ok(Seconds(total))
 }
@@ -427,6 +435,7 @@ mod tests {
             ("100M", "bits or bytes per second"),
             ("100", "has no unit"),
             ("0Mbit", "out of range"),
+            ("0.1bit", "at least 1 bit/s"),
             ("-1Mbit", "negative"),
             ("fast", "not a rate"),
         ] {
@@ -448,9 +457,13 @@ mod tests {
         ] {
             assert!((parse_time(text).unwrap().0 - seconds).abs() < 1e-12, "{text}");
         }
+        assert_eq!((parse_time("1ns"), parse_rate("1bit")), (Ok(Seconds(1e-9)), Ok(Rate(BYTES_PER_S_MIN))));
+        let next_to_nothing = format!("0.{}1s", "0".repeat(300));
         for (text, hint) in [
             ("50", "\"50ms\" or \"50s\""),
             ("-1s", "negative"),
+            (&*next_to_nothing, "shorter than any"),
+            ("0s 0.1ns", "shorter than any"),
             ("soon", "not a time"),
             ("5 fortnights", "unknown unit"),
         ] {

@@ -21,7 +21,7 @@ pub struct DiskTestArgs {
     /// For all sizes together, in equal parts
     #[arg(long, value_name = "TIME", value_parser = test_time, default_value = "10s")]
     pub time: Seconds,
-    /// Sizes of a flush, multiples of 4KiB
+    /// Sizes of a flush, multiples of 4KiB, 64MiB at most
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size, default_value = "4KiB,16KiB,64KiB,256KiB,1MiB,4MiB")]
     pub sizes: Vec<Bytes>,
     /// Size of the file, written once before the test and then over and over

@@ -432,9 +432,15 @@ pub fn count(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Less of anything is nothing, and what is divided by it no number any more.
+const NUMBER_MIN: f64 = 1e-9;
+
 /// A plain number, more than zero.
 pub fn number(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value < NUMBER_MIN => {
+            Err(format!("{text:?} is less than there can be (0.000000001 at least)"))
+        }
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         _ => Err(format!("{text:?} is not a number above zero")),
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use toolkit::disk_test::report::{DiskReport, TestStart};
 use toolkit::disk_test::scratch::{Refused, ScratchFile, ScratchOptions};
-use toolkit::disk_test::{DiskTestPlan, UNIT_BYTES, measure};
+use toolkit::disk_test::{DiskTestPlan, FLUSH_BYTES_MAX, UNIT_BYTES, measure};
 use toolkit::interrupt::Interrupt;
+use units::exact::{show_size, size_text};
 use units::quantities::Bytes;
 
 use super::record::bar;
@@ -81,6 +82,13 @@ fn sizes(args: &DiskTestArgs) -> Result<Vec<u64>, CommandFailure> {
     if let Some(odd) = sizes.iter().find(|bytes| **bytes == 0 || !bytes.is_multiple_of(UNIT_BYTES)) {
         return Err(CommandFailure::usage(format!(
             "{odd} bytes are no multiple of 4KiB, as every one of --sizes must be"
+        )));
+    }
+    if let Some(large) = sizes.iter().find(|bytes| **bytes > FLUSH_BYTES_MAX) {
+        return Err(CommandFailure::usage(format!(
+            "{} are more than one of --sizes can be; the most is {}",
+            show_size(*large),
+            size_text(FLUSH_BYTES_MAX)
         )));
     }
     if sizes.last().is_some_and(|largest| *largest > args.file_size.0) {

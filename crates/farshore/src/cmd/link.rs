@@ -139,15 +139,17 @@ fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Opt
     begins.into_iter().map(row).collect()
 }
 
+/// Sums end at the largest number: records come from wherever the daemon that tells them has them.
 fn add(sum: &mut LinkRecord, more: &LinkRecord) {
-    let measured = |record: &LinkRecord| if record.rtt_mean_us > 0 { record.connected_ms } else { 0 };
+    let measured = |record: &LinkRecord| u128::from(if record.rtt_mean_us > 0 { record.connected_ms } else { 0 });
     let (weight, other) = (measured(sum), measured(more));
-    let mean = (sum.rtt_mean_us * weight + more.rtt_mean_us * other).checked_div(weight + other).unwrap_or(0);
+    let all = (u128::from(sum.rtt_mean_us) * weight).saturating_add(u128::from(more.rtt_mean_us) * other);
+    let mean = u64::try_from(all.checked_div(weight + other).unwrap_or(0)).unwrap_or(u64::MAX);
     let least = [sum.rtt_min_us, more.rtt_min_us].into_iter().filter(|us| *us > 0).min().unwrap_or(0);
     *sum = LinkRecord {
         unix_ms: sum.unix_ms.max(more.unix_ms),
-        covered_ms: sum.covered_ms + more.covered_ms,
-        connected_ms: sum.connected_ms + more.connected_ms,
+        covered_ms: sum.covered_ms.saturating_add(more.covered_ms),
+        connected_ms: sum.connected_ms.saturating_add(more.connected_ms),
         sent_bytes: sum.sent_bytes.saturating_add(more.sent_bytes),
         received_bytes: sum.received_bytes.saturating_add(more.received_bytes),
         retransmitted_bytes: sum.retransmitted_bytes.saturating_add(more.retransmitted_bytes),
@@ -155,10 +157,10 @@ fn add(sum: &mut LinkRecord, more: &LinkRecord) {
         rtt_min_us: least,
         rtt_mean_us: mean,
         rtt_max_us: sum.rtt_max_us.max(more.rtt_max_us),
-        connections: sum.connections + more.connections,
-        busy_ms: sum.busy_ms + more.busy_ms,
-        receiver_limited_ms: sum.receiver_limited_ms + more.receiver_limited_ms,
-        buffer_limited_ms: sum.buffer_limited_ms + more.buffer_limited_ms,
+        connections: sum.connections.saturating_add(more.connections),
+        busy_ms: sum.busy_ms.saturating_add(more.busy_ms),
+        receiver_limited_ms: sum.receiver_limited_ms.saturating_add(more.receiver_limited_ms),
+        buffer_limited_ms: sum.buffer_limited_ms.saturating_add(more.buffer_limited_ms),
     };
 }
 
@@ -201,6 +203,32 @@ mod tests {
         assert_eq!(row.now.rtt_mean_us, (50_000 + 70_000 + 50_000) / 3);
         let text = link::history(&rows, Some("24h"), &Paint::plain());
         assert!(text.contains("OUT BEFORE") && text.contains("50.0/56.7/70.0 ms"), "{text}");
+    }
+
+    #[test]
+    fn no_number_wraps() {
+        let most = LinkRecord {
+            unix_ms: u64::MAX,
+            covered_ms: u64::MAX,
+            connected_ms: u64::MAX,
+            sent_bytes: u64::MAX,
+            received_bytes: u64::MAX,
+            retransmitted_bytes: u64::MAX,
+            sent_bytes_per_s_max: u64::MAX,
+            rtt_min_us: u64::MAX,
+            rtt_mean_us: u64::MAX,
+            rtt_max_us: u64::MAX,
+            connections: u64::MAX,
+            busy_ms: u64::MAX,
+            receiver_limited_ms: u64::MAX,
+            buffer_limited_ms: u64::MAX,
+        };
+        let mut sum = most;
+        add(&mut sum, &most);
+        assert_eq!(sum, LinkRecord { rtt_mean_us: sum.rtt_mean_us, ..most });
+        let mut sum = minute(MINUTE, 1, u64::MAX);
+        add(&mut sum, &minute(MINUTE, 1, u64::MAX));
+        assert_eq!(sum.rtt_mean_us, u64::MAX);
     }
 
     #[test]

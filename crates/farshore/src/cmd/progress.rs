@@ -200,15 +200,20 @@ impl Drop for ProgressView {
     }
 }
 
-/// Does something on a thread of its own, and shows how far it is until it is done.
-pub fn during<T: Send>(work: impl FnOnce() -> T + Send, mut show: impl FnMut()) -> T {
+/// Does something on a thread of its own, and shows how far it is until it is done. Where the system gives no thread, it is done here,
+/// and nothing is shown.
+pub fn during<T: Send, W: FnOnce() -> T + Send>(work: W, mut show: impl FnMut()) -> T {
     thread::scope(|scope| {
+        let (give, given) = channel::<W>();
         let (alive, ended) = channel::<()>();
-        let worker = scope.spawn(move || {
+        let worker = thread::Builder::new().spawn_scoped(scope, move || {
             // It goes when the work is done, however that ends.
             let _alive = alive;
+            let work = given.recv().expect("it is given its work");
             work()
         });
+        let Ok(worker) = worker else { return work() };
+        let _ = give.send(work);
         let mut pause = SHOWN_AFTER;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             show();
@@ -223,6 +228,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::without_threads::has_no_threads;
 
     fn stage(waiting_for: WaitingFor, changes: Value) -> (String, Option<u64>) {
         let mut group = json!({
@@ -294,5 +300,12 @@ mod tests {
         let mut shown = 0;
         assert_eq!(during(|| 7, || shown += 1), 7);
         assert_eq!(shown, 0);
+    }
+
+    #[test]
+    fn without_a_thread_the_work_is_done_all_the_same() {
+        if has_no_threads("cmd::progress::tests::without_a_thread_the_work_is_done_all_the_same") {
+            assert_eq!(during(|| 7, || {}), 7);
+        }
     }
 }

@@ -269,7 +269,7 @@ impl<'a> GroupOnDisk<'a> {
     }
 
     fn recorded(&self) -> Option<Superblock> {
-        let blocks = read_blocks(&self.directory.join("superblock")).ok()?;
+        let blocks = read_blocks(&self.directory.join("superblock"), superblock::FILE_BYTES).ok()?;
         superblock::read(&blocks, self.tag).ok()?.found
     }
 

@@ -11,8 +11,29 @@ pub(super) const GROUPS: &str = "groups";
 
 /// Whether the superblock in `directory` is not there or says nothing yet.
 pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
-    match read_blocks(&directory.join("superblock")) {
+    match read_blocks(&directory.join("superblock"), superblock::FILE_BYTES) {
         Ok(blocks) => matches!(superblock::read(&blocks, tag).map(|read| read.found), Ok(None)),
         Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// A sparse file costs nothing to make, and more memory than there is to read.
+    #[test]
+    fn a_superblock_that_is_too_large_makes_no_group_new() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(is_new(directory.path(), 42), "there is none");
+        let file = File::create(directory.path().join("superblock")).expect("made");
+        for (size_bytes, new) in
+            [(superblock::FILE_BYTES, true), (superblock::FILE_BYTES + 512, false), (4 << 40, false)]
+        {
+            file.set_len(size_bytes).expect("room for nothing but a length");
+            assert_eq!(is_new(directory.path(), 42), new, "{size_bytes} bytes");
+        }
     }
 }

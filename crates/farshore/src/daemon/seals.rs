@@ -70,6 +70,8 @@ impl Seals {
     }
 
     /// Seals what this run has left at rest. Groups that are not sealed, as no disk answers anything for `silence`: none, mostly.
+    ///
+    /// Without a thread nothing is sealed, and no disk is to blame for it: the log says so, and nobody is waited for.
     pub fn write_unless_silent(self, silence: Duration) -> Vec<String> {
         let progress = Arc::new(AtomicU64::new(0));
         let unsealed: BTreeSet<String> = self.0.iter().map(|group| group.group.clone()).collect();
@@ -86,9 +88,15 @@ impl Seals {
             // Given up, nobody waits any more.
             let _ = done.send(());
         };
-        let spawned = std::thread::Builder::new().name("seals".into()).spawn(write).is_ok();
+        if let Err(error) = std::thread::Builder::new().name("seals".into()).spawn(write) {
+            tracing::warn!(
+                "no thread can be started that takes the fingerprints of the volumes: {error}; so the next start cannot know whether \
+                 they were changed until then; nothing acknowledged is lost by that"
+            );
+            return Vec::new();
+        }
         let mut seen = None;
-        while spawned && wait.recv_timeout(silence) == Err(RecvTimeoutError::Timeout) {
+        while wait.recv_timeout(silence) == Err(RecvTimeoutError::Timeout) {
             let now = progress.load(Ordering::Relaxed);
             if seen.replace(now) == Some(now) {
                 break;
@@ -190,7 +198,8 @@ impl GroupSeals {
     }
 }
 
-/// Applies `work` to each item, some at the same time: each waits for a disk, mostly one of its own.
+/// Applies `work` to each item, some at the same time: each waits for a disk, mostly one of its own. The caller takes its turns, too:
+/// where no thread can be started, slow is better than never.
 fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take_turns = || {
@@ -202,8 +211,11 @@ fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
         }
     };
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..items.len().min(AT_ONCE_MAX)).map(|_| scope.spawn(take_turns)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("it reads, and does not panic")).collect()
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, take_turns).ok();
+        let threads: Vec<_> = (1..items.len().min(AT_ONCE_MAX)).map_while(start).collect();
+        let own = take_turns();
+        let others = threads.into_iter().flat_map(|thread| thread.join().expect("it reads, and does not panic"));
+        own.into_iter().chain(others).collect()
     });
     results.sort_unstable_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
@@ -221,7 +233,8 @@ fn is_unread(error: &anyhow::Error) -> bool {
 /// The run that the superblock calls the last one, if it calls its end clean.
 fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnation>> {
     let path = directory.join("superblock");
-    let bytes = read_blocks(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let bytes =
+        read_blocks(&path, superblock::FILE_BYTES).with_context(|| format!("{} cannot be read", path.display()))?;
     let read = superblock::read(&bytes, tag).map_err(|why| anyhow::anyhow!("the superblock is of no use: {why:?}"))?;
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
 }
@@ -271,6 +284,7 @@ mod tests {
     use host::disk::volume::{VolumeOptions, open_volume};
 
     use super::*;
+    use crate::without_threads::has_no_threads;
 
     const TAG: u64 = 42;
 
@@ -389,6 +403,23 @@ mod tests {
         assert_eq!(seals.write_unless_silent(Duration::from_secs(60)), [""; 0]);
         assert!(directories.iter().all(|directory| path(directory.path()).exists()));
         assert_eq!(at_once(&[3, 1, 2], |number| number * 2), [6, 2, 4]);
+    }
+
+    /// The start broke down then, and a stop said that a disk answers nothing.
+    #[test]
+    fn without_threads_volumes_are_compared_and_no_disk_is_blamed() {
+        if !has_no_threads("daemon::seals::tests::without_threads_volumes_are_compared_and_no_disk_is_blamed") {
+            return;
+        }
+        assert_eq!(at_once(&[3, 1, 2], |number| number * 2), [6, 2, 4]);
+        let directory = tempfile::tempdir().expect("directory");
+        at_rest(directory.path());
+        change(directory.path(), 8);
+        let changed = group(directory.path());
+        assert_eq!(changed.compare(), [true]);
+        let mut seals = Seals::default();
+        seals.add(changed);
+        assert_eq!(seals.write_unless_silent(Duration::from_secs(60)), [""; 0]);
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub(super) fn open(
     files.nothing_without_superblock()?;
     let superblock = files.sized("superblock", superblock::FILE_BYTES, SUPERBLOCK_ADVICE)?;
     let path = files.path("superblock");
-    let recorded = read_blocks(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let recorded = read_blocks(&path, superblock::FILE_BYTES);
+    let recorded = recorded.with_context(|| format!("{} cannot be read", path.display()))?;
     let recorded = superblock::read(&recorded, tag).map(|read| read.found);
     names::keep(directory, group, matches!(recorded, Ok(None)))?;
     let journal = files.sized("journal", journal_bytes(group), JOURNAL_ADVICE)?;
@@ -195,7 +196,7 @@ mod tests {
         files.remove_if_other_size("activity", 8192).expect("left to whoever opens it");
         assert!(fs::read(&victim).expect("there") == [7; 4096], "it was written to");
         assert!(fs::symlink_metadata(files.path("activity")).expect("there").is_symlink());
-        assert!(read_blocks(&files.path("superblock")).is_err());
+        assert!(read_blocks(&files.path("superblock"), superblock::FILE_BYTES).is_err());
     }
 
     /// What it held would be gone without a word, and so would the way back.

@@ -54,8 +54,8 @@ fn who(client: &ClientView) -> String {
 /// Zeroes free space as a trim does, as far as the device has it.
 fn trimmed(client: &ClientView) -> RequestSums {
     RequestSums {
-        requests: client.trims.requests + client.zeroes.requests,
-        bytes: client.trims.bytes + client.zeroes.bytes,
+        requests: client.trims.requests.saturating_add(client.zeroes.requests),
+        bytes: client.trims.bytes.saturating_add(client.zeroes.bytes),
     }
 }
 
@@ -101,6 +101,9 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let most = ClientView { trims: sums(u64::MAX, u64::MAX), ..list.clients[0].clone() };
+        let text = page(&ClientList { clients: vec![most], ..list.clone() }, &Paint::plain());
+        assert!(text.contains("16777216 TiB in 18446744073709551615"), "no number wraps: {text}");
         let nobody = page(&ClientList { clients: Vec::new(), ..list }, &Paint::plain());
         assert_eq!(nobody, "No client uses an export of near now.\n");
     }

@@ -94,7 +94,8 @@ fn space(group: &GroupView) -> String {
     let queue = (group.role != Role::Secondary)
         .then(|| format!("queue {} of {}", show_size(group.queue.bytes), show_size(group.queue.limit_bytes)));
     let marks = group.marks.iter().map(|mark| {
-        format!("{} {} of {}", mark.name, show_size(mark.used_bytes + mark.reserved_bytes), show_size(mark.limit_bytes))
+        let taken_bytes = mark.used_bytes.saturating_add(mark.reserved_bytes);
+        format!("{} {} of {}", mark.name, show_size(taken_bytes), show_size(mark.limit_bytes))
     });
     let memory = format!("memory {}", show_size(group.memory_bytes));
     queue.into_iter().chain(journal).chain([memory]).chain(marks).collect::<Vec<_>>().join("; ")
@@ -102,12 +103,27 @@ fn space(group: &GroupView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn silent(answered_s: Option<f64>) -> String {
         let why = Some("it does not answer within 1s".to_owned());
         let says = PeerSays { node: "beta".to_owned(), age_s: None, answered_s, why, status: None };
         section(&says, true, &Paint::plain())
+    }
+
+    #[test]
+    fn no_number_wraps() {
+        let most = u64::MAX;
+        let group = json!({
+            "name": "db", "role": "secondary", "mode": "async", "state": "replicating", "protection": "queued", "volumes": [],
+            "queue": {"bytes": 0, "items": 0, "bytes_hwm": 0, "items_hwm": 0, "limit_bytes": 0, "limit_items": 0, "blocked_ms": 0},
+            "marks": [{"name": "m", "sequence": 1, "time": "", "used_bytes": most, "reserved_bytes": most, "limit_bytes": most}],
+            "peers": [], "settings": {}
+        });
+        let group: GroupView = serde_json::from_value(group).expect("a group");
+        assert!(space(&group).ends_with("m 16777216 TiB of 16777216 TiB"), "{}", space(&group));
     }
 
     #[test]

@@ -312,20 +312,26 @@ impl BlockSalvage {
     }
 }
 
-/// A whole file of such records.
+/// A whole file of such records. One of more than `bytes_max` was not made by us, and is not read: it may be sparse, and larger than
+/// all memory.
 ///
 /// # Errors
-/// It cannot be opened, or nothing of it can be read.
-pub fn read_blocks(path: &Path) -> std::io::Result<Vec<u8>> {
+/// It cannot be opened, it is too large, or nothing of it can be read.
+pub fn read_blocks(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     // A pipe in its place is not waited for, a link not followed.
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    let mut file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let length = file.metadata()?.len();
+    if length > bytes_max {
+        let why = format!("it has {length} bytes, and {bytes_max} at most are its own");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why));
+    }
     let mut bytes = Vec::new();
-    let refused = match file.read_to_end(&mut bytes) {
+    let refused = match (&file).take(bytes_max).read_to_end(&mut bytes) {
         Ok(_) => return Ok(bytes),
         Err(error) => error,
     };
-    let mut blocks = BlockSalvage::begin(0, usize::try_from(file.metadata()?.len()).expect("it fits into memory"));
+    let mut blocks = BlockSalvage::begin(0, usize::try_from(length).expect("it fits into memory"));
     let mut block = [0; BlockSalvage::BYTES];
     while let Some(offset) = blocks.next() {
         let read = file.read_exact_at(&mut block, offset);

@@ -57,9 +57,9 @@ impl TimeDistribution {
     /// Share of all that took this long or less, at rising times: for a picture.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let total = self.histogram.len().max(1) as f64;
-        let mut sum = 0;
+        let mut sum = 0u64;
         let points = self.histogram.iter_recorded().map(|step| {
-            sum += step.count_at_value();
+            sum = sum.saturating_add(step.count_at_value());
             (step.value_iterated_to() as f64 / 1e6, sum as f64 / total)
         });
         points.collect()

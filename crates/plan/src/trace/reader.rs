@@ -155,13 +155,14 @@ impl<R: Read> TraceReader<R> {
         out.clear();
         while out.is_empty() {
             if self.at_end {
-                self.order.finish(out);
+                let at = || before_record(&self.name, self.items);
+                self.order.finish(out, &mut self.troubles, at);
                 return Ok(!out.is_empty());
             }
             let mut fresh = std::mem::take(&mut self.order.fresh);
             self.parse_chunk(&mut fresh);
             self.order.fresh = fresh;
-            let at = || format!("{}, before line or record {}", self.name, self.items);
+            let at = || before_record(&self.name, self.items);
             self.order.sort_into(out, &mut self.troubles, at);
             self.refill()?;
         }
@@ -315,6 +316,10 @@ impl<R: Read> TraceReader<R> {
     }
 }
 
+fn before_record(name: &str, items: u64) -> String {
+    format!("{name}, before line or record {items}")
+}
+
 /// Repairs small disorder: records are kept back until later ones can no longer come before them.
 #[derive(Default)]
 struct RecordOrder {
@@ -325,7 +330,23 @@ struct RecordOrder {
 
 impl RecordOrder {
     /// Moves what is ripe from `fresh` and `kept` to `out`.
-    fn sort_into(&mut self, out: &mut Vec<TraceRecord>, troubles: &mut Troubles, at: impl Fn() -> String) {
+    fn sort_into(&mut self, out: &mut Vec<TraceRecord>, troubles: &mut Troubles, at: impl FnOnce() -> String) {
+        self.keep(troubles, at);
+        let ripe = self.kept.len().saturating_sub(REORDER_RECORDS);
+        out.extend(self.kept.drain(..ripe));
+        if let Some(last) = out.last() {
+            self.emitted_ns = last.time_ns;
+        }
+    }
+
+    /// Moves all that is left to `out`: a last line without its end is `fresh` until here, and may come too late as well.
+    fn finish(&mut self, out: &mut Vec<TraceRecord>, troubles: &mut Troubles, at: impl FnOnce() -> String) {
+        self.keep(troubles, at);
+        out.append(&mut self.kept);
+    }
+
+    /// Moves `fresh` to its places in `kept`, without what lies before records that were handed on.
+    fn keep(&mut self, troubles: &mut Troubles, at: impl FnOnce() -> String) {
         self.kept.append(&mut self.fresh);
         if !self.kept.is_sorted_by_key(|record| record.time_ns) {
             self.kept.sort_by_key(|record| record.time_ns);
@@ -335,17 +356,6 @@ impl RecordOrder {
             troubles.note_many(RecordFault::OutOfOrder, late as u64, at);
             self.kept.drain(..late);
         }
-        let ripe = self.kept.len().saturating_sub(REORDER_RECORDS);
-        out.extend(self.kept.drain(..ripe));
-        if let Some(last) = out.last() {
-            self.emitted_ns = last.time_ns;
-        }
-    }
-
-    fn finish(&mut self, out: &mut Vec<TraceRecord>) {
-        self.kept.append(&mut self.fresh);
-        self.kept.sort_by_key(|record| record.time_ns);
-        out.append(&mut self.kept);
     }
 }
 
@@ -425,6 +435,18 @@ mod tests {
             troubles.has(RecordFault::OutOfOrder) && records.len() as u64 + troubles.count() == 80_000,
             "{troubles}"
         );
+    }
+
+    /// A log that broke off in its last line, whose time lost its last digits: the line is read all the same.
+    #[test]
+    fn a_last_line_without_its_end_may_come_too_late_as_well() {
+        let text = |last: &str| iolog(10_000) + last;
+        let (whole, ..) = read(text("").as_bytes());
+        let (records, troubles, _) = read(text("5 f write 0 512").as_bytes());
+        assert!(records == whole && troubles.has(RecordFault::OutOfOrder) && troubles.count() == 1, "{troubles}");
+        assert!(troubles.to_string().contains("first at t, before line or record 10001"), "{troubles}");
+        let (records, troubles, _) = read(text("99990 f write 0 512").as_bytes());
+        assert!(records.len() == whole.len() + 1 && troubles.is_empty(), "{troubles}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use host::disk::File;
@@ -14,6 +15,7 @@ use super::TestFailure;
 use super::terms::{FLUSH_BYTES, Terms};
 use crate::disk_test::scratch::ScratchFile;
 use crate::disk_test::{Pen, UNIT_BYTES};
+use crate::within::no_thread;
 
 /// As `disk test` has it, and room for the largest flush.
 const FILE_BYTES: u64 = 64 << 20;
@@ -22,6 +24,8 @@ const _: () = assert!(FILE_BYTES >= FLUSH_BYTES.max);
 const FILE_TIME: Duration = Duration::from_secs(60);
 /// For it to go from a disk that hangs.
 const REMOVE_TIME: Duration = Duration::from_secs(1);
+/// Without its word.
+const ENDED: &str = "the disk's thread ended";
 
 /// The longest that [`TestDisk::file`] takes.
 pub fn file_time(patience: Duration) -> Duration {
@@ -117,10 +121,13 @@ pub struct Trial {
 }
 
 impl Trial {
+    /// The file is made on a thread of its own and not by `spawn_blocking`, which panics where the system gives no thread.
     async fn new(path: &Path, largest: u64, patience: Duration) -> Result<Trial, String> {
         let own_path = path.to_path_buf();
-        let made = tokio::task::spawn_blocking(move || ScratchFile::new_file(&own_path, FILE_BYTES, patience)).await;
-        let scratch = made.map_err(|error| error.to_string())?.map_err(|refused| refused.to_string())?;
+        let (made_to, made) = oneshot::channel();
+        let make = move || drop(made_to.send(ScratchFile::new_file(&own_path, FILE_BYTES, patience)));
+        thread::Builder::new().spawn(make).map_err(no_thread)?;
+        let scratch = made.await.map_err(|_| ENDED.to_owned())?.map_err(|refused| refused.to_string())?;
         if scratch.is_in_memory() {
             return Err(format!("{} lies in memory: name a file on the disk itself", path.display()));
         }
@@ -128,9 +135,10 @@ impl Trial {
         let (flushes, work) = mpsc::unbounded_channel();
         let (answer_to, answer) = oneshot::channel();
         let trial = Trial { flushes, scratch: Some(scratch), at: 0 };
-        std::thread::spawn(move || at_the_disk(file, largest.next_multiple_of(UNIT_BYTES), answer_to, work));
+        let largest = largest.next_multiple_of(UNIT_BYTES);
+        thread::Builder::new().spawn(move || at_the_disk(file, largest, answer_to, work)).map_err(no_thread)?;
         match tokio::time::timeout(limit, answer).await {
-            Ok(filled) => filled.unwrap_or_else(|_| Err("the disk's thread ended".to_owned())).map(|()| trial),
+            Ok(filled) => filled.unwrap_or_else(|_| Err(ENDED.to_owned())).map(|()| trial),
             Err(_) => Err(trial.give_up(limit)),
         }
     }
@@ -143,7 +151,7 @@ impl Trial {
         let (answer_to, answer) = oneshot::channel();
         // A thread that has ended tells nothing.
         let _ = self.flushes.send((at, length, answer_to));
-        answer.await.unwrap_or_else(|_| Err("the disk's thread ended".to_owned()))
+        answer.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
     }
 
     /// The disk hangs, and its file is most likely still there. A sentence.
@@ -191,6 +199,7 @@ fn at_the_disk(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::within::tests::has_no_threads;
     use std::fs;
     use std::os::unix::fs::MetadataExt;
 
@@ -220,5 +229,19 @@ mod tests {
             drop(trial);
             assert!(!path.exists(), "it was removed");
         });
+    }
+
+    /// The task that asked panicked in the middle of its test, and every later one was refused for it.
+    #[test]
+    fn without_a_thread_there_is_no_file_and_a_sentence_says_so() {
+        if !has_no_threads("line_test::disk::tests::without_a_thread_there_is_no_file_and_a_sentence_says_so") {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trial");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let made = runtime.block_on(Trial::new(&path, 1 << 20, Duration::from_secs(60)));
+        assert!(made.is_err_and(|why| why.contains("no further thread")));
+        assert!(!path.exists());
     }
 }

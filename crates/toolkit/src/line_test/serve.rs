@@ -81,6 +81,34 @@ struct Session {
     stage: RefCell<Option<Rc<TestStage>>>,
 }
 
+/// The place that a test takes until this goes, however it goes: one that breaks down in the middle keeps nobody out.
+struct TestPlace<'a> {
+    server: &'a LineTestServer,
+    control: &'a TestWire,
+}
+
+impl<'a> TestPlace<'a> {
+    fn take(server: &'a LineTestServer, control: &'a TestWire) -> TestPlace<'a> {
+        server.unfinished.set(server.unfinished.get() + 1);
+        TestPlace { server, control }
+    }
+}
+
+impl Drop for TestPlace<'_> {
+    fn drop(&mut self) {
+        let TestPlace { server, control } = self;
+        let is_ours = |session: &Session| session.token == control.session.0;
+        // Another test may run by now.
+        let is_left = server.session.borrow().as_ref().is_some_and(is_ours);
+        if is_left {
+            drop(server.end_session(false));
+        }
+        control.end("the test is over");
+        server.unfinished.set(server.unfinished.get() - 1);
+        server.served.notify_one();
+    }
+}
+
 /// Serves until `stop` is notified, or until the one test ended. A test that runs then is asked to end and report first.
 ///
 /// # Errors
@@ -217,8 +245,8 @@ impl LineTestServer {
             let _ = control.word_within(GOODBYE).await;
             return control.end("it was refused");
         }
+        let _place = TestPlace::take(self, control);
         drop(greeting);
-        self.unfinished.set(self.unfinished.get() + 1);
         control.expect_life(terms.timeout());
         let played = tokio::time::timeout(self.longest(&terms), self.play(from, control, &terms)).await;
         let result = played.unwrap_or_else(|_| Err(TestFailure::failed("it did not come to its end in time")));
@@ -232,9 +260,6 @@ impl LineTestServer {
         // It closes when it has read that; others may ask for their test meanwhile.
         let gone = control.until(|wire| wire.is_down().then_some(()));
         let _ = tokio::time::timeout(terms.timeout().max(GOODBYE), gone).await;
-        control.end("the test is over");
-        self.unfinished.set(self.unfinished.get() - 1);
-        self.served.notify_one();
     }
 
     /// Makes room for the next test; this end's half of the report, as far as it came. `interrupted`: over there.
@@ -363,5 +388,54 @@ impl LineTestServer {
             *session.stage.borrow_mut() = Some(stage.clone());
         }
         Ok(stage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::tests::beside_a_silent_peer;
+    use super::*;
+
+    struct Nobody;
+
+    impl Events for Nobody {
+        fn listening(&self, _: SocketAddr) {}
+        fn refused(&self, _: SocketAddr, _: &str) {}
+        fn began(&self, _: &str, _: &Terms) {}
+        fn ended(&self, _: &str, _: &Terms, _: &EndReport, _: Option<&str>) {}
+    }
+
+    /// To be called inside a runtime.
+    fn server() -> LineTestServer {
+        let (listen, timeout) = (([127, 0, 0, 1], 0).into(), Duration::from_secs(60));
+        let credentials = LineCredentials { cluster: "test".to_owned(), tls: None, secret: None };
+        let door = LineListener::bind(credentials.clone(), listen, timeout).expect("a port");
+        let (ours, max_time) = (SocketOptions::default(), Duration::from_secs(3600));
+        LineTestServer {
+            serving: Serving { credentials, listen, ours, max_time, once: false, disk_file: None, timeout },
+            events: Rc::new(Nobody),
+            complaints: ReportLimiter::new(REPEAT_AFTER),
+            tuner: door.tuner(),
+            stopping: false.into(),
+            session: RefCell::default(),
+            unfinished: Cell::new(0),
+            served: Notify::new(),
+            greeting: Rc::new(()),
+        }
+    }
+
+    /// As of a panic: nobody goes on with the test, and nobody ended it.
+    #[test]
+    fn a_test_that_breaks_down_keeps_nobody_out() {
+        beside_a_silent_peer(async |wire| {
+            let server = server();
+            let greeting = server.greeting.clone();
+            let test = server.session("a peer", &wire, Terms::default(), greeting);
+            tokio::time::timeout(Duration::ZERO, test).await.expect_err("it waits for its peer");
+            assert!(wire.is_down() && server.session.borrow().is_none());
+            assert_eq!((server.unfinished.get(), Rc::strong_count(&server.greeting)), (0, 1));
+            let next = server.admit("another", &wire, &Terms::default());
+            assert!(next.is_ok(), "it is refused for the one that broke down");
+        });
     }
 }

@@ -255,7 +255,8 @@ pub struct ReceivedTally {
 
 impl ReceivedTally {
     pub fn bytes_per_s(&self) -> f64 {
-        if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
+        // Nothing is measured that is shorter than a nanosecond, and what is divided by less is no rate any more.
+        if self.seconds > 0.0 { self.bytes as f64 / self.seconds.max(1e-9) } else { 0.0 }
     }
 }
 
@@ -370,6 +371,7 @@ fn odd_number(value: &Json) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line_test::report::rate;
 
     #[test]
     fn a_report_that_no_test_comes_to_is_refused() {
@@ -383,6 +385,17 @@ mod tests {
         half.sent.as_mut().expect("it sent").kernel.busy_us = u64::MAX;
         assert!(half.check().is_err());
         assert_eq!(half.socket.congestion, "?[31mbbr");
+    }
+
+    #[test]
+    fn a_time_next_to_nothing_makes_no_rate_beyond_all_numbers() {
+        for (seconds, bytes_per_s) in [(2.0, 512.0), (0.0, 0.0), (1e-300, 1024.0 / 1e-9)] {
+            let received = ReceivedTally { bytes: 1024, seconds, ..ReceivedTally::default() };
+            assert!(EndReport { received: Some(received.clone()), ..EndReport::default() }.check().is_ok());
+            assert_eq!(received.bytes_per_s(), bytes_per_s);
+        }
+        let most = ReceivedTally { bytes: 1 << 53, seconds: f64::MIN_POSITIVE, ..ReceivedTally::default() };
+        assert!(rate(most.bytes_per_s()).ends_with("TB/s"), "{}", rate(most.bytes_per_s()));
     }
 
     #[test]

@@ -32,13 +32,15 @@ pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
     let (count, slots) = (extents.len() as u64, cells * SLOTS_PER_CELL);
     report.line("hot", format!("{count} extents of {slots} at most, {}", show_size(count * EXTENT_BYTES)));
     let line = |extent: &Extent| {
-        let first = extent.number * EXTENT_BYTES;
-        format!("    volume {} (by name): bytes {first} to {}", extent.volume.0 + 1, first + EXTENT_BYTES - 1)
+        // What a checksum covers may still be no extent that there is.
+        let first = extent.number.saturating_mul(EXTENT_BYTES);
+        let last = first.saturating_add(EXTENT_BYTES - 1);
+        format!("    volume {} (by name): bytes {first} to {last}", u32::from(extent.volume.0) + 1)
     };
     report.push_some(extents.iter().map(line), extents.len(), "extents");
     match superblock_beside(path) {
         Some(beside) if beside.clean => report.line("counts", "no: the last stop was clean, the bitmap holds every difference"),
-        Some(beside) if run > beside.identity.incarnation.0 + 1 => report.warnings.push(format!(
+        Some(beside) if run > beside.identity.incarnation.0.saturating_add(1) => report.warnings.push(format!(
             "the superblock beside it is of an earlier run ({}): it is an old copy, and the daemon refuses to start the group",
             beside.identity.incarnation.0
         )),
@@ -56,6 +58,7 @@ mod tests {
     use engine::activity::encode_slots;
     use engine::cell::{BYTES, CellHead, encode};
     use engine::identity::Confirmed;
+    use engine::superblock::Superblock;
     use engine::{Incarnation, VolumeId};
 
     use super::*;
@@ -83,5 +86,20 @@ mod tests {
         (1..4).for_each(|copy| image[copy * BYTES + 60] ^= 1);
         let seen = report(&image, nowhere);
         assert_eq!((seen.exit(), seen.facts["lost_cells"].as_u64()), (Exit::Warning, Some(1)));
+    }
+
+    /// Of a cell whose checksum is right, whoever wrote it.
+    #[test]
+    fn numbers_that_no_volume_has_are_shown_and_end_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut beside = Superblock { update: 2, tag: 7, ..Superblock::default() };
+        beside.identity.incarnation = Incarnation(u64::MAX);
+        std::fs::write(directory.path().join("superblock"), beside.encode()).expect("written");
+        let extent = Extent { volume: VolumeId(0), number: (1 << 48) - 1 };
+        let body = encode_slots(Incarnation(u64::MAX), Confirmed::default(), [Some(extent)].into_iter());
+        let slot = |update| encode(KIND, &CellHead { update, tag: 7, ..CellHead::default() }, &body);
+        let seen = report(&[slot(2), slot(1)].concat(), &directory.path().join("activity"));
+        assert_eq!(seen.exit(), Exit::Done, "{seen:?}");
+        assert!(seen.lines.iter().any(|line| line.contains("bytes 18446744073709551615 to")), "{seen:?}");
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
         let volume = volumes.entry(found.volume.0).or_default();
         volume.size_bytes = found.volume_bytes;
         for (at, word) in found.words.iter().enumerate() {
-            let base = found.first_region + at as u64 * 64;
-            volume.dirty.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| base + bit));
+            let base = found.first_region.saturating_add(at as u64 * 64);
+            volume.dirty.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| base.saturating_add(bit)));
         }
         Ok(())
     });
@@ -61,20 +61,25 @@ fn names(path: &Path) -> Option<Vec<String>> {
     same.then(|| sealed.volumes.into_keys().collect())
 }
 
+/// What a checksum covers may still be no size and no region that there is: sums end at the largest number.
 fn describe(report: &mut InspectReport, number: u16, name: Option<&String>, volume: &VolumeBits) -> Value {
     let ranges = ranges(volume.dirty.iter().copied());
     let regions = volume.size_bytes.div_ceil(REGION_BYTES);
     let spare = if volume.dirty.last() == regions.checked_sub(1).as_ref() {
-        regions * REGION_BYTES - volume.size_bytes
+        regions.saturating_mul(REGION_BYTES) - volume.size_bytes
     } else {
         0
     };
     let dirty_bytes = volume.dirty.len() as u64 * REGION_BYTES - spare;
-    let label = name.map_or_else(|| format!("volume {} (by name)", number + 1), |name| format!("volume {name}"));
+    let label = match name {
+        Some(name) => format!("volume {name}"),
+        None => format!("volume {} (by name)", u32::from(number) + 1),
+    };
     report.line(&label, format!("{} of {regions} regions dirty, {}", volume.dirty.len(), show_size(dirty_bytes)));
     let lines = ranges.iter().map(|(first, last)| {
-        let end = ((last + 1) * REGION_BYTES).min(volume.size_bytes);
-        format!("    regions {first} to {last}: bytes {} to {}", first * REGION_BYTES, end.saturating_sub(1))
+        let end = last.saturating_add(1).saturating_mul(REGION_BYTES).min(volume.size_bytes);
+        let begin = first.saturating_mul(REGION_BYTES);
+        format!("    regions {first} to {last}: bytes {begin} to {}", end.saturating_sub(1))
     });
     report.push_some(lines, ranges.len(), "ranges");
     json!({
@@ -89,7 +94,7 @@ fn ranges(set: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for region in set {
         match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == region => *last = region,
+            Some((_, last)) if last.checked_add(1) == Some(region) => *last = region,
             _ => ranges.push((region, region)),
         }
     }
@@ -148,5 +153,26 @@ mod tests {
         assert_eq!((seen.exit(), seen.facts["lost_cells"].as_u64()), (Exit::Warning, Some(1)));
         assert!(seen.warnings.iter().any(|w| w.contains("cell 1 (bytes 16384 to 32767) is lost")), "{seen:?}");
         assert_eq!(report(&[0; 2 * CELL_BYTES as usize], nowhere).exit(), Exit::Done);
+    }
+
+    /// Of a cell whose checksum is right, whoever wrote it.
+    #[test]
+    fn numbers_that_no_volume_has_are_shown_and_end_nothing() {
+        let all = vec![u64::MAX; REGIONS_PER_CELL as usize / 64];
+        // The last region of the largest size.
+        let last = u64::MAX / REGION_BYTES;
+        let in_cell = last % REGIONS_PER_CELL;
+        let mut one = vec![0u64; all.len()];
+        one[in_cell as usize / 64] = 1u64 << (in_cell % 64);
+        let last_cell = u64::MAX - u64::MAX % REGIONS_PER_CELL;
+        let cases = [(u64::MAX, last_cell, &all), (0, last_cell, &all), (u64::MAX, last - in_cell, &one)];
+        for (size, first, words) in cases {
+            let body = BitmapCell::encode(VolumeId(u16::MAX), size, first, Confirmed::default(), words);
+            let slot = |update| encode(KIND, &CellHead { update, tag: 7, ..CellHead::default() }, &body);
+            let seen = report(&[slot(2), slot(1)].concat(), Path::new("/nowhere/bitmap"));
+            let dirty: u32 = words.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(seen.facts["maps"][0]["dirty_regions"], dirty, "{seen:?}");
+            assert!(seen.lines.iter().any(|line| line.contains("volume 65536 (by name)")), "{seen:?}");
+        }
     }
 }

@@ -169,11 +169,17 @@ impl RingFile<'_> {
             }
             match why {
                 Ok(index) => {
-                    next = JournalHead { offset: offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+                    let end = offset + u64::from(index.bytes);
+                    next = JournalHead { offset: end, ordinal: index.ordinal.saturating_add(1) };
+                    let is_last = next.ordinal == index.ordinal;
                     let damaged = self.first_damaged(&index)?;
                     walk.batches.push(FoundBatch { index, damaged });
                     if damaged.is_some() {
                         walk.end = format!("before byte {offset}: a payload of the last batch shown is damaged");
+                        break;
+                    }
+                    if is_last {
+                        walk.end = format!("at byte {end}: no batch can have a higher number");
                         break;
                     }
                 }
@@ -262,7 +268,11 @@ fn refusal(index: &JournalIndex, beside: &Superblock, next: JournalHead, walk: &
         return Some(format!("the batch there is of snapshot {}, which is begun anew", index.snapshot));
     }
     // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
-    let due = before.map_or(position.seq, JournalIndex::last).next();
+    let last = before.map_or(position.seq, JournalIndex::last);
+    if last.0 == u64::MAX {
+        return Some("the sequences before it end with the highest number there is".into());
+    }
+    let due = last.next();
     let fits = if before.is_some() { first(index) == due } else { first(index) <= due };
     (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", first(index).0, due.0))
 }
@@ -307,20 +317,21 @@ mod tests {
         [index.encode(), payload.to_vec()].concat()
     }
 
-    /// A journal of three batches, wrapped, its superblock beside it.
-    fn made() -> (tempfile::TempDir, Vec<u8>) {
-        let directory = tempfile::tempdir().expect("directory");
-        let mut superblock = Superblock {
-            update: 2,
-            tag: 42,
-            journal: JournalHead { offset: 8192, ordinal: 7 },
-            ..Superblock::default()
-        };
+    /// A superblock that has a batch due at byte 8192, and what comes before it applied.
+    fn record(directory: &Path, ordinal: u64, applied: u64) {
+        let journal = JournalHead { offset: 8192, ordinal };
+        let mut superblock = Superblock { update: 2, tag: 42, journal, ..Superblock::default() };
         superblock.identity.incarnation = Incarnation(2);
         superblock.identity.position.generation = GENERATION;
         superblock.identity.position.incarnation = Incarnation(1);
-        superblock.identity.position.seq = Seq(10);
-        std::fs::write(directory.path().join("superblock"), superblock.encode()).expect("written");
+        superblock.identity.position.seq = Seq(applied);
+        std::fs::write(directory.join("superblock"), superblock.encode()).expect("written");
+    }
+
+    /// A journal of three batches, wrapped, its superblock beside it.
+    fn made() -> (tempfile::TempDir, Vec<u8>) {
+        let directory = tempfile::tempdir().expect("directory");
+        record(directory.path(), 7, 10);
         let journal = [batch(0, 9, 13, 1), batch(8192, 7, 11, 2), batch(16384, 8, 12, 3), vec![0; 4096]].concat();
         (directory, journal)
     }
@@ -357,5 +368,19 @@ mod tests {
         std::fs::remove_file(directory.path().join("superblock")).expect("removed");
         let alone = seen(directory.path(), &journal);
         assert_eq!(sequences(&alone), [11, 12, 13]);
+    }
+
+    /// Of an index whose checksum is right, whoever wrote it.
+    #[test]
+    fn a_walk_ends_behind_the_highest_numbers() {
+        let directory = tempfile::tempdir().expect("directory");
+        let journal = [vec![0; 8192], batch(8192, u64::MAX, u64::MAX, 2)].concat();
+        for (applied, why) in
+            [(u64::MAX - 1, "no batch can have a higher number"), (u64::MAX, "the highest number there is")]
+        {
+            record(directory.path(), u64::MAX, applied);
+            let found = seen(directory.path(), &journal);
+            assert!(found.facts["ends"].as_str().is_some_and(|end| end.contains(why)), "{found:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! It runs on the hook's own thread, with a runtime of its own, so that looking up a name or a server that takes its time holds nobody
 //! else up.
 
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use settings::HookUrl;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -66,7 +68,7 @@ impl Webhook {
                 sleep(LOOK_AGAIN).await;
             }
         };
-        let sent = runtime.block_on(async {
+        runtime.block_on(async {
             tokio::select! {
                 sent = timeout(limit, self.send(event.line())) => match sent {
                     Ok(sent) => sent.map_err(AttemptFailure::Failed),
@@ -74,16 +76,14 @@ impl Webhook {
                 },
                 () = end => Err(AttemptFailure::Ending),
             }
-        });
-        // A name that is still being looked up would be waited for.
-        runtime.shutdown_background();
-        sent
+        })
     }
 
     async fn send(&self, line: String) -> Result<(), String> {
         let (host, port) = (self.url.host(), self.url.port());
-        let stream = TcpStream::connect((host, port)).await;
-        let stream = stream.map_err(|error| format!("{host} port {port} cannot be reached: {error}"))?;
+        let unreached = |error: std::io::Error| format!("{host} port {port} cannot be reached: {error}");
+        let addresses = addresses(host, port).await.map_err(unreached)?;
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(unreached)?;
         if !self.url.is_encrypted() {
             return self.ask(stream, line).await;
         }
@@ -158,6 +158,23 @@ impl Webhook {
     }
 }
 
+/// Where a host is. Names are looked up on a thread of their own: tokio's way panics where the system gives no thread, and the hook's
+/// thread would be gone until the next start.
+async fn addresses(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (found_to, found) = oneshot::channel();
+    let name = host.to_owned();
+    let look_up = move || {
+        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        // Given up, nobody waits any more.
+        let _ = found_to.send(addresses);
+    };
+    std::thread::Builder::new().name("hook-name".into()).spawn(look_up)?;
+    found.await.unwrap_or_else(|_| Err(std::io::Error::other("its name could not be looked up")))
+}
+
 fn shown(status: StatusCode) -> String {
     let words = status.canonical_reason().map(|words| format!(" ({words})")).unwrap_or_default();
     format!("{}{words}", status.as_u16())
@@ -174,6 +191,7 @@ mod tests {
 
     use super::*;
     use crate::events::NewEvent;
+    use crate::without_threads::has_no_threads;
 
     /// A server with a certificate of its own that takes one event; its address, and the certificate as PEM.
     fn start_server() -> (String, String) {
@@ -235,5 +253,36 @@ mod tests {
         assert_eq!(silent, Err(AttemptFailure::Failed("there was no answer within 200ms".to_owned())));
         queue.close();
         assert_eq!(webhook.post(&event, Duration::from_secs(600), &queue), Err(AttemptFailure::Ending));
+    }
+
+    #[test]
+    fn a_name_is_looked_up_and_every_address_tried() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("somebody comes");
+            let (mut asked, mut piece) = (Vec::new(), [0; 1024]);
+            while !asked.ends_with(b"}\n") {
+                let length = std::io::Read::read(&mut stream, &mut piece).expect("it asks");
+                assert!(length > 0, "it broke off");
+                asked.extend_from_slice(&piece[..length]);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            std::io::Write::write_all(&mut stream, answer).expect("it reads");
+        });
+        assert_eq!(post(&format!("http://localhost:{port}/"), Path::new("/nowhere")), Ok(()));
+        answering.join().expect("it answered");
+    }
+
+    /// The thread of the hook was gone then, until the daemon was started anew.
+    #[test]
+    fn without_a_thread_to_look_up_its_name_an_attempt_fails() {
+        let test = "daemon::events::webhook::tests::without_a_thread_to_look_up_its_name_an_attempt_fails";
+        if !has_no_threads(test) {
+            return;
+        }
+        let failed = post("http://localhost:9/", Path::new("/nowhere")).expect_err("no thread");
+        let AttemptFailure::Failed(why) = failed else { panic!("no end") };
+        assert!(why.contains("localhost port 9 cannot be reached"), "{why}");
     }
 }
