@@ -4,11 +4,13 @@ mod bench;
 mod demo;
 mod faults;
 mod mutants;
+mod newcomer;
 mod pacemaker;
 mod package;
 mod project;
 mod soak;
 mod suite;
+mod systems;
 mod tidy;
 mod tools;
 mod unchanged;
@@ -51,6 +53,9 @@ enum Task {
     Package(package::PackageArgs),
     /// The OCF agent in a real Pacemaker cluster, and the target of a role under a real systemd (root, debootstrap; five minutes)
     Pacemaker(pacemaker::PacemakerArgs),
+    /// Two emulated machines, the package, and the words of the documentation typed as they stand, to a verified failover (root,
+    /// debootstrap, qemu; some ten minutes)
+    Newcomer(newcomer::NewcomerArgs),
     /// How fast the planner reads traces of each format
     BenchScan {
         /// Records of each made file
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::main(arguments),
         Task::Package(arguments) => package::main(&arguments),
         Task::Pacemaker(arguments) => pacemaker::main(&arguments),
+        Task::Newcomer(arguments) => newcomer::main(&arguments),
         Task::BenchScan { records } => bench_scan(records),
         Task::Wan(command) => wan::cli::main(command),
     };

@@ -86,6 +86,18 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// What a program says on standard output.
+///
+/// # Errors
+/// When it cannot be started, or ends with a failure.
+pub fn text_of(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("starting `{program}` failed"))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{program}` failed: {}", complaint.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// The cargo that runs us, so that a chosen toolchain stays chosen.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

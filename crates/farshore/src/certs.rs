@@ -115,6 +115,14 @@ impl Registry {
                  there was one; else remove {key} and try again"
             ));
         }
+        if certificate.exists() && !key.exists() {
+            let (key, certificate) = (key.display(), certificate.display());
+            return Err(format!(
+                "{certificate} exists already and was left as it is, but its key {key} is not here: do this on the machine that keeps the \
+                 key, or put the key back. If the key is lost, move {certificate} away, make a new authority with 'farshore cert init', \
+                 and append the old certificate to the new one until every node has a new certificate"
+            ));
+        }
         for file in [&certificate, &key] {
             if file.exists() {
                 let advice = "'farshore cert rotate --ca' renews an authority";
@@ -324,7 +332,7 @@ fn read_key(path: &Path) -> Result<String, String> {
     let name = path.display();
     let bytes = trusted_file::read(path, "authority's key", FileContent::Secret, KEY_BYTES_MAX).map_err(|refusal| match refusal {
         FileRefusal::Missing => format!(
-            "the authority's key {name} is not here; do this on the machine that keeps it, or make one with 'farshore cert init'"
+            "the authority's key {name} is not here; do this on the machine that keeps it, or put it back; if it is lost, make a new authority: 'farshore cert init' says how"
         ),
         FileRefusal::Failed(error) => format!("the authority's key {name} cannot be read: {error}"),
         FileRefusal::Unsafe(sentence) => sentence,

@@ -4,12 +4,12 @@
 //! debootstrap (`cluster.sh`, `scenario.sh`); a fence agent kills a node as a loss of power would. The target is tried in
 //! a system that systemd boots (`systemd.sh`, `role.sh`). Whatever runs there ends with the namespaces.
 
-use crate::package::fresh_system;
 use crate::project::{Project, run};
 use crate::suite::is_there;
-use anyhow::{Context, Result, ensure};
+use crate::systems;
+use anyhow::{Context, Result};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -22,8 +22,6 @@ const NSPAWN: &str = "systemd-nspawn";
 /// The cluster's scenario takes four minutes, the other one less than one.
 const CLUSTER_SECONDS_MAX: &str = "600";
 const SYSTEMD_SECONDS_MAX: &str = "240";
-/// The list of tests that could not run, where `cargo xtask test` wants one.
-const SKIPS_VARIABLE: &str = "FARSHORE_TEST_SKIPS";
 
 #[derive(clap::Args)]
 pub struct PacemakerArgs {
@@ -53,7 +51,7 @@ struct CheckCounts {
 pub fn main(arguments: &PacemakerArgs) -> Result<ExitCode> {
     let mut counts = CheckCounts::default();
     let is_root = rustix::process::geteuid().is_root();
-    if let Some(needed) = missing(is_root, is_there) {
+    if let Some(needed) = systems::missing(&PROGRAMS, is_root, is_there) {
         counts.skip(&format!("pacemaker: it needs {needed}"))?;
         return Ok(counts.conclude());
     }
@@ -66,7 +64,7 @@ pub fn main(arguments: &PacemakerArgs) -> Result<ExitCode> {
     fs::create_dir_all(&home)?;
     let farshore = home.join("farshore");
     run(Command::new("strip").arg("-o").arg(&farshore).arg(project.target.join("debug/farshore")))?;
-    let trial = Trial { system: cluster_system(&project)?, farshore, project };
+    let trial = Trial { system: systems::system_with(&project, RELEASE, "cluster", PACKAGES)?, farshore, project };
     let wants = |part| arguments.only.is_none_or(|only| only == part);
     if wants(TrialPart::Cluster) {
         let agent = trial.project.root.join("packaging/ocf/farshore");
@@ -122,65 +120,14 @@ impl Trial {
     }
 }
 
-/// A Debian with a cluster's programs, once per target folder.
-fn cluster_system(project: &Project) -> Result<PathBuf> {
-    let fresh = fresh_system(project, RELEASE)?;
-    let system = fresh.with_file_name(format!("{RELEASE}-cluster"));
-    if system.exists() {
-        return Ok(system);
-    }
-    let unfinished = fresh.with_file_name(format!("{RELEASE}-cluster.unfinished"));
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
-    run(Command::new("cp").args(["--archive", "--reflink=auto"]).arg(&fresh).arg(&unfinished))?;
-    let _ = fs::copy("/etc/resolv.conf", unfinished.join("etc/resolv.conf"));
-    // An installation starts no cluster.
-    let install = format!(
-        "mount -t proc proc /proc && printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && \
-         apt-get -qq update && apt-get -qq -y install --no-install-recommends {PACKAGES} && apt-get clean; \
-         code=$?; rm -f /usr/sbin/policy-rc.d; exit $code"
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "chroot"]).arg(&unfinished);
-    command.args(["sh", "-c", &install]).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
-    let output = command.output().context("starting `unshare` failed")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "installing {PACKAGES} failed: {}", complaint.trim());
-    fs::rename(unfinished, &system)?;
-    Ok(system)
-}
-
-/// Why there can be no trial here.
-fn missing(is_root: bool, is_there: impl Fn(&str) -> bool) -> Option<String> {
-    let programs = PROGRAMS.into_iter().filter(|program| !is_there(program));
-    let missing: Vec<&str> = programs.chain((!is_root).then_some("root")).collect();
-    (!missing.is_empty()).then(|| missing.join(", "))
-}
-
 impl CheckCounts {
     fn skip(&mut self, line: &str) -> Result<()> {
-        println!("SKIPPED {line}");
         self.skipped += 1;
-        if let Some(path) = std::env::var_os(SKIPS_VARIABLE) {
-            writeln!(fs::File::options().append(true).create(true).open(path)?, "{line}")?;
-        }
-        Ok(())
+        systems::skip(line)
     }
 
     fn conclude(&self) -> ExitCode {
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
         if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trial_that_cannot_be_says_all_that_it_needs() {
-        assert_eq!(missing(true, |_| true), None);
-        assert_eq!(missing(false, |program| program != "nsenter").as_deref(), Some("nsenter, root"));
     }
 }

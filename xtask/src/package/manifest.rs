@@ -1,11 +1,10 @@
 //! What cargo knows of the packages that the program is made from, and what our tables say of the packages that are made.
 
-use crate::project::Project;
-use anyhow::{Context, Result, ensure};
+use crate::project::{Project, text_of};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// A crate of others that the program is linked with.
 #[derive(Debug)]
@@ -30,18 +29,6 @@ struct Package {
     manifest_path: PathBuf,
     /// `None`: one of ours.
     source: Option<String>,
-}
-
-/// What a program says on standard output.
-///
-/// # Errors
-/// When it cannot be started, or ends with a failure.
-pub fn text_of(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("starting `{program}` failed"))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{program}` failed: {}", complaint.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Folders that hold the sources of others, one folder for each crate.

@@ -17,7 +17,6 @@ use ship::{Packers, ShipBuild};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-pub use trial::fresh_system;
 
 /// What packing asks for by name. Without the second, cargo-deb would ship a package that names no library.
 const PROGRAMS: [&str; 6] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "strip", "gzip", "git"];
@@ -46,20 +45,9 @@ pub fn main(arguments: &PackageArgs) -> Result<ExitCode> {
     if let Some([package, near, far]) = arguments.inside.as_deref() {
         return trial::inside(package, near, far);
     }
-    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !is_there(program)).collect();
-    ensure!(
-        missing.is_empty(),
-        "packages need {}; on Debian: apt-get install dpkg-dev binutils git",
-        missing.join(", ")
-    );
     let project = Project::find()?;
     let out = arguments.out.clone().unwrap_or_else(|| project.target.join("packages"));
-    let build = ShipBuild::new(&project)?;
-    build.make_program()?;
-    papers::write_pages(&build)?;
-    papers::write_licences(&build)?;
-    let packers = Packers::install(&project)?;
-    let packages = build.make_packages(&packers)?;
+    let (build, packers, packages) = make(&project)?;
     fs::create_dir_all(&out).with_context(|| format!("making {} failed", out.display()))?;
     for file in &packages {
         let copy = out.join(file.file_name().context("a package has a name")?);
@@ -73,6 +61,32 @@ pub fn main(arguments: &PackageArgs) -> Result<ExitCode> {
         return trial::main(&project, &packages);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The `.deb` of what is in the folder now.
+///
+/// # Errors
+/// When a tool is missing or fails.
+pub fn debian_package(project: &Project) -> Result<PathBuf> {
+    let (.., packages) = make(project)?;
+    let is_debian = |file: &PathBuf| file.extension().is_some_and(|end| end == "deb");
+    packages.into_iter().find(is_debian).context("no .deb was made")
+}
+
+fn make(project: &Project) -> Result<(ShipBuild<'_>, Packers, Vec<PathBuf>)> {
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !is_there(program)).collect();
+    ensure!(
+        missing.is_empty(),
+        "packages need {}; on Debian: apt-get install dpkg-dev binutils git",
+        missing.join(", ")
+    );
+    let build = ShipBuild::new(project)?;
+    build.make_program()?;
+    papers::write_pages(&build)?;
+    papers::write_licences(&build)?;
+    let packers = Packers::install(project)?;
+    let packages = build.make_packages(&packers)?;
+    Ok((build, packers, packages))
 }
 
 /// The pages are the first build's: they come from the same command line. All else is made anew, elsewhere.

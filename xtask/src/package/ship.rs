@@ -1,7 +1,7 @@
 //! The program as it ships, and the packages around it.
 
-use super::manifest::{registry_folders, text_of};
-use crate::project::{Project, run};
+use super::manifest::registry_folders;
+use crate::project::{Project, run, text_of};
 use crate::tools::{CARGO_DEB, CARGO_GENERATE_RPM};
 use anyhow::{Context, Result};
 use std::fs;

@@ -8,12 +8,11 @@ mod booted;
 mod host;
 mod quickstart;
 
-use super::manifest::text_of;
 use crate::project::{Project, run};
+use crate::systems;
 use anyhow::{Context, Result, ensure};
 use host::TrialHost;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -22,8 +21,6 @@ const ALPHA: (&str, &str, &str) = ("alpha", "bookworm", "10.0.0.1");
 const BETA: (&str, &str, &str) = ("beta", "trixie", "10.0.0.2");
 /// Each is needed for the whole trial.
 const PROGRAMS: [&str; 5] = ["debootstrap", "unshare", "chroot", "ip", "nbdcopy"];
-/// The list of tests that could not run, where `cargo xtask test` wants one.
-const SKIPS_VARIABLE: &str = "FARSHORE_TEST_SKIPS";
 
 /// What holds so far.
 #[derive(Default)]
@@ -50,15 +47,17 @@ impl Tally {
 /// When a system cannot be made. A trial that finds something is no error, but an exit code.
 pub fn main(project: &Project, packages: &[PathBuf]) -> Result<ExitCode> {
     let is_root = rustix::process::geteuid().is_root();
-    if let Some(needed) = missing(is_root, crate::suite::is_there) {
-        return skip(&needed);
+    if let Some(needed) = systems::missing(&PROGRAMS, is_root, crate::suite::is_there) {
+        systems::skip(&format!("package --try: it needs {needed}"))?;
+        println!("0 passed, 0 failed, 1 skipped");
+        return Ok(ExitCode::SUCCESS);
     }
     let package = packages.iter().find(|file| file.extension().is_some_and(|end| end == "deb"));
     let package = package.context("there is no package to try")?;
     let home = project.target.join("trial");
     let mut systems = Vec::new();
     for (node, suite, _) in [ALPHA, BETA] {
-        let fresh = fresh_system(project, suite)?;
+        let fresh = systems::fresh_system(project, suite)?;
         let system = home.join(node);
         if system.exists() {
             fs::remove_dir_all(&system).with_context(|| format!("removing {} failed", system.display()))?;
@@ -104,64 +103,4 @@ pub fn inside(package: &Path, alpha: &Path, beta: &Path) -> Result<ExitCode> {
     booted::play(&hosts[0], package, &mut tally)?;
     println!("{} passed, 0 failed", tally.passed);
     Ok(ExitCode::SUCCESS)
-}
-
-/// Why there can be no trial here.
-fn missing(is_root: bool, is_there: impl Fn(&str) -> bool) -> Option<String> {
-    let programs = PROGRAMS.into_iter().filter(|program| !is_there(program));
-    let missing: Vec<&str> = programs.chain((!is_root).then_some("root")).collect();
-    (!missing.is_empty()).then(|| missing.join(", "))
-}
-
-fn skip(needed: &str) -> Result<ExitCode> {
-    let line = format!("package --try: it needs {needed}");
-    println!("SKIPPED {line}");
-    if let Some(path) = std::env::var_os(SKIPS_VARIABLE) {
-        writeln!(fs::File::options().append(true).create(true).open(path)?, "{line}")?;
-    }
-    println!("0 passed, 0 failed, 1 skipped");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A minimal Debian that can be booted, as debootstrap makes it.
-///
-/// # Errors
-/// When debootstrap fails.
-pub fn fresh_system(project: &Project, suite: &str) -> Result<PathBuf> {
-    let home = project.target.join("systems");
-    let system = home.join(suite);
-    if !system.exists() {
-        fs::create_dir_all(&home)?;
-        let unfinished = home.join(format!("{suite}.unfinished"));
-        if unfinished.exists() {
-            fs::remove_dir_all(&unfinished)?;
-        }
-        let mut debootstrap = Command::new("debootstrap");
-        debootstrap
-            .args(["--variant=minbase", "--include=systemd,systemd-sysv,dbus", suite])
-            .arg(&unfinished)
-            .args(mirror());
-        // A page of names of packages is no news.
-        text_of(&mut debootstrap).with_context(|| format!("making a fresh {suite} failed"))?;
-        fs::rename(unfinished, &system)?;
-    }
-    Ok(system)
-}
-
-/// Where this machine has its own packages from; elsewhere debootstrap knows one.
-fn mirror() -> Option<String> {
-    let targets = ["indextargets", "--format", "$(SITE)", "Created-By: Packages", "Component: main"];
-    let sites = text_of(Command::new("apt-get").args(targets)).ok()?;
-    sites.lines().find(|site| site.ends_with("/debian") || site.ends_with("/debian/")).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trial_that_cannot_be_says_all_that_it_needs() {
-        assert_eq!(missing(true, |_| true), None);
-        assert_eq!(missing(false, |program| program != "ip").as_deref(), Some("ip, root"));
-    }
 }

@@ -1,9 +1,8 @@
 //! One fresh system: commands in it, and what the package does to it.
 
 use super::Tally;
-use crate::package::manifest::text_of;
 use crate::package::recipe;
-use crate::project::run;
+use crate::project::{run, text_of};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
