@@ -11,6 +11,7 @@ mod frames;
 mod mutate;
 mod nbd;
 mod operator;
+mod peers;
 mod planner;
 mod wire;
 mod witnesses;
@@ -50,6 +51,9 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "link_overrides", run: operator::link_overrides, seeds: operator::link_overrides_seeds },
     FuzzTarget { name: "link_history", run: disk::link_history, seeds: disk::link_history_seeds },
     FuzzTarget { name: "api_request", run: operator::api_request, seeds: operator::api_request_seeds },
+    FuzzTarget { name: "reply", run: peers::reply, seeds: peers::reply_seeds },
+    FuzzTarget { name: "event_line", run: peers::event_line, seeds: peers::event_line_seeds },
+    FuzzTarget { name: "join_token", run: peers::join_token, seeds: peers::join_token_seeds },
     FuzzTarget { name: "definitions", run: operator::definitions, seeds: operator::definitions_seeds },
     FuzzTarget { name: "stamp", run: witnesses::stamp, seeds: witnesses::stamp_seeds },
     FuzzTarget { name: "writers_log", run: witnesses::writers_log, seeds: witnesses::writers_log_seeds },

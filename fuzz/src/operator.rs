@@ -99,6 +99,14 @@ pub fn api_request_seeds() -> Vec<Seed> {
         ("set_link", br#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#.to_vec()),
         ("link_history", br#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#.to_vec()),
         ("record", br#"{"request":"record","group":"db"}"#.to_vec()),
+        (
+            "on",
+            br#"{"request":"on","node":"beta","order":{"request":"demote","group":"db","close_clients":true}}"#
+                .to_vec(),
+        ),
+        ("status_of_both", br#"{"request":"status-of-both","group":"db"}"#.to_vec()),
+        ("events", br#"{"request":"events","group":"db","since_unix_ms":5,"after":7,"limit":50,"last":10}"#.to_vec()),
+        ("drop_mark", br#"{"request":"drop-mark","group":"db","name":"before-sync-12"}"#.to_vec()),
     ]
 }
 

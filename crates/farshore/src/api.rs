@@ -7,6 +7,7 @@
 mod both_nodes;
 pub mod client;
 mod clients;
+mod reply;
 pub mod server;
 
 use std::collections::BTreeMap;
@@ -14,9 +15,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::events::EventPage;
 pub use both_nodes::PeerSays;
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
+pub use reply::{RecordedBatch, Reply};
 
 /// The schema of [`NodeView`].
 pub const STATUS_SCHEMA: &str = "farshore-status/1";
@@ -130,69 +131,6 @@ impl ApiRequest {
 
 fn is_false(flag: &bool) -> bool {
     !flag
-}
-
-/// What the daemon answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
-    /// Done, or begun where the command says so. With warnings the client ends with exit code 1.
-    Ok {
-        message: String,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
-        /// The other node, where the request was carried there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        done_on: Option<String>,
-    },
-    Error {
-        message: String,
-        code: ErrorCode,
-    },
-    Status(Box<NodeView>),
-    Counters(Box<DaemonCounters>),
-    Recorded(Box<RecordedBatch>),
-    LinkHistory(Box<LinkHistory>),
-    Clients(Box<ClientList>),
-    Events(Box<EventPage>),
-}
-
-/// Requests of clients, without their bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedBatch {
-    /// This request began it: nothing before was kept.
-    pub began: bool,
-    /// Requests that were not kept, because they were too many since the last time.
-    pub lost: u64,
-    /// Length of `trace`.
-    pub bytes: usize,
-    /// The requests, as a trace file holds them. It follows the line as it is: as text it would cost more than all else
-    /// that recording does.
-    #[serde(skip)]
-    pub trace: Vec<u8>,
-}
-
-impl RecordedBatch {
-    /// The most that may follow a line.
-    pub const BYTES_MAX: usize = 16 << 20;
-}
-
-impl Reply {
-    /// What follows the line.
-    fn trail(&self) -> &[u8] {
-        match self {
-            Reply::Recorded(recorded) => &recorded.trace,
-            _ => &[],
-        }
-    }
-
-    pub fn ok(message: impl Into<String>) -> Self {
-        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None }
-    }
-
-    pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
-        Reply::Error { message: message.into(), code }
-    }
 }
 
 /// Enums that travel as one word. A word of a newer version is kept, not refused, so that an older client still shows it.
@@ -350,7 +288,7 @@ pub struct NodeView {
     pub version: String,
     pub uptime_s: f64,
     /// What an operator must know about the node as a whole, such as an insecure link.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reply::sentences")]
     pub warnings: Vec<String>,
     /// This node's certificates; `null` when nothing is encrypted.
     #[serde(default)]
@@ -447,7 +385,7 @@ pub struct LinkReport {
     pub limit: Option<LinkLimit>,
     #[serde(default)]
     pub verdict: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reply::sentences")]
     pub warnings: Vec<String>,
 }
 
@@ -540,7 +478,7 @@ pub struct LinkHistory {
     pub peer: String,
     /// Stretches of a minute, mostly; the last one is not over.
     pub records: Vec<LinkRecord>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reply::sentences")]
     pub warnings: Vec<String>,
 }
 
@@ -616,8 +554,16 @@ pub struct GroupView {
     /// The lag from which somebody should know; absent from daemons that do not tell.
     #[serde(default)]
     pub rpo: Option<RpoView>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reply::sentences")]
     pub warnings: Vec<String>,
+}
+
+impl GroupView {
+    /// A primary that serves nobody: its export waits for the peer, for `start_alone`, or for an operator.
+    pub fn is_closed(&self) -> bool {
+        let is_primary = self.role == Role::Primary && !self.starting && self.state != GroupState::Failed;
+        is_primary && self.protection == Protection::None
+    }
 }
 
 /// Thresholds of a group's lag; `null`: off.

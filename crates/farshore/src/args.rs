@@ -364,7 +364,7 @@ pub enum LinkCommand {
         after_help = "Examples:\n  farshore link show\n  farshore link show beta --json\n\nExits with 1 when a link is not connected or has a warning."
     )]
     Show(LinkShowArgs),
-    /// Change how this node's connections are tuned; they connect again, without a resync
+    /// Change how this node's connections are tuned; they connect again, without a resync unless the policy acts meanwhile
     #[command(
         after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression, rate."
     )]
@@ -396,7 +396,7 @@ pub enum LinkCommand {
     Probe(line::ProbeArgs),
     /// A steady load for hours: outages and what was out of the ordinary are kept
     #[command(
-        after_help = "Example:\n  farshore link soak beta --rate 20Mbit --time 48h --out beta.soak\n\nbeta runs 'farshore link serve'. Exits with 1 when there was an outage or an outlier."
+        after_help = "Example:\n  farshore link soak beta --mode async --rate 20Mbit --time 48h --out beta.soak\n\nbeta runs 'farshore link serve'. Exits with 1 when there was an outage or an outlier."
     )]
     Soak(Box<line::LinkSoakArgs>),
 }

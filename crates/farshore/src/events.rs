@@ -8,4 +8,4 @@ pub mod log;
 pub mod merge;
 mod record;
 
-pub use record::{EVENT_SCHEMA, EVENTS_SCHEMA, EventPage, EventRecord, NewEvent, unix_ms};
+pub use record::{EVENT_SCHEMA, EVENTS_SCHEMA, EventPage, EventRecord, NewEvent, cut, unix_ms};

@@ -61,7 +61,12 @@ pub fn event(schema: &str, name: &str, data: &Value) -> Result<bool, CommandFail
 }
 
 pub fn warn(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "farshore: warning: {text}");
+    let _ = writeln!(std::io::stderr(), "farshore: warning: {}", clean_lines(&text.to_string()));
+}
+
+/// Sentences may carry what a peer sent: of control characters only the ends of lines and tabs reach the terminal.
+pub fn clean_lines(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '?' } else { c }).collect()
 }
 
 /// A terminal on which a line can be drawn again.

@@ -37,7 +37,8 @@ pub fn explained(group: &GroupView) -> String {
 
 /// The whole answer of `status`.
 pub fn status(status: &NodeView, paint: &Paint) -> String {
-    let head = format!("{}  farshore {}, up {}", status.node, status.version, show_seconds(status.uptime_s));
+    let (node, version) = (clean(&status.node), clean(&status.version));
+    let head = format!("{node}  farshore {version}, up {}", show_seconds(status.uptime_s));
     let mut text = paint.with(Colour::Head, &head) + "\n";
     for warning in &status.warnings {
         text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), in_one_line(warning));

@@ -1,6 +1,7 @@
 //! State directories that are full, read-only, damaged, of a newer version, or somebody else's.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -172,12 +173,13 @@ struct Tmpfs(PathBuf);
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        // A daemon that is still there holds it until its end.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
-fn tmpfs(pair: &Pair, options: &str) -> Option<Tmpfs> {
-    let location = pair.path("near").join("state");
+fn tmpfs(pair: &Pair, node: Side, options: &str) -> Option<Tmpfs> {
+    let location = pair.path(node.name()).join("state");
     fs::create_dir_all(&location).expect("a directory");
     let words = ["-t", "tmpfs", "-o", options, "farshore-test"];
     let mounted = Command::new("mount").args(words).arg(&location).output().ok()?.status.success();
@@ -190,7 +192,7 @@ fn full_and_read_only_state_directories_are_refused() {
     let mut pair = Pair::new(&SMALL);
     let before = pair.content(Side::Near, "data");
     // The journal alone has 16 MiB.
-    let Some(full) = tmpfs(&pair, "size=1m,mode=0700") else {
+    let Some(full) = tmpfs(&pair, Side::Near, "size=1m,mode=0700") else {
         eprintln!(
             "SKIPPED full_and_read_only_state_directories_are_refused: it needs root to mount a small file system"
         );
@@ -200,12 +202,35 @@ fn full_and_read_only_state_directories_are_refused() {
     assert!(["no room for", "journal", "free space"].iter().all(|part| said.contains(part)), "{said}");
     assert!(!state(&pair, Side::Near, "journal").exists(), "no half-made file is left");
     drop(full);
-    let read_only = tmpfs(&pair, "size=1m,mode=0700,ro").expect("mounted before");
+    let read_only = tmpfs(&pair, Side::Near, "size=1m,mode=0700,ro").expect("mounted before");
     let (code, said) = pair.output_of(Side::Near, &["serve"]);
     let parts = ["near/state cannot be written", "Read-only file system", "make it writable"];
     assert!(code == 2 && parts.iter().all(|part| said.contains(part)), "{code}: {said}");
     assert!(pair.content(Side::Near, "data") == before, "{said}");
     drop(read_only);
+}
+
+// proves: P8
+/// A sync had filled the state disk, the primary died, and the promotion was refused: it wanted room for a new file.
+#[test]
+fn a_full_state_disk_takes_a_promotion() {
+    let mut pair = Pair::new(&SMALL);
+    let Some(full) = tmpfs(&pair, Side::Far, "size=32m,mode=0700") else {
+        eprintln!("SKIPPED a_full_state_disk_takes_a_promotion: it needs root to mount a small file system");
+        return;
+    };
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    let mut ballast = fs::File::create(pair.path("far/state/ballast")).expect("there is room");
+    while ballast.write_all(&[7; 4096]).is_ok() {}
+    pair.kill(Side::Near);
+    let before = pair.status(Side::Far);
+    pair.promote_by_force(Side::Far);
+    let after = pair.status(Side::Far);
+    assert_eq!(after["role"], "primary", "{after}");
+    assert_ne!(after["term"], before["term"], "an attached device of before is not this primary's");
+    pair.kill(Side::Far);
+    drop(full);
 }
 
 #[test]

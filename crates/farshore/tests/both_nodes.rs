@@ -135,6 +135,10 @@ fn a_node_says_what_its_peers_may_ask() {
         serde_json::json!({ "request": "on", "node": "near", "order": { "request": "record", "group": GROUP } });
     let reply = pair.ask(Side::Far, &record);
     assert!(reply["message"].to_string().contains("record is not carried to another node"), "{reply}");
+    let of_others =
+        serde_json::json!({ "request": "on", "node": "near", "order": { "request": "link-history", "peer": "third" } });
+    let reply = pair.ask(Side::Far, &of_others);
+    assert!(reply["message"].to_string().contains("node near tells node far of no link but theirs"), "{reply}");
     let nested = serde_json::json!({ "request": "on", "node": "near", "order": { "request": "on", "node": "far", "order": { "request": "status" } } });
     assert_eq!(pair.ask(Side::Far, &nested)["code"], "bad-request");
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farshore::api::*;
+use farshore::events::{EventPage, EventRecord};
 
 fn farshore(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_farshore"))
@@ -214,6 +215,113 @@ fn a_warning_that_is_the_answer_is_shown_once() {
     let output = puppet.run(&["promote", "db", "--force"]);
     expect(&output, 1, text);
     assert_eq!((said(&output), stderr_of(&output)), (format!("db: {text}\n"), String::new()));
+}
+
+/// Another node's daemon may have said it.
+#[test]
+fn no_control_character_of_an_answer_reaches_the_terminal() {
+    let evil = "db: \u{1b}]0;x\u{7}done\r\n  twice\u{9b}2J";
+    let named = |node: &str| {
+        let Reply::Status(status) = status(group(GroupState::Replicating)) else { panic!("it is one") };
+        Reply::Status(Box::new(NodeView { node: node.into(), version: "1\u{1b}[31m".into(), ..*status }))
+    };
+    let puppet = Puppet::start(vec![
+        Reply::Ok { message: evil.into(), warnings: vec!["mind\u{1b}[2J".into()], done_on: None },
+        Reply::error(ErrorCode::Refused, evil),
+        named("al\u{1b}pha"),
+    ]);
+    let done = puppet.run(&["logging", "db"]);
+    expect(&done, 1, "db: ?]0;x?done?\n  twice?2J\n");
+    let refused = puppet.run(&["logging", "db"]);
+    expect(&refused, 2, "farshore: db: ?]0;x?done?\n  twice?2J\n");
+    let shown = puppet.run(&["status"]);
+    expect(&shown, 0, "al?pha  farshore 1?[31m, up ");
+    for output in [done, refused, shown] {
+        let all = said(&output) + &stderr_of(&output);
+        assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
+    }
+}
+
+/// `demote db --on beta`: beta answered as alpha, and what runs beside the primary was stopped at alpha.
+#[test]
+fn the_word_of_another_node_than_the_one_that_was_asked_does_not_count() {
+    let puppet = Puppet::start(vec![status(group(GroupState::Replicating))]);
+    expect(&puppet.run(&["status", "db", "--on", "alpha"]), 0, "replicating");
+    for words in [&["status", "db"][..], &["mark", "list", "db"], &["wait", "db", "--for", "replicating"]] {
+        let output = puppet.run(&[words, &["--on", "beta"]].concat());
+        expect(&output, 2, "node beta was asked, and the answer is that of node \"alpha\"");
+    }
+}
+
+fn events(node: &str, numbers: std::ops::RangeInclusive<u64>, more: bool) -> Reply {
+    let position = *numbers.end();
+    let event = |number: u64| -> EventRecord {
+        let head = format!(r#""schema":"s","number":{number},"time_unix_ms":{number},"node":"{node}""#);
+        serde_json::from_str(&format!(r#"{{{head},"kind":"note","text":"of {node}"}}"#)).expect("an event")
+    };
+    let events = numbers.map(event).collect();
+    let (schema, node) = ("s".to_owned(), node.to_owned());
+    let page = EventPage { schema, node, events, first: 1, last: 99, position, more, warnings: Vec::new() };
+    Reply::Events(Box::new(page))
+}
+
+/// A status of alpha, which has the group with beta.
+fn with_a_peer() -> Reply {
+    let peer = PeerStatusView {
+        node: "beta".into(),
+        link: LinkState::Connected,
+        link_since_s: 1.0,
+        link_reason: None,
+        lag_bytes: None,
+        lag_seconds: None,
+        heard_s: None,
+        heard_lag_bytes: None,
+        heard_lag_seconds: None,
+        settings: None,
+        dirty_bytes: 0,
+        recovery_point: None,
+    };
+    status(GroupView { peers: vec![peer], ..group(GroupState::Replicating) })
+}
+
+/// Without a word the events of this node alone were shown, as if there were no others.
+#[test]
+fn events_say_that_the_peers_are_not_known() {
+    let slow = Reply::error(ErrorCode::Failed, "this is not done after 8s");
+    let puppet = Puppet::start(vec![events("alpha", 1..=2, false), slow]);
+    let output = puppet.run(&["events"]);
+    expect(&output, 1, "the events of other nodes are missing here: this is not done after 8s");
+    assert_eq!(said(&output).lines().count(), 2, "{output:?}");
+    expect(&Puppet::start(vec![events("alpha", 1..=2, false)]).run(&["events", "--local"]), 0, "of alpha");
+}
+
+/// It takes nobody's own events away, and does not hold the command for ever.
+#[test]
+fn a_peer_that_answers_nonsense_is_one_that_does_not_answer() {
+    for (answer, why) in [
+        (Reply::ok("done"), "the daemon answered with a bare success"),
+        (events("alpha", 7..=9, false), "node \"alpha\" answered in its place"),
+        // The same page again and again, which says that there are more.
+        (events("beta", 3..=5, true), "its log does not go on"),
+    ] {
+        let puppet = Puppet::start(vec![events("alpha", 1..=2, false), with_a_peer(), answer]);
+        let output = puppet.run(&["events", "--json"]);
+        expect(&output, 1, &format!("the events of node beta are missing here: {why}"));
+        assert_eq!(said(&output).lines().filter(|line| line.contains("of alpha")).count(), 2, "{output:?}");
+        assert!(puppet.asked().len() <= 4, "{:?}", puppet.asked());
+    }
+}
+
+/// It broke down where standard error takes nothing.
+#[test]
+fn events_need_no_reader_of_what_they_say() {
+    let Reply::Events(mut nothing) = events("alpha", 1..=1, false) else { panic!("they are") };
+    nothing.events.clear();
+    let puppet = Puppet::start(vec![Reply::Events(nothing)]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    let output = command.args(["events", "--local", "--socket"]).arg(puppet.socket()).stderr(full).output();
+    expect(&output.expect("the command runs"), 0, "");
 }
 
 /// A variable is no word that was typed: nothing about it is required.

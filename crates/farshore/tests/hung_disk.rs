@@ -2,6 +2,8 @@
 //! people get their answers; and when it answers again nothing was lost.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::common::eight::{
@@ -9,6 +11,7 @@ use crate::common::eight::{
 };
 use crate::common::{Pair, Side, must_skip_stores};
 use host::nbd::Ask;
+use serde_json::{Value, json};
 
 /// Longer than a link without a sign of life lasts, and than it takes until a silence is told.
 const HANGING: Duration = Duration::from_secs(20);
@@ -144,6 +147,53 @@ fn a_disk_of_the_secondary_that_hangs_stands_still_alone() {
     });
     pair.done(Side::Near, &["wait", HANGS, "--for", "replicating", "--timeout", "90s"]);
     ends_equal(pair, Side::Far);
+}
+
+fn what_hangs(pair: &Pair, node: Side) -> Value {
+    let all = status_of(pair, node);
+    all.into_iter().find(|group| group["name"] == HANGS).expect("it is told")
+}
+
+/// One promotion that waited for its disk kept those of all other groups waiting behind it, and they were carried out hours later.
+#[test]
+fn a_promotion_that_waits_for_a_disk_holds_up_no_other_group() {
+    let test = "a_promotion_that_waits_for_a_disk_holds_up_no_other_group";
+    if must_skip_stores(test) {
+        return;
+    }
+    let (store, mut pair) = eight_groups(Side::Far, |_| String::new());
+    run(async {
+        let mut writer = client(&pair, HANGS).await;
+        store.hang();
+        let data = vec![0xaa; PAGE as usize];
+        for page in 0..200 {
+            let ask = Ask::Write { offset: page * PAGE, data: &data, fua: false };
+            writer.call(ask).await.expect("served").expect("written");
+        }
+        writer.disconnect().await.expect("a connection");
+    });
+    pair.until("the copy has what its disk does not take", |pair| {
+        what_hangs(pair, Side::Far)["journal"]["bytes"].as_u64() > Some(0)
+    });
+    pair.kill(Side::Near);
+    let order = json!({ "request": "promote", "group": HANGS, "force": true });
+    let mut waits = UnixStream::connect(pair.path("far/state/control.sock")).expect("the daemon listens");
+    writeln!(waits, "{order}").expect("the daemon reads");
+    std::thread::sleep(Duration::from_secs(1));
+    // The same again is not put behind it.
+    let again = pair.ask(Side::Far, &order);
+    let says = again["message"].to_string();
+    assert!(again["code"] == "refused" && says.contains("hangs: a promotion is under way already"), "{again}");
+    for (group, _) in MODES.into_iter().filter(|(group, _)| *group != HANGS) {
+        let (code, said) = pair.output_of(Side::Far, &["promote", group, "--force"]);
+        assert!(code < 2, "{group}: {said}\n{}", pair.log(Side::Far));
+    }
+    assert_eq!(what_hangs(&pair, Side::Far)["role"], "secondary", "it waits still");
+    store.answer_again();
+    let mut answer = String::new();
+    BufReader::new(waits).read_line(&mut answer).expect("an answer, late");
+    assert!(answer.contains("\"reply\":\"ok\""), "{answer}\n{}", pair.log(Side::Far));
+    assert_eq!(what_hangs(&pair, Side::Far)["role"], "primary");
 }
 
 /// What hung holds what its peer holds, once all is told.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use host::link::auth::{PREFIX_BYTES, REFUSAL};
 use host::link::control::{
-    CONTROL_REQUEST_BYTES_MAX, CONTROL_VISITS_MAX, ControlDialer, ControlFailure, ControlServing, ControlVisits, door,
+    CONTROL_REPLY_BYTES_MAX, CONTROL_REQUEST_BYTES_MAX, CONTROL_VISITS_MAX, ControlDialer, ControlFailure,
+    ControlServing, ControlVisits, door,
 };
 use host::link::{ClusterSecret, Ourselves};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,8 +17,8 @@ use tokio::task::spawn_local;
 
 use crate::link_support::{DEADLINE, LinkNode, nowhere, ours, run};
 
-/// Long enough for anything that goes well.
-const PATIENCE: Duration = DEADLINE;
+/// Long enough, and room enough, for anything that goes well.
+const PATIENCE: (Duration, usize) = (DEADLINE, CONTROL_REPLY_BYTES_MAX);
 
 /// A node of the name `west` whose door is open, and who comes in.
 fn west_with_a_door() -> (LinkNode, ControlVisits) {
@@ -80,6 +81,26 @@ fn either_node_asks_the_other_and_the_link_stays_as_it_is() {
         assert_eq!(dialer.ask("east", east.address(), &large, PATIENCE).await.expect("answered"), large);
         not_reached(dialer.ask("east", east.address(), &[large, vec![0]].concat(), PATIENCE).await, "may have 65536");
         assert!(west.seen.down.borrow().is_empty() && east.seen.down.borrow().is_empty());
+    });
+}
+
+// proves: P10
+#[test]
+fn a_reply_has_the_room_that_the_question_gives_it() {
+    run(async {
+        let (west, mut visits) = west_with_a_door();
+        spawn_local(async move {
+            loop {
+                let serving = next(&mut visits).await;
+                serving.request().await.expect("a request");
+                // Who allows less may have hung up by now.
+                let _ = serving.reply(b"12345").await;
+            }
+        });
+        let exact = east().ask("west", west.address(), b"state", (DEADLINE, 5)).await;
+        assert_eq!(exact.expect("as long as it may be"), b"12345");
+        let longer = east().ask("west", west.address(), b"state", (DEADLINE, 4)).await;
+        unknown(longer, "it announced a message of 5 bytes where 4 are allowed");
     });
 }
 
@@ -150,7 +171,7 @@ fn it_is_said_whether_the_request_can_have_been_heard() {
         not_reached(ask(&east(), nowhere()).await, "cannot connect to 127.0.0.1:9");
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = silent.local_addr().expect("bound");
-        not_reached(east().ask("west", address, b"state", short).await, "does not answer within 300ms");
+        not_reached(east().ask("west", address, b"state", (short, 5)).await, "does not answer within 300ms");
 
         let (west, mut visits) = west_with_a_door();
         let served = spawn_local(async move {
@@ -161,7 +182,8 @@ fn it_is_said_whether_the_request_can_have_been_heard() {
             drop(broken);
             slow
         });
-        unknown(east().ask("west", west.address(), b"state", Duration::from_secs(2)).await, "did not come within 2s");
+        let little = (Duration::from_secs(2), CONTROL_REPLY_BYTES_MAX);
+        unknown(east().ask("west", west.address(), b"state", little).await, "did not come within 2s");
         unknown(ask(&east(), west.address()).await, "the connection broke before its reply");
         drop(served.await);
     });

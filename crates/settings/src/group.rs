@@ -108,7 +108,7 @@ keyed! {
         /// Longest time one write waits for the peer before `policy` acts.
         "wait_limit" => wait_limit: Duration = duration(limits::WAIT_LIMIT);
             "longest time one write waits for the peer before the policy acts",
-            "longest time one write waits for the peer before the policy acts; and many writes one after the other, for room in a full queue ([how that is counted](operate/full-queue-and-journal.md))";
+            "longest time that one write waits, for the peer or for room in a full queue, before the policy acts; also the limit for writers that are held up together ([how that is counted](operate/full-queue-and-journal.md))";
         /// Start an update sync by itself when the link returns.
         "autosync" => autosync: bool = flag(true);
             "update sync by itself when the link returns",
@@ -118,8 +118,8 @@ keyed! {
             "primary after a power loss, peer out of reach: wait for it, or \"serve\" at once",
             "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer";
         "queue.memory" => queue_memory_bytes: u64 = size(limits::QUEUE_MEMORY);
-            "writes waiting to be sent, in memory",
-            "writes waiting to be sent, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`";
+            "writes not yet durable at the secondary, in memory",
+            "writes that are not yet durable at the secondary, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`. What is above four fifths of `memory.limit` has no effect";
         "queue.items" => queue_items: u64 = count(limits::QUEUE_ITEMS, "writes");
             "the same, counted in writes",
             "the same, counted in writes";
@@ -142,14 +142,14 @@ keyed! {
         "journal" => journal_bytes: u64 = size(limits::JOURNAL);
             stays JOURNAL_STAYS, "the secondary's landing journal; at least twice the window",
             "landing journal on the secondary's state disk (either node may be secondary). At least twice `window`, or receiving would wait for applying. Its file is made at the group's first start and keeps its size";
-        /// Sent but not confirmed, bytes.
+        /// Sent and not yet on the secondary's volumes, bytes.
         "window" => window_bytes: u64 = size(limits::WINDOW);
-            "sent but not yet confirmed",
-            "bytes sent and not yet confirmed. Bandwidth times round trip fills the link: 64 MiB is 1 Gbit/s over 500 ms. Where packets are lost by themselves what comes behind a lost one waits for it: four times as much, in `queue.memory` too";
+            "sent and not yet on the secondary's volumes",
+            "bytes sent and not yet on the secondary's volumes. The least is the rate times the time until then: 64 MiB is 1 Gbit/s over 500 ms. Where the line loses packets, data behind a lost packet waits for it: take four times as much, in `queue.memory` too ([window and memory](#window-and-memory))";
         /// The undo store, bytes.
         "history" => history_bytes: u64 = size(limits::HISTORY);
             "what a sync may overwrite and still take back; takes space as it is used",
-            "what a sync may overwrite and still take back, on the state disk. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
+            "what a sync may overwrite and still take back, on the state disk. A sync reserves 9/8 of the dirty bytes, a full sync 9/8 of the volumes' size. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
         /// Extents of the activity log.
         "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, "extents");
             "of 4 MiB each: how much may be written at full speed at a time",

@@ -145,6 +145,20 @@ pub const PEER_STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 pub const PEER_STATUS_ROUND_TRIPS: u32 = 12;
 /// A word of the peer's that is younger is shown again: `status --watch` looks twice a second, on a line that has data to carry.
 pub const PEER_WORD_FRESH: Duration = Duration::from_secs(1);
+/// What a peer's daemon may answer, by what it was asked: it is read before anything in it is known to be right. An order: sentences, and
+/// in a refusal the names of all groups.
+pub const PEER_ANSWER_BYTES_MAX: usize = 512 * KIB as usize;
+/// Events: the page below, or one event that is longer.
+pub const PEER_PAGE_BYTES_MAX: usize = 128 * KIB as usize;
+/// Clients of its exports: 1 280 of 1.5 KiB.
+pub const PEER_CLIENTS_BYTES_MAX: usize = 2 * MIB as usize;
+/// The history of a link: 40 320 minutes of up to 520 bytes.
+pub const PEER_HISTORY_BYTES_MAX: usize = 24 * MIB as usize;
+/// A status or counters: what there is once, and for each group that both nodes have and each of its volumes. A group takes 4 KiB and a
+/// volume 300 bytes, where paths and sentences are as long as usual.
+pub const PEER_STATUS_BYTES_MAX: usize = 256 * KIB as usize;
+pub const PEER_STATUS_GROUP_BYTES_MAX: usize = 16 * KIB as usize;
+pub const PEER_STATUS_VOLUME_BYTES_MAX: usize = 4 * KIB as usize;
 /// What a peer's daemon was told to do has this time there, then it is said to go on; and this until its answer is here. Shorter than
 /// what a command waits for its own daemon.
 pub const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(80);

@@ -44,7 +44,7 @@ keyed! {
         /// Bits per second.
         "pacing" => pacing_bits: Option<u64> = or("off", "", rate(limits::PACING));
             "never faster than, such as \"93Mbit/s\"",
-            "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). A few percent below the line's rate keeps queues on the way empty";
+            "never faster than, such as `\"93Mbit/s\"` (powers of 1000, as lines are sold). Counts payload, with the queueing discipline `fq` whole packets. A few percent below the line's rate keeps queues on the way empty";
         "compression" => compression: Compression = ValueForm::new(
                 "word",
                 "`\"off\"`, `\"lz4\"`, `\"zstd\"`, `\"zstd:LEVEL\"`, `\"auto\"`",

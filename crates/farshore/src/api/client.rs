@@ -85,7 +85,7 @@ impl ControlClient {
                 return Err(Unanswered::Closed { socket: self.socket.clone() });
             }
         }
-        let mut reply = serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))?;
+        let mut reply = Reply::read(&answer).map_err(|error| self.garbled(error.to_string()))?;
         if let Reply::Recorded(recorded) = &mut reply {
             if recorded.bytes > RecordedBatch::BYTES_MAX {
                 return Err(self.garbled(format!("{} bytes are to follow", recorded.bytes)));

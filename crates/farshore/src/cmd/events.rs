@@ -1,12 +1,13 @@
 //! `events`: what changed, from the logs of the nodes that can be asked, as one list.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use settings::limits::{PEER_EVENTS_EVERY, PEER_EVENTS_MAX, PEER_EVENTS_PAUSE_MAX, POLL_INTERVAL};
+use settings::limits::{EVENTS, PEER_EVENTS_EVERY, PEER_EVENTS_MAX, PEER_EVENTS_PAUSE_MAX, POLL_INTERVAL};
 use toolkit::screen::Paint;
 use units::exact::parse_duration;
 
@@ -17,11 +18,13 @@ use crate::api::{ApiRequest, ErrorCode, Reply};
 use crate::args::EventsArgs;
 use crate::events::merge::{EventPositions, merged};
 use crate::events::{EventPage, EventRecord, unix_ms};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print, warn};
 use crate::show::events::EventLines;
 
 /// What `--follow` begins with where nothing is said.
 const FOLLOW_LAST: usize = 10;
+/// A peer's page counts as so many bytes at least, of those that its log may have: what has no end is not read for ever.
+const PAGE_BYTES_MIN: u64 = 4 << 10;
 
 /// One node's log, and who is asked for it.
 struct EventSource {
@@ -69,20 +72,11 @@ impl PeerPace {
     }
 }
 
-/// The logs that are read. This is the one place that knows which there are: each source is asked for itself, keeps its own position and
-/// is merged with the others.
-fn sources(args: &EventsArgs, start: EventStart) -> Result<Vec<EventSource>, CommandFailure> {
-    let socket = reach::socket(&args.reach)?;
-    let source = |on| EventSource::new(socket.clone(), on, start);
-    let mut sources = vec![source(None)];
-    if !args.local {
-        let status = ask(&socket, &ApiRequest::Status { group: args.group.clone() });
-        let Ok(Reply::Status(status)) = status else { return Ok(sources) };
-        let peers: BTreeSet<String> =
-            status.groups.into_iter().flat_map(|group| group.peers).map(|peer| peer.node).collect();
-        sources.extend(peers.into_iter().map(|peer| source(Some(peer))));
-    }
-    Ok(sources)
+/// Looks for the peers, as long as the daemon here has not said which there are.
+struct PeerSearch {
+    pace: PeerPace,
+    /// That they are not known was said.
+    is_missed: bool,
 }
 
 pub fn run(args: &EventsArgs) -> CommandOutcome {
@@ -90,8 +84,7 @@ pub fn run(args: &EventsArgs) -> CommandOutcome {
     // The end of a log is asked for, not all of it to be thrown away.
     let last = (args.follow && since_unix_ms.is_none()).then_some(FOLLOW_LAST);
     let start = EventStart { since_unix_ms: since_unix_ms.unwrap_or(0), last };
-    let (sources, group) = (sources(args, start)?, args.group.clone());
-    let mut reading = EventReading { sources, positions: EventPositions::default(), group, warnings: 0 };
+    let mut reading = EventReading::new(reach::socket(&args.reach)?, args.group.clone(), start, args.local);
     let mut shown = EventOutput::new(args.json);
     let mut events = reading.read()?;
     if last.is_some() {
@@ -105,15 +98,15 @@ pub fn run(args: &EventsArgs) -> CommandOutcome {
     if events.is_empty() && !args.json {
         warn_of_none(args);
     }
-    let is_whole = reading.warnings == 0 && !reading.sources.iter().any(|source| source.is_missed);
-    Ok(if is_whole { Exit::Done } else { Exit::Warning }.into())
+    Ok(if reading.is_whole() { Exit::Done } else { Exit::Warning }.into())
 }
 
 /// Beside the output, so that whoever counts lines counts none.
 fn warn_of_none(args: &EventsArgs) {
     let of = args.group.as_ref().map(|group| format!(" of group {group}")).unwrap_or_default();
     let since = args.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    eprintln!("farshore: no events{of}{since}");
+    // Whoever does not read it sees that there are none.
+    let _ = writeln!(std::io::stderr(), "{}", clean_lines(&format!("farshore: no events{of}{since}")));
 }
 
 /// The moment that `--since` means, milliseconds since 1970.
@@ -158,29 +151,76 @@ impl EventOutput {
 
 /// What was read, of all sources, and where to go on.
 struct EventReading {
-    sources: Vec<EventSource>,
-    positions: EventPositions,
+    socket: PathBuf,
     group: Option<String>,
+    start: EventStart,
+    /// The daemon here first. This is the one place that knows which there are: each source is asked for itself, keeps its own position
+    /// and is merged with the others.
+    sources: Vec<EventSource>,
+    /// `None`: the peers are among the sources, or are not wanted.
+    search: Option<PeerSearch>,
+    positions: EventPositions,
     warnings: usize,
 }
 
 impl EventReading {
+    fn new(socket: PathBuf, group: Option<String>, start: EventStart, is_local: bool) -> EventReading {
+        let sources = vec![EventSource::new(socket.clone(), None, start)];
+        let search = (!is_local).then(|| PeerSearch { pace: PeerPace::new(Instant::now()), is_missed: false });
+        EventReading { socket, group, start, sources, search, positions: EventPositions::default(), warnings: 0 }
+    }
+
+    /// Whether nothing is known to be missing.
+    fn is_whole(&self) -> bool {
+        let is_missed = self.sources.iter().any(|source| source.is_missed);
+        self.warnings == 0 && self.search.is_none() && !is_missed
+    }
+
     /// What is new in all logs, as one list.
     fn read(&mut self) -> Result<Vec<EventRecord>, CommandFailure> {
         let mut lists = Vec::new();
-        for at in 0..self.sources.len() {
+        let mut at = 0;
+        while at < self.sources.len() {
             if self.sources[at].is_due(Instant::now()) {
                 lists.push(self.read_source(at)?);
             }
+            if at == 0 {
+                // What is wrong with the daemon here is told first.
+                self.find_peers();
+            }
+            at += 1;
         }
         Ok(merged(lists))
     }
 
+    /// Asks the daemon here which peers there are. One that does not say takes nobody's own events away.
+    fn find_peers(&mut self) {
+        let Some(search) = self.search.as_mut().filter(|search| Instant::now() >= search.pace.due) else { return };
+        let why = match ask(&self.socket, &ApiRequest::Status { group: self.group.clone() }) {
+            Ok(Reply::Status(status)) => {
+                let peers: BTreeSet<String> =
+                    status.groups.into_iter().flat_map(|group| group.peers).map(|peer| peer.node).collect();
+                let (socket, start) = (self.socket.clone(), self.start);
+                self.sources.extend(peers.into_iter().map(|peer| EventSource::new(socket.clone(), Some(peer), start)));
+                self.search = None;
+                return;
+            }
+            Ok(Reply::Error { message, .. }) => message,
+            Ok(other) => unexpected(&other).message,
+            Err(error) => error.to_string(),
+        };
+        search.pace.failed(Instant::now());
+        if !std::mem::replace(&mut search.is_missed, true) {
+            warn(format!("the events of other nodes are missing here: {why}"));
+        }
+    }
+
     /// Page by page, until there is no more. A daemon that restarts has nothing new meanwhile.
     fn read_source(&mut self, at: usize) -> Result<Vec<EventRecord>, CommandFailure> {
-        let mut list = Vec::new();
+        let (mut list, mut bytes) = (Vec::new(), 0);
         loop {
             let source = &mut self.sources[at];
+            let before = source.position(&self.positions);
             let request = source.request(self.group.clone(), &self.positions);
             let Some(page) = source.ask(request)? else { return Ok(list) };
             let is_first = source.node.is_none();
@@ -188,12 +228,19 @@ impl EventReading {
             let missed = self.positions.advance(&page);
             let told = page.warnings.iter().filter(|_| is_first).chain(&missed);
             self.warnings += told.map(warn).count();
+            bytes += source.bytes_of(&page);
+            let (goes_on, is_too_long) = (source.position(&self.positions) > before, bytes > EVENTS.max);
             list.extend(page.events);
-            if !page.more {
-                // What comes from here on is new, also where a clock is set back.
-                self.sources[at].start = EventStart::default();
+            if page.more && goes_on && !is_too_long {
+                continue;
+            }
+            if page.more {
+                let why = if goes_on { "its log has more than any may have" } else { "its log does not go on" };
+                source.miss(why);
                 return Ok(list);
             }
+            source.read_to_its_end();
+            return Ok(list);
         }
     }
 }
@@ -209,46 +256,66 @@ impl EventSource {
         self.on.is_none() || now >= self.pace.due
     }
 
+    /// After which number the next page begins.
+    fn position(&self, positions: &EventPositions) -> u64 {
+        self.node.as_ref().map_or(0, |node| positions.of(node))
+    }
+
     /// For the next page. A peer's comes over a line that may be slow, and has little time.
     fn request(&self, group: Option<String>, positions: &EventPositions) -> ApiRequest {
         let EventStart { since_unix_ms, last } = self.start;
-        let (after, last) = match &self.node {
-            None => (0, last),
-            Some(node) => (positions.of(node), None),
-        };
+        let last = last.filter(|_| self.node.is_none());
         let limit = self.on.is_some().then_some(PEER_EVENTS_MAX);
-        ApiRequest::Events { group, since_unix_ms, after, limit, last }
+        ApiRequest::Events { group, since_unix_ms, after: self.position(positions), limit, last }
+    }
+
+    /// How much of what a log may have a page is. Of the log here the daemon sees to that.
+    fn bytes_of(&self, page: &EventPage) -> u64 {
+        if self.on.is_none() {
+            return 0;
+        }
+        let bytes: usize = page.events.iter().map(|event| event.line().len()).sum();
+        (bytes as u64).max(PAGE_BYTES_MIN)
+    }
+
+    fn read_to_its_end(&mut self) {
+        self.is_missed = false;
+        self.pace.answered(Instant::now());
+        // What comes from here on is new, also where a clock is set back.
+        self.start = EventStart::default();
+    }
+
+    /// Not all of it was read: says so, and waits longer and longer before it is asked again.
+    fn miss(&mut self, why: &str) {
+        self.pace.failed(Instant::now());
+        if !std::mem::replace(&mut self.is_missed, true) {
+            let node = self.on.as_deref().or(self.node.as_deref()).unwrap_or_default();
+            warn(format!("the events of node {node} are missing here: {why}"));
+        }
     }
 
     /// `None`: nobody answers, and may again soon.
     fn ask(&mut self, request: ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
-        match &self.on {
+        match self.on.clone() {
             None => self.ask_here(&request),
             Some(node) => {
                 let request = ApiRequest::On { node: node.clone(), order: Box::new(request) };
-                self.ask_peer(&request)
+                Ok(self.ask_peer(&node, &request))
             }
         }
     }
 
     /// A peer that does not answer takes nobody's own events away.
-    fn ask_peer(&mut self, request: &ApiRequest) -> Result<Option<EventPage>, CommandFailure> {
+    fn ask_peer(&mut self, node: &str, request: &ApiRequest) -> Option<EventPage> {
         let why = match ask(&self.socket, request) {
-            Ok(Reply::Events(page)) => {
-                self.is_missed = false;
-                self.pace.answered(Instant::now());
-                return Ok(Some(*page));
-            }
+            Ok(Reply::Events(page)) if page.node == node => return Some(*page),
+            Ok(Reply::Events(page)) => format!("node {:?} answered in its place", page.node),
             Ok(Reply::Error { message, .. }) => message,
-            Ok(other) => return Err(unexpected(&other)),
+            Ok(other) => unexpected(&other).message,
             Err(error) => error.to_string(),
         };
-        self.pace.failed(Instant::now());
-        if !std::mem::replace(&mut self.is_missed, true) {
-            let node = self.on.as_deref().unwrap_or_default();
-            warn(format!("the events of node {node} are missing here: {why}"));
-        }
-        Ok(None)
+        self.miss(&why);
+        None
     }
 
     fn ask_here(&mut self, request: &ApiRequest) -> Result<Option<EventPage>, CommandFailure> {

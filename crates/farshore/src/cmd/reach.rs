@@ -10,7 +10,7 @@ use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, Reply};
 use crate::args::reach::{Reach, ReachAny};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print, warn};
 
 /// A daemon that restarts is back in this time; a watcher waits it out.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
@@ -38,7 +38,19 @@ pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure>
 
 /// Asks the daemon of the node that was named, by the daemon here; or this one.
 pub fn ask_any(reach: &ReachAny, request: ApiRequest) -> Result<Reply, CommandFailure> {
-    ask(&reach.here, &addressed(reach, request))
+    of_node(reach, ask(&reach.here, &addressed(reach, request))?)
+}
+
+/// What was asked of one node counts of that one alone: the word of another, or of this one, would have a command act on the wrong node.
+fn of_node(reach: &ReachAny, reply: Reply) -> Result<Reply, CommandFailure> {
+    let is_another = |node: &&str| reach.on.as_deref().is_some_and(|asked| asked != *node);
+    match (&reach.on, reply.node().filter(is_another).map(str::to_owned)) {
+        (Some(asked), Some(node)) => Err(format!(
+            "node {asked} was asked, and the answer is that of node {node:?}; are the daemons of both nodes of one version?"
+        )
+        .into()),
+        _ => Ok(reply),
+    }
 }
 
 pub fn addressed(reach: &ReachAny, request: ApiRequest) -> ApiRequest {
@@ -103,7 +115,7 @@ pub fn order_watched(
 fn glance(reach: &ReachAny, group: &str) -> Option<GroupView> {
     let request = addressed(reach, ApiRequest::Status { group: Some(group.to_owned()) });
     let mut client = ControlClient::connect(&socket(&reach.here).ok()?).ok()?;
-    let status = as_status(client.ask_within(GLANCE_PATIENCE, &request).ok()?).ok()?;
+    let status = as_status(of_node(reach, client.ask_within(GLANCE_PATIENCE, &request).ok()?).ok()?).ok()?;
     status.groups.into_iter().find(|found| found.name == group)
 }
 
@@ -165,7 +177,7 @@ pub fn watch<T>(
             Ok(Reply::Error { code: ErrorCode::Failed, .. }) if may_restart(heard) => {}
             Ok(reply) => {
                 heard = Some(Instant::now());
-                let status = as_status(reply)?;
+                let status = as_status(of_node(reach, reply)?)?;
                 let found = status.groups.iter().find(|found| found.name == group);
                 let found = found.ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
                 if let WatchStep::Enough(result) = examine(found)? {
@@ -194,7 +206,8 @@ pub fn may_restart(heard: Option<Instant>) -> bool {
 pub fn report(reply: Reply) -> CommandOutcome {
     match reply {
         Reply::Ok { message, warnings, .. } => {
-            print(&format!("{message}\n"))?;
+            // Another node's daemon may have said it.
+            print(&(clean_lines(&message) + "\n"))?;
             // What it came to may itself be the warning.
             warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
             Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
@@ -205,15 +218,6 @@ pub fn report(reply: Reply) -> CommandOutcome {
 }
 
 pub fn unexpected(reply: &Reply) -> CommandFailure {
-    let kind = match reply {
-        Reply::Ok { .. } => "a bare success",
-        Reply::Error { .. } => "an error",
-        Reply::Status(_) => "a status",
-        Reply::Counters(_) => "counters",
-        Reply::Recorded(_) => "a recording",
-        Reply::LinkHistory(_) => "a link's history",
-        Reply::Clients(_) => "a list of clients",
-        Reply::Events(_) => "events",
-    };
+    let kind = reply.kind();
     format!("the daemon answered with {kind}, which does not fit the command; are both of one version?").into()
 }

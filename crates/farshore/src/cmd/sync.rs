@@ -10,6 +10,7 @@ use crate::args::SyncArgs;
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print};
 use crate::show::explained;
+use crate::show::table::in_one_line;
 
 /// How long a sync that was accepted may take to show in the state.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -88,10 +89,10 @@ fn say_position(view: &ProgressView, said: &mut Option<u64>, group: &GroupView) 
     if *said != group.sync_position
         && let Some(position) = group.sync_position
     {
-        view.say(&format!(
+        view.say(&in_one_line(&format!(
             "{} waits for its turn: other groups of this node are syncing; it is number {position} in line",
             group.name
-        ));
+        )));
     }
     *said = group.sync_position;
 }
@@ -101,7 +102,7 @@ fn say_reason(view: &ProgressView, said: &mut Option<String>, group: &GroupView)
     let stands = matches!(group.state, GroupState::Paused | GroupState::Queuing | GroupState::Holding);
     let reason = stands.then(|| explained(group));
     if let Some(reason) = reason.as_ref().filter(|reason| said.as_ref() != Some(*reason)) {
-        view.say(&format!("{} {reason}", group.name));
+        view.say(&in_one_line(&format!("{} {reason}", group.name)));
     }
     *said = reason;
 }

@@ -39,8 +39,9 @@ pub(super) struct Desk {
     node: NodeName,
     /// Held while a change is under way, so that two of them come one after the other.
     changing: Mutex<()>,
-    /// Held while a promotion is under way.
-    promoting: Mutex<()>,
+    /// By group, held while a promotion of it is under way. What one waits for, a disk or space, may never come: no other group waits for
+    /// that.
+    promoting: BTreeMap<String, Mutex<()>>,
     overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<MinuteRecorder>,
@@ -78,13 +79,14 @@ impl Desk {
             (StateWatch::new(state), Terms::read(state, config.groups_of(&node).map(|(_, group)| group.name.as_str())));
         let (changing, config) = (Mutex::new(()), Arc::new(config));
         let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
+        let promoting = config.groups_of(&node).map(|(_, group)| (group.name.to_string(), Mutex::new(()))).collect();
         Desk {
             watch,
             terms,
             config,
             node,
             changing,
-            promoting: Mutex::new(()),
+            promoting,
             overrides,
             link_overrides,
             recorder,
@@ -185,19 +187,21 @@ impl Desk {
 
     /// Answers a request; of one that changes something the log of events has who gave it, and what came of it.
     pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
-        let Some(command) = CommandText::of(&request) else { return self.reply(request).await };
+        let from_node = asker.node.clone();
+        let Some(command) = CommandText::of(&request) else { return self.reply(request, from_node.as_deref()).await };
         let begun = Instant::now();
         let who = beside(move || CommandSource::look(asker));
         // A disk that hangs keeps nobody from a command: then nobody knows who gave it.
         let who = tokio::time::timeout(EVENT_PATIENCE, who).await.unwrap_or_default();
-        let reply = self.reply(request).await;
+        let reply = self.reply(request, from_node.as_deref()).await;
         // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
         let _ = tokio::time::timeout(EVENT_PATIENCE, self.look_at_groups()).await;
         self.events.sender().record(command.event(&who, &reply, begun.elapsed()));
         reply
     }
 
-    async fn reply(&self, request: ApiRequest) -> Reply {
+    /// `from_node`: the node whose daemon asks, if it is not asked here.
+    async fn reply(&self, request: ApiRequest, from_node: Option<&str>) -> Reply {
         let done = match request {
             // Peers are asked at another desk.
             ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
@@ -221,7 +225,8 @@ impl Desk {
                     return unknown;
                 }
                 let limit = limit.unwrap_or(PAGE_EVENTS_MAX);
-                Ok(self.events.answer(EventQuestion { after, since_unix_ms, limit, newest, group }).await)
+                let question = EventQuestion { after, since_unix_ms, limit, newest, group };
+                Ok(self.events.answer(question, from_node).await)
             }
             ApiRequest::LinkHistory { peer, since_unix_ms } => {
                 self.recorder.history(peer.as_deref(), since_unix_ms).await
@@ -333,14 +338,21 @@ impl Desk {
         Ok(reply(group, result))
     }
 
-    /// One at a time, or a term might begin on a node that another promotion has just made primary. Before the node becomes primary its
-    /// term is another one: what was asked in an earlier one must not reach this content.
+    /// One of a group at a time, or a term might begin on a node that another promotion has just made primary. A second one is refused, and
+    /// never waits: it would be carried out when whoever typed it has long gone, and the other node may be primary by then. Before the
+    /// node becomes primary its term is another one: what was asked in an earlier one must not reach this content.
     async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
         let id = match self.find_taken_up(name) {
             Ok((id, _)) => id,
             Err(unknown) => return Ok(unknown),
         };
-        let _alone = self.promoting.lock().await;
+        let Some(Ok(_alone)) = self.promoting.get(name).map(Mutex::try_lock) else {
+            let message = format!(
+                "{name}: a promotion is under way already, and goes on; what it waits for: 'farshore status {name}' and the log of node {}",
+                self.node
+            );
+            return Ok(Reply::error(ErrorCode::Refused, message));
+        };
         let groups = self.control.snapshot().await?.groups;
         let now = groups.iter().map(|group| &group.status).find(|status| status.id == id);
         if now.is_none_or(view::is_starting) {
@@ -350,12 +362,20 @@ impl Desk {
                 format!("{name}: the group is starting; try again in a moment"),
             ));
         }
-        if now.is_some_and(|status| status.role == Role::Secondary)
-            && let Err(why) = self.terms.begin(name).await
-        {
-            return Ok(Reply::error(ErrorCode::Failed, format!("{name}: {why}; the node was not promoted")));
+        let mut unrecorded = None;
+        if now.is_some_and(|status| status.role == Role::Secondary) {
+            unrecorded = match self.terms.begin(name).await {
+                Ok(unrecorded) => unrecorded,
+                Err(why) => {
+                    return Ok(Reply::error(ErrorCode::Failed, format!("{name}: {why}; the node was not promoted")));
+                }
+            };
         }
-        self.command(name, Command::Promote { force, entropy: entropy() }).await
+        let mut reply = self.command(name, Command::Promote { force, entropy: entropy() }).await?;
+        if let Reply::Ok { warnings, .. } = &mut reply {
+            warnings.extend(unrecorded);
+        }
+        Ok(reply)
     }
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.

@@ -14,8 +14,8 @@ use engine::identity::Role;
 use host::link::control::ControlFailure;
 
 use super::answer::Desk;
-use super::events::EventSender;
 use super::events::commands::{CommandSource, CommandText, result_of};
+use super::events::{CarriedCommand, EventSender};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
 use crate::api::server::Asker;
@@ -90,10 +90,9 @@ impl FrontDesk {
     async fn carry(&self, peer: &str, order: ApiRequest, why: &str, asker: Asker) -> Reply {
         let begun = Instant::now();
         let who = CommandSource::look_within(asker, WHO_PATIENCE).await;
+        let command = CarriedCommand::new(&self.events, CommandText::of(&order), who, peer, begun);
         let (reply, result) = self.have_done(peer, &order, why).await;
-        if let Some(command) = CommandText::of(&order) {
-            self.events.record(command.carried(&who, peer, result, begun.elapsed()));
-        }
+        command.ended(result);
         reply
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing rests on it, so nothing waits for it: an event that cannot be written is counted, and the log says how many are missing
 //! as soon as it can. A line that a crash tore is taken away at the next start. Each event has a number of its own; numbers of events
-//! that were not kept are missing, and none is given twice.
+//! that were not kept are missing, each run begins with a higher one, and none is given twice.
 //!
 //! One thread writes; whoever reads has a [`LogReader`], which opens the files for itself.
 
@@ -28,6 +28,11 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Events of a page.
 pub const PAGE_EVENTS_MAX: usize = 1000;
+/// No clock has the numbers of a run begin beyond this: what reads JSON counts to 2^53.
+const CLOCK_NUMBERS_MAX: u64 = 1 << 52;
+/// Where the clock is behind the last number that is known, they begin so far after that: a run does not tell of so many events without
+/// keeping one.
+const RUN_NUMBERS: u64 = 1 << 20;
 
 /// A node's log, open to be written.
 #[derive(Debug)]
@@ -108,6 +113,15 @@ impl EventLog {
         opened.values = known.values.into_iter().collect();
         opened.missed = known.missed.into_iter().collect();
         (log, opened)
+    }
+
+    /// Has the numbers of this run begin after all that a run before can have given. On a full disk events are not kept, and their numbers
+    /// were told all the same: to hooks, whose receivers take a number that comes again for an event that they had, and to those who
+    /// follow. So a run begins with its clock, milliseconds since 1970: no run has an event for each of its milliseconds.
+    pub fn begin_run(&mut self, now_unix_ms: u64) {
+        let by_clock = now_unix_ms.min(CLOCK_NUMBERS_MAX);
+        self.last = if by_clock > self.last { by_clock } else { self.last.saturating_add(RUN_NUMBERS) };
+        self.reader.shared().last = self.last;
     }
 
     /// For whoever reads it.
@@ -527,6 +541,31 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut log, _) = EventLog::open(&directory.path().join("events.jsonl"), LIMIT, "alpha", 41);
         assert_eq!((log.reader().last(), log.append(vec![note("next")], 0)[0].number), (41, 42));
+    }
+
+    /// With a hook, an event that was not kept and was under way at the stop, and the first one of the next run, had the same number: a
+    /// receiver dropped the new one as a repeat.
+    #[test]
+    fn a_number_that_was_told_and_not_kept_is_not_given_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let full = || Some(File::options().write(true).open("/dev/full").expect("it is there"));
+        let mut told = vec![0];
+        let hour = 3_600_000;
+        // The clock goes on, is set back, and goes on again while the disk takes nothing at all.
+        let runs = [(hour, true), (2 * hour, true), (5, true), (5, true), (3 * hour, false), (3 * hour + 99, false)];
+        for (now_unix_ms, keeps) in runs {
+            let (mut log, _) = log(&directory);
+            log.begin_run(now_unix_ms);
+            if !keeps {
+                log.file = full();
+            }
+            let first = log.append(vec![note("first")], 0);
+            log.file = full();
+            let lost = log.append(vec![note("lost")], 0);
+            told.extend(first.iter().chain(&lost).map(|event| event.number));
+        }
+        assert!(told.windows(2).all(|two| two[0] < two[1]), "{told:?}");
+        assert!(told.iter().all(|number| *number < 1 << 53), "{told:?}");
     }
 
     #[test]

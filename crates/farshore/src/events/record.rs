@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 pub struct EventRecord {
     /// [`EVENT_SCHEMA`].
     pub schema: String,
-    /// Counts the node's events from 1, whatever its clock does.
+    /// Goes up with each event of the node: by one within a run of its daemon, which begins with a higher number than any run before.
     pub number: u64,
     /// By the node's clock, milliseconds since 1970.
     pub time_unix_ms: u64,
@@ -160,8 +160,8 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A text of bounded length.
-fn cut(text: String) -> String {
+/// A text of bounded length, for a line of a log.
+pub fn cut(text: String) -> String {
     cut_at(text, TEXT_BYTES_MAX)
 }
 

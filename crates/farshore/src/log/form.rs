@@ -11,6 +11,8 @@ use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::outcome::clean_lines;
+
 /// What `--log-format` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogForm {
@@ -35,9 +37,9 @@ impl LogForm {
     /// The sentence with which a command ends that failed; as text it is the sentence of any command.
     pub(super) fn last_word(self, message: &str) -> String {
         match self {
-            LogForm::Text => format!("farshore: {message}\n"),
+            LogForm::Text => format!("farshore: {}\n", clean_lines(message)),
             LogForm::Json => json_line(Level::ERROR, "farshore", message, Map::new()),
-            LogForm::Journal => with_priority(Level::ERROR, &format!("farshore: {message}")),
+            LogForm::Journal => with_priority(Level::ERROR, &format!("farshore: {}", clean_lines(message))),
         }
     }
 }
@@ -236,6 +238,9 @@ mod tests {
         assert_eq!((&parsed["level"], &parsed["message"]), (&json!("warn"), &json!("3 lines are missing")));
         assert_eq!(LogForm::Text.last_word("no"), "farshore: no\n");
         assert_eq!(LogForm::Journal.last_word("one\ntwo"), "<3>farshore: one\n<3>two\n");
+        let of_peer = "beta says:\n\u{1b}]0;x\u{7}\tno\r";
+        assert_eq!(LogForm::Text.last_word(of_peer), "farshore: beta says:\n?]0;x?\tno?\n");
+        assert_eq!(LogForm::Journal.last_word(of_peer), "<3>farshore: beta says:\n<3>?]0;x?\tno?\n");
         let parsed: Value = serde_json::from_str(&LogForm::Json.last_word("no")).unwrap();
         assert_eq!((&parsed["level"], &parsed["target"]), (&json!("error"), &json!("farshore")));
     }

@@ -230,7 +230,7 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| whole(group.queue.waiting_writers))),
     row("group_queue_held_up", Some(Seconds), "For how long a full queue held writers up of late; left out while it does not.",
         Of::Group(Gauge, |group| group.queue.held_up_ms.and_then(seconds))),
-    row("group_journal", Some(Bytes), "On a secondary: received and not yet applied.",
+    row("group_journal", Some(Bytes), "On a secondary: received and not yet on a volume; at most the window.",
         Of::Group(Gauge, |group| group.journal.as_ref().and_then(|journal| whole(journal.bytes)))),
     row("group_journal_limit", Some(Bytes), "On a secondary: size of the journal.",
         Of::Group(Gauge, |group| group.journal.as_ref().and_then(|journal| whole(journal.limit_bytes)))),

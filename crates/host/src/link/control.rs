@@ -33,7 +33,7 @@ use crate::tls::{Channel, ChannelError, CredentialStore};
 
 /// A request: the longest is that of the control socket, a `set` with all keys.
 pub const CONTROL_REQUEST_BYTES_MAX: usize = 64 << 10;
-/// A reply: a status of 4 096 groups with a few volumes each.
+/// A reply: a status of 4 096 groups with a few volumes each. Whoever asks allows as much as its question may come to.
 pub const CONTROL_REPLY_BYTES_MAX: usize = 64 << 20;
 /// Control connections of one peer at once. Its operators and scripts, not a crowd: it turns away its own, nobody else's.
 pub const CONTROL_VISITS_MAX: usize = 8;
@@ -109,11 +109,12 @@ async fn send(line: &LinkStream, key: &[u8; 32], kind: ControlMessage, content: 
     Ok(line.write_all(content).await?)
 }
 
-/// The next message, if it is of one of these kinds.
+/// The next message, if it is of one of these kinds and has no more than `most` bytes.
 async fn receive(
     line: &LinkStream,
     key: &[u8; 32],
     expected: &[ControlMessage],
+    most: usize,
 ) -> Result<(ControlMessage, Vec<u8>), ControlError> {
     let mut head = [0; HEAD_BYTES];
     line.read_exact(&mut head).await?;
@@ -122,9 +123,9 @@ async fn receive(
     let (MAGIC, [0, 0, 0], Some(kind)) = ([m0, m1, m2, m3], [z0, z1, z2], kind) else {
         return Err(ControlError::NotControl);
     };
-    let bytes = u32::from_le_bytes([l0, l1, l2, l3]);
-    if bytes as usize > kind.bytes_max() {
-        return Err(ControlError::TooLong { bytes, most: kind.bytes_max() });
+    let (bytes, most) = (u32::from_le_bytes([l0, l1, l2, l3]), most.min(kind.bytes_max()));
+    if bytes as usize > most {
+        return Err(ControlError::TooLong { bytes, most });
     }
     let mut mac = [0; MAC_BYTES];
     line.read_exact(&mut mac).await?;
@@ -252,7 +253,7 @@ impl ControlServing {
     /// # Errors
     /// The connection broke, or what arrived is no request.
     pub async fn request(&self) -> Result<Vec<u8>, ControlError> {
-        Ok(receive(&self.line, &self.key, &[ControlMessage::Request]).await?.1)
+        Ok(receive(&self.line, &self.key, &[ControlMessage::Request], CONTROL_REQUEST_BYTES_MAX).await?.1)
     }
 
     /// Answers, and ends the connection. The caller bounds the time.
@@ -296,7 +297,8 @@ impl ControlDialer {
         ControlDialer { ours: Rc::new(ours), tls }
     }
 
-    /// Asks the node `peer` once, by a connection of its own; the reply comes within `patience` or not at all.
+    /// Asks the node `peer` once, by a connection of its own; the reply comes within `patience` or not at all, and has no more than
+    /// `reply_bytes_max`.
     ///
     /// # Errors
     /// Why there is no reply, and whether the request can have been heard.
@@ -305,7 +307,7 @@ impl ControlDialer {
         peer: &str,
         address: SocketAddr,
         request: &[u8],
-        patience: Duration,
+        (patience, reply_bytes_max): (Duration, usize),
     ) -> Result<Vec<u8>, ControlFailure> {
         if request.len() > CONTROL_REQUEST_BYTES_MAX {
             let why = format!("the request has {} bytes, and may have {CONTROL_REQUEST_BYTES_MAX}", request.len());
@@ -319,7 +321,8 @@ impl ControlDialer {
         let exchange = async {
             // Whoever turns it away may do so before it has all of it.
             let sent = send(&line, &key, ControlMessage::Request, request).await;
-            let received = receive(&line, &key, &[ControlMessage::Reply, ControlMessage::Busy]).await;
+            let kinds = [ControlMessage::Reply, ControlMessage::Busy];
+            let received = receive(&line, &key, &kinds, reply_bytes_max).await;
             received.map_err(|error| sent.err().unwrap_or(error))
         };
         match timeout_at(end, exchange).await {
@@ -385,7 +388,7 @@ mod tests {
         let (writer, reader) = (LinkStream::new(dialed, None), LinkStream::new(accepted, None));
         writer.write_all(&bytes).await.expect("the socket takes it");
         drop(writer);
-        receive(&reader, &KEY, &[ControlMessage::Request]).await
+        receive(&reader, &KEY, &[ControlMessage::Request], CONTROL_REQUEST_BYTES_MAX).await
     }
 
     fn message(kind: u8, announced: u32, key: &[u8; 32], label: ControlMessage, content: &[u8]) -> Vec<u8> {

@@ -184,8 +184,8 @@ impl LinkReading {
                 percent(self.lately.held())
             ),
             Limit::ReceiverWindow => format!(
-                "limited by the receiver's window {} of the time: the other node takes data too slowly (see its journal \
-                 and disk), or its receive buffer is too small: raise net.ipv4.tcp_rmem there, or set buffers",
+                "limited by the receiver's window {} of the time: the other node takes data too slowly (its processor \
+                 is busy), or its receive buffer is too small: raise net.ipv4.tcp_rmem there, or set buffers",
                 percent(self.lately.receiver_limited())
             ),
             Limit::SendBuffer => format!(

@@ -92,10 +92,10 @@ fn environment(hook: &ConfiguredHook, config_file: &Path, event: &EventRecord) -
         ("FARSHORE_EVENT_TIME", time),
         ("FARSHORE_GROUP", event.group.clone()),
         ("FARSHORE_PEER", event.peer.clone()),
-        // No variable can hold a zero byte.
-        ("FARSHORE_TEXT", Some(event.text.replace('\0', ""))),
+        ("FARSHORE_TEXT", Some(event.text.clone())),
     ];
-    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    // No variable can hold a zero byte, and what a command was given for a group may have one.
+    all.into_iter().filter_map(|(name, value)| Some((name, value?.replace('\0', "")))).collect()
 }
 
 /// Kills its whole group, and takes its end.
@@ -122,7 +122,8 @@ mod tests {
     fn attempt(script: &str, timeout: Duration, queue: &BoundedQueue<EventRecord>) -> Result<(), AttemptFailure> {
         let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
         let hook = ConfiguredHook { command, timeout, ..ConfiguredHook::default() };
-        let event = NewEvent::at(5, EventKind::LinkLost, "it\0 ended").of_peer("beta").numbered(7, "alpha");
+        let event = NewEvent::at(5, EventKind::LinkLost, "it\0 ended").of_peer("be\0ta").of_group("d\0b");
+        let event = event.numbered(7, "alpha");
         run(&hook, Path::new("/f.toml"), &event, queue)
     }
 
@@ -131,8 +132,8 @@ mod tests {
         let queue = BoundedQueue::new(1);
         let long = Duration::from_secs(60);
         let looks = "read line; case \"$line\" in *'\"kind\":\"link-lost\"'*) ;; *) exit 3;; esac; \
-                     [ \"$FARSHORE_EVENT $FARSHORE_EVENT_NUMBER $FARSHORE_NODE $FARSHORE_PEER$FARSHORE_GROUP\" = \
-                     'link-lost 7 alpha beta' ] && [ \"$FARSHORE_TEXT\" = 'it ended' ] && [ \"$FARSHORE_CONFIG\" = /f.toml ] && \
+                     [ \"$FARSHORE_EVENT $FARSHORE_EVENT_NUMBER $FARSHORE_NODE $FARSHORE_PEER $FARSHORE_GROUP\" = \
+                     'link-lost 7 alpha beta db' ] && [ \"$FARSHORE_TEXT\" = 'it ended' ] && [ \"$FARSHORE_CONFIG\" = /f.toml ] && \
                      [ \"$FARSHORE_EVENT_TIME\" = 1970-01-01T00:00:00.005Z ] && [ -z \"$CARGO_MANIFEST_DIR\" ] && [ \"$(pwd)\" = / ]";
         assert_eq!(attempt(looks, long, &queue), Ok(()));
         assert_eq!(attempt("exit 0", long, &queue), Ok(()), "it need not read");

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use host::link::control::{ControlError, ControlVisit, ControlVisits};
+use host::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
 use settings::PeerCommands;
 use settings::limits::{API_IO_TIMEOUT, API_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT, PEER_EVENTS_BYTES_MAX};
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 use super::super::answer::Desk;
 use crate::api::server::{Asker, Handler, understood};
 use crate::api::{ApiRequest, ErrorCode, Reply};
-use crate::events::EventRecord;
+use crate::events::{EventRecord, cut};
 
 /// What a request is to a node that is asked by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,8 @@ pub(in crate::daemon) async fn serve(mut visits: ControlVisits, desk: Rc<Desk>, 
         let desk = answering.clone();
         async move { desk.answer(request, asker).await }
     };
-    let desk = Rc::new(VisitorDesk { handler: Handler::new(answer, patience), desk, may });
+    let (handler, reports) = (Handler::new(answer, patience), ReportLimiter::new(REPEAT_AFTER));
+    let desk = Rc::new(VisitorDesk { handler, desk, may, reports });
     let mut visitors = JoinSet::new();
     while let Some(visit) = visits.next().await {
         while visitors.try_join_next().is_some() {}
@@ -75,6 +77,9 @@ struct VisitorDesk<H> {
     handler: Handler<H>,
     desk: Rc<Desk>,
     may: PeerCommands,
+    /// Lines of the log about what peers ask for: the same one, or one of many, is written once in a while. Who ordered what stands in the
+    /// log of events.
+    reports: ReportLimiter,
 }
 
 impl<H, F> VisitorDesk<H>
@@ -97,17 +102,26 @@ where
 
     async fn answer(&self, peer: &str, request: ApiRequest) -> Reply {
         if let Err(why) = self.admit(peer, &request) {
-            tracing::warn!("node {peer} was refused what it asked for: {why}");
+            // It has words of the peer's.
+            let why = cut(why);
+            if self.is_news(peer, &why) {
+                tracing::warn!("node {peer} was refused what it asked for: {why}");
+            }
             return Reply::error(ErrorCode::Refused, why);
         }
         if let Carried::Order(_) = carried(&request)
-            && let Ok(text) = serde_json::to_string(&request)
+            && let Ok(text) = serde_json::to_string(&request).map(cut)
+            && self.is_news(peer, &text)
         {
             tracing::info!("node {peer} orders: {text}");
         }
         let mut reply = self.handler.answer(request, Asker { node: Some(peer.to_owned()), ..Asker::default() }).await;
-        self.leave_shared(peer, &mut reply);
+        leave_shared(peer, &mut reply, |group| self.desk.shares(group, peer));
         reply
+    }
+
+    fn is_news(&self, peer: &str, line: &str) -> bool {
+        self.reports.is_news(ReportSubject::Peer(peer), line)
     }
 
     fn admit(&self, peer: &str, request: &ApiRequest) -> Result<(), String> {
@@ -125,32 +139,77 @@ where
             (Carried::Order(group), PeerCommands::All) if !self.desk.shares(group, peer) => {
                 Err(format!("nodes {node} and {peer} have no group {group:?} with each other"))
             }
+            (Carried::Look, _) if is_of_another_link(peer, request) => {
+                Err(format!("node {node} tells node {peer} of no link but theirs"))
+            }
             (Carried::Order(_) | Carried::Look, _) => Ok(()),
-        }
-    }
-
-    /// What the two do not share is none of the peer's business.
-    fn leave_shared(&self, peer: &str, reply: &mut Reply) {
-        match reply {
-            Reply::Status(status) => {
-                status.groups.retain(|group| self.desk.shares(&group.name, peer));
-                status.links.retain(|link| link.node == peer);
-            }
-            Reply::Clients(list) => list
-                .clients
-                .retain(|client| client.export.split_once('/').is_some_and(|(group, _)| self.desk.shares(group, peer))),
-            Reply::Events(page) => {
-                let about_others = |event: &EventRecord| event.peer.as_ref().is_some_and(|about| about != peer);
-                let shares =
-                    |event: &EventRecord| event.group.as_ref().is_none_or(|group| self.desk.shares(group, peer));
-                page.events.retain(|event| shares(event) && !about_others(event));
-                page.shorten(PEER_EVENTS_BYTES_MAX);
-            }
-            _ => {}
         }
     }
 }
 
+/// The history of a link that a node has with somebody else. Without a name it is that of the only peer, which is who asks.
+fn is_of_another_link(peer: &str, request: &ApiRequest) -> bool {
+    matches!(request, ApiRequest::LinkHistory { peer: Some(of), .. } if of != peer)
+}
+
+/// What the two do not share is none of the peer's business.
+fn leave_shared(peer: &str, reply: &mut Reply, shares: impl Fn(&str) -> bool) {
+    match reply {
+        Reply::Status(status) => {
+            status.groups.retain(|group| shares(&group.name));
+            status.links.retain(|link| link.node == peer);
+        }
+        Reply::Counters(counters) => counters.counters.retain(|name, _| group_of(name).is_none_or(&shares)),
+        Reply::Clients(list) => {
+            list.clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| shares(group)));
+        }
+        Reply::Events(page) => {
+            let about_others = |event: &EventRecord| event.peer.as_ref().is_some_and(|about| about != peer);
+            let is_shared = |event: &EventRecord| event.group.as_ref().is_none_or(|group| shares(group));
+            page.events.retain(|event| is_shared(event) && !about_others(event));
+            page.shorten(PEER_EVENTS_BYTES_MAX);
+        }
+        Reply::Ok { .. } | Reply::Error { .. } | Reply::LinkHistory(_) | Reply::Recorded(_) => {}
+    }
+}
+
+/// The group that a counter is of, as in `group.db.writes`. Its name may have dots.
+fn group_of(counter: &str) -> Option<&str> {
+    Some(counter.strip_prefix("group.")?.rsplit_once('.')?.0)
+}
+
 async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, ControlError>>) -> Result<T, ControlError> {
     timeout(limit, work).await.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(line: &str) -> Reply {
+        let mut reply = Reply::read(line.as_bytes()).expect(line);
+        leave_shared("beta", &mut reply, |group| group == "db" || group == "d.b");
+        reply
+    }
+
+    /// A node with a third one as peer told each of them how much it writes to the other's groups.
+    #[test]
+    fn a_peer_reads_counters_of_shared_groups_only() {
+        let counters =
+            r#"{"nbd.stalled":1,"group.db.writes":2,"group.d.b.writes":3,"group.web.writes":4,"group.d.writes":5}"#;
+        let Reply::Counters(left) =
+            left(&format!(r#"{{"reply":"counters","schema":"s","node":"alpha","counters":{counters}}}"#))
+        else {
+            panic!("it is one")
+        };
+        let names: Vec<&str> = left.counters.keys().map(String::as_str).collect();
+        assert_eq!(names, ["group.d.b.writes", "group.db.writes", "nbd.stalled"]);
+    }
+
+    #[test]
+    fn a_peer_reads_the_history_of_its_own_link_only() {
+        let history = |peer: Option<&str>| ApiRequest::LinkHistory { peer: peer.map(str::to_owned), since_unix_ms: 0 };
+        assert!(is_of_another_link("beta", &history(Some("gamma"))));
+        assert!(!is_of_another_link("beta", &history(Some("beta"))) && !is_of_another_link("beta", &history(None)));
+    }
 }

@@ -1,0 +1,267 @@
+//! What the daemon answers, and how an answer is read.
+//!
+//! The kind of an answer stands inside of it. To find it there serde keeps all of the line as values first, what nobody asked for too, and
+//! each of them takes sixteen times the room of a short number. An answer may come from another machine: so its kind is looked for alone,
+//! and what that kind has is then read into its own type, past everything else.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{ApiRequest, ClientList, DaemonCounters, ErrorCode, LinkHistory, NodeView};
+use crate::events::EventPage;
+
+/// Sentences of one list: more are no list for people. An empty text takes eight times the room of its line's bytes.
+const SENTENCES_MAX: usize = 16_384;
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// Done, or begun where the command says so. With warnings the client ends with exit code 1.
+    Ok {
+        message: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+        /// The other node, where the request was carried there.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        done_on: Option<String>,
+    },
+    Error {
+        message: String,
+        code: ErrorCode,
+    },
+    Status(Box<NodeView>),
+    Counters(Box<DaemonCounters>),
+    Recorded(Box<RecordedBatch>),
+    LinkHistory(Box<LinkHistory>),
+    Clients(Box<ClientList>),
+    Events(Box<EventPage>),
+}
+
+/// Requests of clients, without their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedBatch {
+    /// This request began it: nothing before was kept.
+    pub began: bool,
+    /// Requests that were not kept, because they were too many since the last time.
+    pub lost: u64,
+    /// Length of `trace`.
+    pub bytes: usize,
+    /// The requests, as a trace file holds them. It follows the line as it is: as text it would cost more than all else
+    /// that recording does.
+    #[serde(skip)]
+    pub trace: Vec<u8>,
+}
+
+impl RecordedBatch {
+    /// The most that may follow a line.
+    pub const BYTES_MAX: usize = 16 << 20;
+}
+
+/// The kind of an answer, of which nothing else is kept.
+#[derive(Deserialize)]
+struct ReplyHead {
+    reply: String,
+}
+
+#[derive(Deserialize)]
+struct OkReply {
+    message: String,
+    #[serde(default, deserialize_with = "sentences")]
+    warnings: Vec<String>,
+    #[serde(default)]
+    done_on: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ErrorReply {
+    message: String,
+    code: ErrorCode,
+}
+
+impl Reply {
+    /// The answer of a line. What follows the line is not read here.
+    ///
+    /// # Errors
+    /// It is none, or of a kind that this version does not know.
+    pub fn read(line: &[u8]) -> serde_json::Result<Reply> {
+        let ReplyHead { reply } = serde_json::from_slice(line)?;
+        Ok(match reply.as_str() {
+            "ok" => {
+                let OkReply { message, warnings, done_on } = serde_json::from_slice(line)?;
+                Reply::Ok { message, warnings, done_on }
+            }
+            "error" => {
+                let ErrorReply { message, code } = serde_json::from_slice(line)?;
+                Reply::Error { message, code }
+            }
+            "status" => Reply::Status(serde_json::from_slice(line)?),
+            "counters" => Reply::Counters(serde_json::from_slice(line)?),
+            "recorded" => Reply::Recorded(serde_json::from_slice(line)?),
+            "link-history" => Reply::LinkHistory(serde_json::from_slice(line)?),
+            "clients" => Reply::Clients(serde_json::from_slice(line)?),
+            "events" => Reply::Events(serde_json::from_slice(line)?),
+            _ => return Err(serde_json::Error::custom("it is of a kind that this version does not know")),
+        })
+    }
+
+    /// What follows the line.
+    pub(super) fn trail(&self) -> &[u8] {
+        match self {
+            Reply::Recorded(recorded) => &recorded.trace,
+            _ => &[],
+        }
+    }
+
+    pub fn ok(message: impl Into<String>) -> Self {
+        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None }
+    }
+
+    pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
+        Reply::Error { message: message.into(), code }
+    }
+
+    /// The kind of it, in words.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Reply::Ok { .. } => "a bare success",
+            Reply::Error { .. } => "an error",
+            Reply::Status(_) => "a status",
+            Reply::Counters(_) => "counters",
+            Reply::Recorded(_) => "a recording",
+            Reply::LinkHistory(_) => "a link's history",
+            Reply::Clients(_) => "a list of clients",
+            Reply::Events(_) => "events",
+        }
+    }
+
+    /// Whether it is of the kind that was asked for. An error always is.
+    pub fn answers(&self, request: &ApiRequest) -> bool {
+        match (request, self) {
+            (ApiRequest::On { order, .. }, _) => self.answers(order),
+            (_, Reply::Error { .. }) => true,
+            (ApiRequest::Status { .. } | ApiRequest::StatusOfBoth { .. }, reply) => matches!(reply, Reply::Status(_)),
+            (ApiRequest::Clients { .. }, reply) => matches!(reply, Reply::Clients(_)),
+            (ApiRequest::Counters, reply) => matches!(reply, Reply::Counters(_)),
+            (ApiRequest::Record { .. }, reply) => matches!(reply, Reply::Recorded(_)),
+            (ApiRequest::Events { .. }, reply) => matches!(reply, Reply::Events(_)),
+            (ApiRequest::LinkHistory { .. }, reply) => matches!(reply, Reply::LinkHistory(_)),
+            (
+                ApiRequest::Logging { .. }
+                | ApiRequest::Sync { .. }
+                | ApiRequest::Set { .. }
+                | ApiRequest::SetLink { .. }
+                | ApiRequest::Demote { .. }
+                | ApiRequest::Promote { .. }
+                | ApiRequest::DropMark { .. },
+                reply,
+            ) => matches!(reply, Reply::Ok { .. }),
+        }
+    }
+
+    /// The node that it is of, by its own word; `None`: it does not say.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Reply::Status(status) => Some(&status.node),
+            Reply::Counters(counters) => Some(&counters.node),
+            Reply::LinkHistory(history) => Some(&history.node),
+            Reply::Clients(list) => Some(&list.node),
+            Reply::Events(page) => Some(&page.node),
+            Reply::Ok { .. } | Reply::Error { .. } | Reply::Recorded(_) => None,
+        }
+    }
+}
+
+/// A list of sentences, of bounded length.
+pub(super) fn sentences<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct Sentences;
+
+    impl<'de> Visitor<'de> for Sentences {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {SENTENCES_MAX} texts")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = list.next_element()? {
+                if texts.len() == SENTENCES_MAX {
+                    return Err(A::Error::invalid_length(SENTENCES_MAX + 1, &self));
+                }
+                texts.push(text);
+            }
+            Ok(texts)
+        }
+    }
+
+    deserializer.deserialize_seq(Sentences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = r#"{"reply":"status","schema":"s","node":"beta","version":"1","uptime_s":1.0,"groups":[]"#;
+
+    fn read(line: &str) -> serde_json::Result<Reply> {
+        Reply::read(line.as_bytes())
+    }
+
+    #[test]
+    fn each_answer_is_read_as_it_was_written() {
+        let page = r#"{"schema":"s","node":"beta","events":[],"first":1,"last":9,"position":4,"more":true}"#;
+        let history = r#"{"schema":"s","node":"beta","peer":"alpha","records":[]}"#;
+        for reply in [
+            Reply::ok("db: logging"),
+            Reply::Ok { message: "m".into(), warnings: vec!["w".into()], done_on: Some("beta".into()) },
+            Reply::error(ErrorCode::UnknownGroup, "no"),
+            read(&format!("{STATUS},\"warnings\":[\"w\"]}}")).expect("a status"),
+            Reply::Counters(serde_json::from_str(r#"{"schema":"s","node":"beta","counters":{"a":1}}"#).expect("some")),
+            Reply::Recorded(Box::new(RecordedBatch { began: true, lost: 2, bytes: 3, trace: Vec::new() })),
+            Reply::LinkHistory(serde_json::from_str(history).expect("one")),
+            Reply::Clients(serde_json::from_str(r#"{"schema":"s","node":"beta","clients":[]}"#).expect("a list")),
+            Reply::Events(serde_json::from_str(page).expect("a page")),
+        ] {
+            let line = serde_json::to_string(&reply).expect("it is written");
+            assert_eq!(read(&line).expect(&line), reply);
+            let is_of_beta = !matches!(reply, Reply::Ok { .. } | Reply::Error { .. } | Reply::Recorded(_));
+            assert_eq!(reply.node(), is_of_beta.then_some("beta"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for line in ["", "{}", "[]", "{\"reply\":5}"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+        for kind in ["dance", "ok", "error", "status", "counters", "recorded", "link-history", "clients", "events"] {
+            assert!(read(&format!("{{\"reply\":\"{kind}\"}}")).is_err(), "{kind} alone");
+        }
+        assert!(read(r#"{"reply":"ok","message":"m","x":[1,{"y":2}]}"#).is_ok(), "what is not known is passed over");
+    }
+
+    /// Of an authenticated peer that sends what nobody asked for the daemon kept gigabytes.
+    #[test]
+    fn a_list_of_sentences_has_a_bound() {
+        let status = |count| format!("{STATUS},\"warnings\":[{}]}}", vec!["\"\""; count].join(","));
+        assert!(read(&status(SENTENCES_MAX)).is_ok());
+        let error = read(&status(SENTENCES_MAX + 1)).expect_err("too many").to_string();
+        assert!(error.contains("expected at most 16384 texts"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_is_held_against_the_question() {
+        let status = read(&format!("{STATUS}}}")).expect("a status");
+        let look = ApiRequest::Status { group: None };
+        let order = ApiRequest::Logging { group: "db".into() };
+        let on = ApiRequest::On { node: "beta".into(), order: Box::new(order.clone()) };
+        assert!(status.answers(&look) && !status.answers(&order) && !status.answers(&ApiRequest::Counters));
+        let done = Reply::ok("db: logging");
+        assert!(done.answers(&order) && done.answers(&on) && !done.answers(&look));
+        let refused = Reply::error(ErrorCode::Refused, "no");
+        assert!(refused.answers(&look) && refused.answers(&order) && refused.answers(&on));
+    }
+}
