@@ -233,14 +233,14 @@ impl Trial {
         let near = &mut self.near;
         near.run("mkfs.ext4 -q /dev/farshore/main/data && mount /dev/farshore/main/data /srv", PATIENCE)?;
         near.run("install -d -o postgres -g postgres -m 700 /srv/ledger", PATIENCE)?;
-        near.run("su postgres -c '/usr/lib/postgresql/*/bin/initdb -D /srv/ledger' > initdb.log", LONG_PATIENCE)?;
+        near.run("su - postgres -c '/usr/lib/postgresql/*/bin/initdb -D /srv/ledger' > initdb.log", LONG_PATIENCE)?;
         start_server(near)?;
         near.run("ledger begin", PATIENCE)?;
         let mode = self.book.quickstart.command("farshore set main mode=sync")?.to_owned();
         near.run(&mode, PATIENCE)?;
         let wait = self.book.quickstart.command("farshore wait main")?.to_owned();
         near.run(&wait, LONG_PATIENCE)?;
-        near.run("ledger write > writer.log 2>&1 &", PATIENCE)?;
+        near.run("(ledger write > writer.log 2>&1 &)", PATIENCE)?;
         self.grows("a ledger is written, in 'sync'")
     }
 
@@ -332,7 +332,7 @@ fn token(text: &str) -> Option<String> {
 }
 
 fn start_server(machine: &mut Machine) -> Result<()> {
-    let start = "su postgres -c '/usr/lib/postgresql/*/bin/pg_ctl -D /srv/ledger -o \"-k /tmp\" -l /srv/ledger/log -w -t 120 start'";
+    let start = "su - postgres -c '/usr/lib/postgresql/*/bin/pg_ctl -D /srv/ledger -o \"-k /tmp\" -l /srv/ledger/log -w -t 120 start'";
     machine.run(&format!("{start} > started.log"), LONG_PATIENCE)?;
     Ok(())
 }

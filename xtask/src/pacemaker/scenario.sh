@@ -154,7 +154,7 @@ check "a stop of the resource leaves no primary" until_true 60 role_is alpha sec
 settled alpha
 on alpha crm_resource -r db-clone --meta --delete-parameter target-role > /dev/null 2>&1
 check "the demotion is taken back" until_true 60 is_promoted alpha alpha
-check "with what was written" reads alpha 1
+check "with what was written" until_true 20 reads alpha 1
 check "the copy has its score after that" until_true 40 score_is alpha beta 1000
 check "no operation failed in this" no_fail_counts alpha
 say "stopped and started"
@@ -211,7 +211,7 @@ until_true 60 test -e "$work/fence/alpha.dead"
 ip link set br1 down
 start_node alpha; join alpha
 check "a primary whose export is closed is promoted when that opens" until_true 120 is_promoted beta alpha
-check "and it serves then" reads alpha 4
+check "and it serves then" until_true 60 reads alpha 4
 check "and what is colocated runs" until_true 30 user_runs_on beta alpha
 check "no operation failed in this" no_fail_counts beta
 ip link set br1 up
