@@ -10,8 +10,8 @@ write)
     n=$(query -Atc 'select coalesce(max(id), 0) from ledger') || exit 1
     while :; do
         n=$((n + 1))
-        echo "begin; insert into ledger values ($n, 'gives', -$n), ($n, 'takes', $n); commit;"
-        echo "\\echo acked $n"
+        # `echo` of this shell would take the backslash for its own.
+        printf '%s\n' "begin; insert into ledger values ($n, 'gives', -$n), ($n, 'takes', $n); commit;" "\\echo acked $n"
     done | query -q > /dev/ttyS2
     ;;
 esac
