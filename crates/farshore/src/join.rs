@@ -18,7 +18,8 @@
 //! * nothing of a stranger's is looked at before the secret is proven, and a stranger learns nothing;
 //! * a token is good for one conversation, whatever comes of it: it may have been seen meanwhile on the machine where it was typed, and
 //!   names and addresses prove nothing there. The waiting node goes on with a new one until the same end;
-//! * no command line ever holds a token: every user of a machine can read those;
+//! * no command line of Farshore's ever holds a token: every user of a machine can read those. The line that is to be typed holds it, so it
+//!   says not to make it a word of `ssh` or `sudo`;
 //! * no private key travels: the joining node makes its own, and asks for a certificate;
 //! * until the Grant is read, nothing is written on the joining node; until `Written`, no configuration on the waiting one. Broken off
 //!   anywhere, both are typed again, and what was written before is used again if it is the same;
@@ -26,6 +27,7 @@
 
 pub mod bell;
 pub mod devices;
+pub mod door;
 pub mod joining;
 pub mod line;
 pub mod token;

@@ -1,10 +1,17 @@
 //! Certificates for keys that stay where they were made: a request goes to the authority, a certificate comes back.
 
 use std::path::Path;
+use std::time::Duration;
 
 use host::tls::{CertificateFacts, MemberIdentity};
 use host::trusted_file::{self, FileContent, FileRefusal};
 use rcgen::{CertificateParams, CertificateSigningRequestParams, KeyPair, PublicKeyData};
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
 
 use super::{
     CertificateHolder, KEY_BYTES_MAX, Registry, Validity, cannot_make, make_directory, params_of, read, write,
@@ -78,18 +85,29 @@ impl Registry {
         Ok(SignedRequest { certificate: certificate.pem(), authority: authority.certificates })
     }
 
-    /// Why a certificate from this authority cannot be put here without overwriting what somebody else put.
+    /// Why a certificate from this authority cannot be put here without overwriting what somebody else put. `is_again`: what is here may be
+    /// of an earlier try, and the first node may have made another authority since. Elsewhere nobody is believed besides those who are.
     ///
     /// # Errors
     /// A sentence: which file stands in the way.
-    pub fn has_room_for(&self, identity: &MemberIdentity, key: &OwnKey, authority: &str) -> Result<(), String> {
+    pub fn has_room_for(
+        &self,
+        identity: &MemberIdentity,
+        key: &OwnKey,
+        authority: &str,
+        is_again: bool,
+    ) -> Result<(), String> {
         let advice = "it was left as it is: move it away if nobody needs it, or name another place with --config";
         let (file, paths) = (self.authority_certificate(), self.paths(identity));
-        if self.authority_text()?.is_some_and(|here| here.trim() != authority.trim()) {
-            return Err(format!(
-                "{} is there already, and is of another cluster's authority; {advice}",
-                file.display()
-            ));
+        if let Some(here) = self.authority_text()?.filter(|here| here.trim() != authority.trim()) {
+            let whose = match stands_in(&here, authority) {
+                true if is_again => None,
+                true => Some("believes fewer authorities than the first node"),
+                false => Some("is of another cluster's authority"),
+            };
+            if let Some(whose) = whose {
+                return Err(format!("{} is there already, and {whose}; {advice}", file.display()));
+            }
         }
         if !paths.certificate.exists() {
             return Ok(());
@@ -104,12 +122,16 @@ impl Registry {
     /// Puts key, certificate and authority in their places.
     ///
     /// # Errors
-    /// A sentence: the certificate is not of this key or names somebody else, or a file cannot be written.
+    /// A sentence: the certificate is not of this key, names somebody else or is not of this authority, or a file cannot be written.
     pub fn adopt(&self, identity: &MemberIdentity, key: &OwnKey, signed: &SignedRequest) -> Result<(), String> {
         let facts = CertificateFacts::of_pem(signed.certificate.as_bytes())?;
-        if !facts.first().is_some_and(|facts| key.fits(facts) && facts.identity.as_ref() == Some(identity)) {
+        let own = facts.first().filter(|facts| key.fits(facts) && facts.identity.as_ref() == Some(identity));
+        let Some(own) = own else {
             return Err(format!("the certificate that came is not that of {identity} with the key of this node"));
-        }
+        };
+        is_of_its_authority(signed, own).map_err(|why| {
+            format!("the certificate that came is not of the authority that came with it ({why}); nothing was written")
+        })?;
         let paths = self.paths(identity);
         make_directory(paths.certificate.parent().ok_or("the certificate has no directory")?)?;
         if !paths.key.exists() {
@@ -118,6 +140,38 @@ impl Registry {
         write(&self.authority_certificate(), &signed.authority, 0o644)?;
         write(&paths.certificate, &signed.certificate, 0o644)
     }
+}
+
+/// Whether all certificates of one text are among those of another.
+fn stands_in(here: &str, all: &str) -> bool {
+    let [here, all] = [here, all].map(|text| CertificateFacts::of_pem(text.as_bytes()));
+    let (Ok(here), Ok(all)) = (here, all) else { return false };
+    here.iter().all(|one| all.iter().any(|other| other.fingerprint == one.fingerprint))
+}
+
+/// Whether a certificate, of which these are the facts, is signed by one of the authorities that came with it: over one that is in use none
+/// is put that the daemon would not start with.
+///
+/// # Errors
+/// Why not, in the library's words.
+fn is_of_its_authority(signed: &SignedRequest, own: &CertificateFacts) -> Result<(), String> {
+    let mut roots = RootCertStore::empty();
+    for authority in ders(&signed.authority)? {
+        roots.add(authority).map_err(|error| error.to_string())?;
+    }
+    let certificates = ders(&signed.certificate)?;
+    let certificate = certificates.first().ok_or("it is none")?;
+    let parsed = ParsedCertificate::try_from(certificate).map_err(|error| error.to_string())?;
+    // When it was made: whether the clocks agree was looked at before.
+    let moment = Duration::from_secs(u64::try_from(own.not_before).unwrap_or(0));
+    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], UnixTime::since_unix_epoch(moment), algorithms)
+        .map_err(|error| error.to_string())
+}
+
+fn ders(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    ders.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -140,7 +194,7 @@ mod tests {
         let key = OwnKey::find_or_make(&key_file).expect("made");
         assert!(!key_file.exists(), "nothing is written before it is wanted");
         let signed = first.sign(&west, Validity::days(397), &key.request().expect("made")).expect("signed");
-        second.has_room_for(&west.identity, &key, &signed.authority).expect("nothing is there");
+        second.has_room_for(&west.identity, &key, &signed.authority, false).expect("nothing is there");
         second.adopt(&west.identity, &key, &signed).expect("written");
         let paths = second.paths(&west.identity);
         let loaded = Credentials::load(&paths, &west.identity, &["east".into()], &Clients::Certified).expect("sound");
@@ -148,17 +202,49 @@ mod tests {
         assert!(!first.paths(&west.identity).key.exists(), "the key stayed");
         // Once more, with the key that is there.
         let again = OwnKey::find_or_make(&key_file).expect("read");
-        second.has_room_for(&west.identity, &again, &signed.authority).expect("its own");
+        second.has_room_for(&west.identity, &again, &signed.authority, false).expect("its own");
         second.adopt(&west.identity, &again, &signed).expect("written");
         let foreign = OwnKey::find_or_make(&here.path().join("none")).expect("made");
-        let refused = second.has_room_for(&west.identity, &foreign, &signed.authority).unwrap_err();
+        let refused = second.has_room_for(&west.identity, &foreign, &signed.authority, false).unwrap_err();
         assert!(refused.contains("not of this node's key"), "{refused}");
         assert!(second.adopt(&west.identity, &foreign, &signed).unwrap_err().contains("not that of"));
         let other = Registry::new(&here.path().join("other"));
         other.make_authority("bay", Validity::days(100)).expect("made");
         let authority = other.authority_text().expect("read").expect("there");
-        let refused = second.has_room_for(&west.identity, &again, &authority).unwrap_err();
+        let refused = second.has_room_for(&west.identity, &again, &authority, true).unwrap_err();
         assert!(refused.contains("another cluster's authority"), "{refused}");
+    }
+
+    // proves: P10
+    /// The first node's clock was wrong at an earlier try, so it has made another authority since. Whoever comes with one more authority is
+    /// believed by that try's files alone, and never with a certificate of somebody else's.
+    #[test]
+    fn a_renewed_authority_takes_the_place_of_the_one_of_an_earlier_try() {
+        let [here, there] = [(), ()].map(|()| tempfile::tempdir().expect("a directory"));
+        let [first, second] = [&here, &there].map(|directory| Registry::new(&directory.path().join("tls")));
+        first.make_authority("harbour", Validity::days(100)).expect("made");
+        let west = holder("west");
+        let key = OwnKey::find_or_make(&second.paths(&west.identity).key).expect("made");
+        let sign = |registry: &Registry| {
+            registry.sign(&west, Validity::days(50), &key.request().expect("made")).expect("signed")
+        };
+        second.adopt(&west.identity, &key, &sign(&first)).expect("written");
+        let before = second.authority_text().expect("read").expect("there");
+        first.renew_authority("harbour", Validity::days(100)).expect("made");
+        let renewed = sign(&first);
+        let room = |is_again: bool| second.has_room_for(&west.identity, &key, &renewed.authority, is_again);
+        assert!(room(false).unwrap_err().contains("believes fewer authorities than the first node"));
+        room(true).expect("of an earlier try");
+        let other = Registry::new(&here.path().join("other"));
+        other.make_authority("harbour", Validity::days(100)).expect("made");
+        let foreign = SignedRequest { certificate: sign(&other).certificate, authority: before.clone() };
+        let refused = second.adopt(&west.identity, &key, &foreign).unwrap_err();
+        assert!(refused.contains("is not of the authority that came with it"), "{refused}");
+        assert_eq!(second.authority_text(), Ok(Some(before)));
+        second.adopt(&west.identity, &key, &renewed).expect("written");
+        let paths = second.paths(&west.identity);
+        Credentials::load(&paths, &west.identity, &["east".into()], &Clients::Certified).expect("sound");
+        assert_eq!(second.authority_text(), Ok(Some(renewed.authority)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `join`: this machine becomes the secondary of the node that waits by `up`.
 
+use std::io::ErrorKind;
+
 use settings::{Config, NodeName};
 
 use super::first_run::{self, DaemonStart};
@@ -94,13 +96,51 @@ fn joining(args: &JoinArgs) -> Result<JoiningNode, CommandFailure> {
     })
 }
 
-/// The configuration, if by that this node is one of a pair with whoever made the token. Not while a node is waited for there: the pair is
-/// none yet.
+/// The configuration, if by that this node is one of a pair with whoever made the token. Not while a node may be waited for there: the pair
+/// is none yet.
 fn joined_before(args: &JoinArgs, node: &NodeName, token: &JoinToken, error: &LineError) -> Option<Config> {
-    if matches!(error, LineError::AnotherToken(_)) {
+    if !nobody_waits(error) {
         return None;
     }
     let config = Config::load(&args.config).ok()?;
     let is_paired = config.peers_of(node).any(|peer| peer.address == token.address());
     is_paired.then_some(config)
+}
+
+/// Whether an error shows that 'up' waits at the token's address no more: nothing listens there, or what listens, such as the daemon, takes
+/// no tokens. An 'up' that hears somebody else, or whose connection broke, may wait still.
+fn nobody_waits(error: &LineError) -> bool {
+    match error {
+        LineError::Dial(error) => error.kind() == ErrorKind::ConnectionRefused,
+        LineError::NotTheOne(_) => true,
+        LineError::AnotherToken(_)
+        | LineError::Late
+        | LineError::Proof(_)
+        | LineError::Broken(_)
+        | LineError::Garbled(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::link::auth::AuthError;
+
+    use super::*;
+
+    /// This node's daemon would take port and devices while the first node waits for it to join.
+    #[test]
+    fn only_who_finds_nobody_waiting_may_have_joined() {
+        for (error, is_so) in [
+            (LineError::Dial(ErrorKind::ConnectionRefused.into()), true),
+            (LineError::NotTheOne("no such protocol".to_owned()), true),
+            (LineError::Dial(ErrorKind::TimedOut.into()), false),
+            (LineError::AnotherToken("alert".to_owned()), false),
+            (LineError::Late, false),
+            (LineError::Proof(AuthError::Refused), false),
+            (LineError::Broken(ErrorKind::ConnectionReset.into()), false),
+            (LineError::Garbled("no text".to_owned()), false),
+        ] {
+            assert_eq!(nobody_waits(&error), is_so, "{error:?}");
+        }
+    }
 }

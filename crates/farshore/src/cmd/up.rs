@@ -25,7 +25,7 @@ use crate::join::devices::{LocalDevice, NamedDevice, named};
 use crate::join::joining::{make_directory, write_new};
 use crate::join::line::Invitation;
 use crate::join::token::JoinToken;
-use crate::join::waiting::{JoinedPair, WaitingNode, certify};
+use crate::join::waiting::{JoinedPair, WaitingNode};
 use crate::join::words;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 use crate::show::explained;
@@ -216,7 +216,7 @@ fn begun(args: &UpArgs, file: &Path) -> Result<(Config, NodeName), CommandFailur
     checked(&waiting, file)?;
     let listener = WaitingNode::listen(waiting.address)?;
     make_directory(file)?;
-    certify(&registry, &waiting.holder())?;
+    waiting.certify(&registry, file)?;
     let (end, end_unix_s) = (Instant::now() + patience, words::now_unix_s() + patience.as_secs());
     let invite = |invitation: &Invitation| invited(&waiting, &invitation.token(waiting.address, end_unix_s));
     let keep = |pair: &JoinedPair| kept(&waiting, file, pair);
@@ -352,11 +352,11 @@ fn checked(waiting: &WaitingNode, file: &Path) -> Result<(), CommandFailure> {
 }
 
 /// Prints the line for the second machine. The token goes through a pipe, from a word that shells have themselves: every user of a machine
-/// can read the command lines of its processes.
+/// can read the command lines of its processes. Those of 'ssh' and 'sudo' would hold the whole line.
 fn invited(waiting: &WaitingNode, token: &JoinToken) -> Result<(), String> {
     first_run::say(&format!(
         "{} waits at {} until {}. Type this on the second machine, as root, with its device in the place of DISK; the token is good for \
-         one try:",
+         one try. Type it in a shell there, not after 'ssh' or 'sudo': their command lines are read by every user of the machine:",
         waiting.node,
         waiting.address,
         token.end_text()

@@ -99,7 +99,8 @@ impl JoiningNode {
         let devices = self.wished(&offer, &looked).map_err(Talk::Ours)?;
         let (registry, identity) = self.identity(&offer);
         let key = OwnKey::find_or_make(&registry.paths(&identity).key).map_err(Talk::Ours)?;
-        registry.has_room_for(&identity, &key, &offer.authority).map_err(Talk::Ours)?;
+        let is_again = self.file.exists();
+        registry.has_room_for(&identity, &key, &offer.authority, is_again).map_err(Talk::Ours)?;
         let address = self.address_on(line, token).map_err(Talk::Ours)?;
         let bell = Bell::hang(address).map_err(|error| Talk::Ours(words::cannot_listen(address, &error)))?;
         let wish = self.wish(address, devices, &key, &bell).map_err(Talk::Ours)?;
@@ -201,8 +202,16 @@ impl JoiningNode {
     /// The configuration that came, which is this node's to have.
     ///
     /// # Errors
-    /// A sentence: it is not sound, says something else than was agreed, or another one is there.
+    /// A sentence: it is not sound, says something else than was agreed, comes with another authority, or another one is there.
     fn checked(&self, (offer, wish): (&Offer, &Wish), grant: &Grant, first: SocketAddr) -> Result<Config, String> {
+        // What was offered has been compared with what is here; whom a node believes is not changed by anything else.
+        if grant.authority != offer.authority {
+            return Err(format!(
+                "the authority that came is not the one that was offered; it was not written. Type 'farshore join' again, and see that it \
+                 is 'farshore up' of {} that waits at {first}",
+                offer.node
+            ));
+        }
         let config = Config::parse(&self.file, &grant.config).map_err(|problems| problems.to_string())?;
         is_agreed(&config, (offer, wish), first).map_err(|what| {
             format!(
@@ -403,6 +412,34 @@ mod tests {
                 _ => panic!("{said:?}: {text}"),
             }
         }
+    }
+
+    // proves: P10
+    /// The authority that is offered is the one that lies here already, so nothing stands in its way; then another one is granted.
+    #[test]
+    fn an_authority_that_was_not_offered_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let joining = JoiningNode {
+            file: directory.path().join("farshore.toml"),
+            node: NodeName::parse("far").expect("a name"),
+            address: None,
+            state: PathBuf::from("/var/lib/far"),
+            devices: Vec::new(),
+            overwrite: false,
+        };
+        let offer = Offer { authority: "ours".to_owned(), ..offer() };
+        let checked = |authority: &str| {
+            let grant = Grant {
+                config: AGREED.to_owned(),
+                certificate: String::new(),
+                authority: authority.to_owned(),
+                remarks: Vec::new(),
+            };
+            joining.checked((&offer, &wish()), &grant, SocketAddr::from(([10, 0, 0, 1], 7337))).map(drop)
+        };
+        assert_eq!(checked("ours"), Ok(()));
+        let refused = checked("theirs").expect_err("another one");
+        assert!(refused.contains("authority that came is not the one that was offered"), "{refused}");
     }
 
     #[test]

@@ -34,11 +34,11 @@ const JOINING: &str = "joining";
 const WAITING: &str = "waiting";
 /// What a proven end may send at once: a configuration and certificates are some KiB.
 const MESSAGE_BYTES_MAX: u32 = 1 << 20;
-/// Who dials speaks first, and at once; a stranger that is silent holds up the others for so long.
+/// Who dials speaks first, and at once; a stranger that is silent is let go after so long.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
-/// TLS and proof take a few round trips; a stranger that speaks holds up the others for so long at most.
+/// TLS and proof take a few round trips; a stranger that speaks is let go after so long.
 const PROOF_PATIENCE: Duration = Duration::from_secs(10);
-/// Who dials has all of that to wait for: strangers that came before are heard first.
+/// Who dials may have all of that to wait for, where the other end can hear only one at a time.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
 const _: () = assert!(TURN_PATIENCE.as_secs() > PROOF_PATIENCE.as_secs() + FIRST_PATIENCE.as_secs());
 /// A proven end looks at disks, writes files or dials meanwhile.
@@ -121,6 +121,15 @@ impl JoinLine {
     }
 
     fn dial_for(token: &JoinToken, patience: Duration, turn: Duration) -> Result<JoinLine, LineError> {
+        let mut line = JoinLine::shaken(token, patience, turn)?;
+        let (handshake, hello) = line.greeting(token)?;
+        line.send_bytes(&hello).map_err(LineError::Broken)?;
+        line.prove(handshake)?;
+        Ok(line)
+    }
+
+    /// A connection to whoever shows the token's certificate; nothing is proven.
+    fn shaken(token: &JoinToken, patience: Duration, turn: Duration) -> Result<JoinLine, LineError> {
         let socket = TcpStream::connect_timeout(&token.address(), patience).map_err(LineError::Dial)?;
         let provider = provider();
         let verifier = PinnedVerifier { fingerprint: token.fingerprint(), provider: provider.clone() };
@@ -143,18 +152,21 @@ impl JoinLine {
             }
             other => other,
         })?;
-        let ours = line.ourselves(JOINING, WAITING, token.secret())?;
-        let (run, nonce) = (0, random().map_err(LineError::Broken)?);
-        let (handshake, hello) = Handshake::dial(ours, WAITING, nonce, Attempt { run, number: 1 });
-        line.send_bytes(&hello).map_err(LineError::Broken)?;
-        line.prove(handshake)?;
         Ok(line)
+    }
+
+    /// The joining end of the proof, and its first message.
+    fn greeting(&self, token: &JoinToken) -> Result<(Handshake, Vec<u8>), LineError> {
+        let ours = self.ourselves(JOINING, WAITING, token.secret())?;
+        let (run, nonce) = (0, random().map_err(LineError::Broken)?);
+        Ok(Handshake::dial(ours, WAITING, nonce, Attempt { run, number: 1 }))
     }
 
     /// Has whoever dialed prove the secret of `invitation`.
     ///
     /// # Errors
-    /// See [`LineError`]. Blocks for two seconds if nothing comes, and for ten more at most.
+    /// See [`LineError`]: none where the secret was proven, whether the other end hears of it or not. Blocks for two seconds if nothing
+    /// comes, and for ten more at most.
     pub fn accept(invitation: &Invitation, socket: TcpStream) -> Result<JoinLine, LineError> {
         let connection = ServerConnection::new(invitation.config.clone())
             .map_err(|error| LineError::NotTheOne(error.to_string()))?;
@@ -205,20 +217,26 @@ impl JoinLine {
     }
 
     fn prove(&mut self, mut handshake: Handshake) -> Result<(), LineError> {
-        let broken = |error: io::Error| lost(error, LineError::Broken);
         loop {
-            let mut prefix = [0; PREFIX_BYTES];
-            self.receive_exactly(&mut prefix).map_err(broken)?;
-            let mut body = vec![0; handshake.body_bytes(&prefix).map_err(LineError::Proof)?];
-            self.receive_exactly(&mut body).map_err(broken)?;
-            let HandshakeStep { send, outcome } = handshake.receive(&prefix, &body);
-            self.send_bytes(&send).map_err(broken)?;
+            let HandshakeStep { send, outcome } = self.step(&mut handshake)?;
+            let sent = self.send_bytes(&send);
             match outcome {
-                None => {}
+                // The secret was shown, so the token is used. Whether the line still is of use shows with the next message.
                 Some(Ok(_)) => return Ok(()),
                 Some(Err(error)) => return Err(LineError::Proof(error)),
+                None => sent.map_err(|error| lost(error, LineError::Broken))?,
             }
         }
+    }
+
+    /// What the next message of the other end's proof comes to.
+    fn step(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, LineError> {
+        let broken = |error: io::Error| lost(error, LineError::Broken);
+        let mut prefix = [0; PREFIX_BYTES];
+        self.receive_exactly(&mut prefix).map_err(broken)?;
+        let mut body = vec![0; handshake.body_bytes(&prefix).map_err(LineError::Proof)?];
+        self.receive_exactly(&mut body).map_err(broken)?;
+        Ok(handshake.receive(&prefix, &body))
     }
 
     /// Sends a message.
@@ -417,6 +435,7 @@ const _: () = assert!(NONCE_BYTES <= 256);
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
@@ -469,6 +488,33 @@ mod tests {
         let (dialed, accepted) = meet(|token| JoinToken::new(token.address(), u64::MAX, [7; 32], token.secret()));
         assert!(matches!(dialed, Err(LineError::AnotherToken(_))), "{dialed:?}");
         assert!(accepted.is_err(), "{accepted:?}");
+    }
+
+    // proves: P10
+    /// The connection dies between the proof and the answer to it: whoever saw the token meanwhile is not to use it.
+    #[test]
+    fn a_proof_counts_whether_its_answer_arrives_or_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let invitation = Invitation::make().expect("made");
+        let token = invitation.token(address, u64::MAX);
+        let (give, take) = mpsc::channel::<TcpStream>();
+        let dialing = thread::spawn(move || {
+            let patience = Duration::from_secs(5);
+            let mut line = JoinLine::shaken(&token, patience, patience).expect("shaken");
+            let (mut handshake, hello) = line.greeting(&token).expect("a greeting");
+            line.send_bytes(&hello).expect("sent");
+            let challenged = line.step(&mut handshake).expect("a challenge");
+            let other_end = take.recv().expect("the other end's socket");
+            other_end.shutdown(std::net::Shutdown::Write).expect("nothing leaves it any more");
+            line.send_bytes(&challenged.send).expect("the proof");
+        });
+        let (socket, _) = listener.accept().expect("a connection");
+        give.send(socket.try_clone().expect("a second handle")).expect("taken");
+        let accepted = JoinLine::accept(&invitation, socket);
+        dialing.join().expect("no panic");
+        let mut line = accepted.expect("proven");
+        assert!(matches!(line.send(&"an offer"), Err(LineError::Broken(_))));
     }
 
     #[test]

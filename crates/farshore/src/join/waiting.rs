@@ -1,19 +1,21 @@
 //! The waiting end: lets one node in, and only by its token.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use host::tls::{CertificateFacts, MemberIdentity, facts};
 use settings::pair::{PairSide, PairTerms, PairVolume, pair_config};
-use settings::{ClusterName, Config, GroupName, NodeName};
+use settings::{ClusterName, Config, ConfiguredNode, GroupName, NodeName};
 use units::exact::show_seconds;
 
 use super::bell;
 use super::devices::{LocalDevice, has_room};
+use super::door::Door;
 use super::line::{Invitation, JoinLine, LineError};
 use super::{Grant, Offer, OfferedVolume, ToJoining, ToWaiting, Wish, unix_ms, words};
+use crate::api::client::ControlClient;
 use crate::certs::{CertificateHolder, Registry, Validity, certificates_of};
 
 /// Pause between two looks at the door.
@@ -84,35 +86,29 @@ impl WaitingNode {
         keep: &dyn Fn(&JoinedPair) -> Result<(), String>,
         say: &dyn Fn(&str),
     ) -> Result<JoinedPair, String> {
-        let mut invitation = Invitation::make()?;
-        invite(&invitation)?;
+        let mut door = Door::new(Invitation::make()?);
+        invite(door.invitation())?;
         loop {
             if Instant::now() >= end {
                 return Err("nobody joined before the token's end, and it is of no use any more; type 'farshore up' again for a \
                             new one: what was made so far is used again"
                     .to_owned());
             }
-            let (socket, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(_) => {
-                    std::thread::sleep(LOOK_AGAIN);
-                    continue;
+            let patience = match listener.accept() {
+                Ok((socket, from)) => {
+                    door.hear(socket, from.ip());
+                    Duration::ZERO
                 }
+                Err(_) => LOOK_AGAIN,
             };
-            let line = match JoinLine::accept(&invitation, socket) {
-                Ok(line) => line,
-                Err(error) => {
-                    say(&format!("somebody at {} was turned away: {error}", from.ip()));
-                    continue;
-                }
-            };
+            let Some((ip, line)) = door.proven(patience, say) else { continue };
             match self.talk(line, (registry, file), keep)? {
                 TalkEnd::Joined(pair) => return Ok(*pair),
-                TalkEnd::Left(why) => say(&format!("the node at {} did not join: {why}", from.ip())),
+                TalkEnd::Left(why) => say(&format!("the node at {ip} did not join: {why}")),
             }
             // The token was shown, so whoever saw it there has no use of it.
-            invitation = Invitation::make()?;
-            invite(&invitation)?;
+            door = Door::new(Invitation::make()?);
+            invite(door.invitation())?;
         }
     }
 
@@ -126,7 +122,7 @@ impl WaitingNode {
     ) -> Result<TalkEnd, String> {
         let left = |error: LineError| Ok(TalkEnd::Left(error.to_string()));
         // Whoever set a clock since is not held to what the wrong one made.
-        certify(registry, &self.holder())?;
+        self.certify(registry, file)?;
         let authority = registry.authority_text()?.ok_or("the authority that was just made is gone")?;
         if let Err(error) = line.send(&ToJoining::Offer(self.offer(authority))) {
             return left(error);
@@ -166,8 +162,28 @@ impl WaitingNode {
         Ok(TalkEnd::Joined(Box::new(pair)))
     }
 
+    /// Makes the authority and this node's certificate, as far as they are missing or, while no daemon uses them, not valid.
+    ///
+    /// # Errors
+    /// A sentence: a file is damaged or cannot be written, the key of an authority that is not valid is kept elsewhere, or a daemon uses
+    /// what is not valid by this machine's clock.
+    pub fn certify(&self, registry: &Registry, file: &Path) -> Result<(), String> {
+        certify(registry, &self.holder(), &|| self.serves(file))
+    }
+
+    /// Whether a daemon of this node answers, by the state directory that was named or by a configuration beside `file`: those share one
+    /// directory of certificates.
+    fn serves(&self, file: &Path) -> bool {
+        let beside = fs::read_dir(file.parent().unwrap_or(Path::new("/"))).into_iter().flatten().flatten();
+        let files = beside.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "toml"));
+        let configs = files.filter_map(|path| Config::load(&path).ok());
+        let sockets = configs.filter_map(|config| config.node(&self.node).map(ConfiguredNode::control_socket));
+        let mut sockets = sockets.chain([self.state.join("control.sock")]);
+        sockets.any(|socket| ControlClient::connect(&socket).is_ok())
+    }
+
     /// Whom this node's certificate is for.
-    pub fn holder(&self) -> CertificateHolder {
+    fn holder(&self) -> CertificateHolder {
         CertificateHolder {
             identity: MemberIdentity::node(self.cluster.as_str(), self.node.as_str()),
             hosts: vec![self.node.to_string(), self.address.ip().to_string()],
@@ -252,23 +268,33 @@ impl WaitingNode {
 }
 
 /// Makes the authority and the holder's certificate, as far as there are none that are valid now: what was made by a wrong clock is of use
-/// to nobody. An authority that is made anew stands before the older one.
+/// to nobody. An authority that is made anew stands before the older one. `is_used` says whether a daemon runs with what is there: then it
+/// is the clock that is more likely wrong now.
 ///
 /// # Errors
-/// A sentence: a file is damaged or cannot be written, or the key of an authority that is not valid is kept elsewhere.
-pub fn certify(registry: &Registry, holder: &CertificateHolder) -> Result<(), String> {
+/// As [`WaitingNode::certify`].
+fn certify(registry: &Registry, holder: &CertificateHolder, is_used: &dyn Fn() -> bool) -> Result<(), String> {
     let cluster = &holder.identity.cluster;
     let authority = registry.authority_text()?.map(|text| CertificateFacts::of_pem(text.as_bytes())).transpose();
     let authority = authority.map_err(|why| format!("the certificate of the authority is damaged: {why}"))?;
     let is_renewed = authority.as_deref().is_some_and(|certificates| !are_valid(certificates));
+    let certificate = registry.paths(&holder.identity).certificate;
+    let is_there = certificate.exists();
+    let is_kept = is_there && !is_renewed && are_valid(&certificates_of(&certificate)?);
+    if (is_renewed || is_there && !is_kept) && is_used() {
+        return Err(format!(
+            "by this machine's clock {} or its authority is not valid now, and the daemon of {} runs with them, so they were left as they \
+             are: set the clock ('timedatectl') and type 'farshore up' again. If the clock is right, renew them with 'farshore cert rotate'",
+            certificate.display(),
+            holder.identity.name
+        ));
+    }
     match authority {
         None => registry.make_authority(cluster, Validity::days(AUTHORITY_DAYS))?,
         Some(_) if is_renewed => registry.renew_authority(cluster, Validity::days(AUTHORITY_DAYS))?,
         Some(_) => {}
     }
-    let certificate = registry.paths(&holder.identity).certificate;
-    let is_there = certificate.exists();
-    if is_there && !is_renewed && are_valid(&certificates_of(&certificate)?) {
+    if is_kept {
         return Ok(());
     }
     registry.issue(holder, Validity::days(CERTIFICATE_DAYS), is_there)
@@ -298,7 +324,7 @@ fn clocks(apart_ms: u64, joining: &str, waiting: &str) -> Result<Vec<String>, St
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::os::unix::net::UnixListener;
     use std::time::SystemTime;
 
     use super::*;
@@ -313,26 +339,76 @@ mod tests {
         let file = registry.paths(&holder.identity).certificate;
         let both = || (registry.authority_text().expect("read").expect("there"), fs::read(&file).expect("there"));
         let certificates = |text: &str| CertificateFacts::of_pem(text.as_bytes()).expect("certificates");
-        certify(&registry, &holder).expect("made");
+        certify(&registry, &holder, &|| false).expect("made");
         let first = both();
-        certify(&registry, &holder).expect("used");
+        certify(&registry, &holder, &|| false).expect("used");
         assert_eq!(both(), first, "what is valid is used again");
+        certify(&registry, &holder, &|| true).expect("used");
+        // A daemon that runs has its files from a clock that was right.
+        let is_left = |what: &str| {
+            let before = both();
+            let refused = certify(&registry, &holder, &|| true).expect_err(what);
+            assert!(refused.contains("the daemon of near runs with them"), "{refused}");
+            assert_eq!(both(), before, "{what}");
+        };
         let day = Duration::from_secs(24 * 3600);
         let now = SystemTime::now();
         let behind = Validity { begin: now - day * 9, end: now - day };
         let ahead = Validity { begin: now + day, end: now + day * 9 };
         for wrong in [behind, ahead] {
             registry.issue(&holder, wrong, true).expect("made");
-            certify(&registry, &holder).expect("made anew");
+            is_left("its certificate");
+            certify(&registry, &holder, &|| false).expect("made anew");
             assert!(are_valid(&certificates_of(&file).expect("there")), "{wrong:?}");
             assert_eq!(both().0, first.0, "the authority is valid");
         }
         registry.renew_authority("harbour", behind).expect("made");
-        certify(&registry, &holder).expect("made anew");
+        is_left("its authority");
+        certify(&registry, &holder, &|| false).expect("made anew");
         let (authority, _) = both();
         assert!(are_valid(&certificates(&authority)), "{authority}");
         assert_eq!(certificates(&authority).len(), 3, "what was believed before is believed still");
         assert!(are_valid(&certificates_of(&file).expect("there")));
+    }
+
+    /// A second pair is made beside a configuration by which a daemon of this node runs.
+    #[test]
+    fn a_daemon_of_a_configuration_beside_is_seen() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| scratch.path().join(name);
+        let name = |text: &str| NodeName::parse(text).expect("a name");
+        let volume = settings::VolumeName::parse("data").expect("a name");
+        let group = GroupName::parse("main").expect("a name");
+        let waiting = WaitingNode {
+            cluster: ClusterName::parse("harbour").expect("a name"),
+            group: group.clone(),
+            keys: Vec::new(),
+            node: name("near"),
+            address: SocketAddr::from(([10, 0, 0, 1], 7337)),
+            state: at("second"),
+            volumes: Vec::new(),
+            peer: None,
+        };
+        let text = pair_config(
+            &PairTerms { cluster: &waiting.cluster, group: &group, keys: &[] },
+            &PairSide { node: &waiting.node, address: waiting.address, state: &at("first") },
+            &PairSide {
+                node: &name("far"),
+                address: SocketAddr::from(([10, 0, 0, 2], 7337)),
+                state: Path::new("/var/lib/far"),
+            },
+            &[PairVolume { name: &volume, primary: Path::new("/dev/vg0/a"), secondary: Path::new("/dev/vg0/b") }],
+        );
+        fs::write(at("first.toml"), text.expect("a configuration")).expect("written");
+        fs::write(at("other.toml"), "no configuration").expect("written");
+        for state in ["first", "second"] {
+            assert!(!waiting.serves(&at("second.toml")), "{state}");
+            fs::create_dir(at(state)).expect("a directory");
+            let daemon = UnixListener::bind(at(state).join("control.sock")).expect("it listens");
+            assert!(waiting.serves(&at("second.toml")), "{state}");
+            drop(daemon);
+        }
+        assert!(!waiting.serves(&at("second.toml")), "what is left of a daemon is none");
     }
 
     #[test]

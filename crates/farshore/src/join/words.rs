@@ -89,14 +89,18 @@ fn not_taken(token: &JoinToken, error: &LineError, again: &str) -> String {
              it printed last"
         ),
         LineError::Late => format!(
-            "{address} took the connection and said nothing for too long: whoever connected before is heard first ('farshore up' there \
-             says whom it turned away), or the port is another program's. Try again, by the line that 'farshore up' printed last"
+            "{address} took the connection and said nothing for too long: another node that joins there is heard first, or the port is \
+             another program's. Try again, by the line that 'farshore up' printed last"
         ),
         LineError::Proof(_) => format!(
             "{address} does not take this token: its secret is another one than 'farshore up' waits for there; copy the line that it \
              printed last"
         ),
-        other => format!("joining by {address} broke off: {other}; nothing of it is lost: {again}"),
+        // Whether the proof arrived is known there only.
+        other => format!(
+            "joining by {address} broke off: {other}. The token may be used: join by the line that 'farshore up' printed last on the first \
+             node; if it does not run there any more, type it again"
+        ),
     }
 }
 
@@ -153,5 +157,7 @@ mod tests {
         let late = told(LineError::Late, 999);
         is_told(&late, &["said nothing for too long", "is heard first"]);
         assert!(!late.contains("used"), "{late}");
+        let broken = told(LineError::Broken(io::ErrorKind::ConnectionReset.into()), 999);
+        is_told(&broken, &["broke off", "The token may be used", "printed last"]);
     }
 }
