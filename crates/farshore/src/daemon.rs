@@ -17,6 +17,7 @@ mod open;
 mod patience;
 mod peer_desk;
 mod promises;
+mod reader_room;
 mod reconnect;
 mod recorder;
 mod recording;
@@ -151,12 +152,27 @@ pub fn run(
     });
     // Of a disk that hangs, whoever asked it for a file of ours would be waited for.
     runtime.shutdown_background();
-    let DaemonStop::Ended(end) = end? else { give_up(HUNG) };
+    let end = ended(end, &events)?;
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
     let exit = conclude(end, seals);
     events.finish(end == DriverEnd::Clean);
     Ok(exit.into())
+}
+
+/// How the data thread ended. Commands that were under way are recorded as they are dropped, which has to reach the log however that was.
+fn ended(end: anyhow::Result<DaemonStop>, events: &EventKeeper) -> anyhow::Result<DriverEnd> {
+    match end {
+        Ok(DaemonStop::Ended(end)) => Ok(end),
+        Ok(DaemonStop::GivenUp) => {
+            events.write_last();
+            give_up(HUNG)
+        }
+        Err(error) => {
+            events.write_last();
+            Err(error)
+        }
+    }
 }
 
 /// The data thread has ended: what is left at rest gets its fingerprints.

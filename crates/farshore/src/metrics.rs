@@ -138,7 +138,10 @@ pub fn manual() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::api::LatencyClasses;
 
     #[test]
     fn the_form_of_before_has_the_samples_names() {
@@ -174,5 +177,18 @@ mod tests {
                 "farshore_log_lines_lost_total 0",
             ]
         );
+    }
+
+    /// `status --format prometheus --on` shows a peer's word.
+    #[test]
+    fn counts_that_no_number_can_add_up_end_at_the_largest() {
+        let classes = LatencyClasses { bounds_us: vec![100, 200], counts: vec![7, u64::MAX, 5], sum_us: 1 };
+        let latencies = BTreeMap::from([("write".to_owned(), classes)]);
+        let (schema, node) = (String::new(), "near".to_owned());
+        let counters = DaemonCounters { schema, node, counters: BTreeMap::new(), latencies };
+        let facts = PageFacts { counters: Some(counters), ..PageFacts::unreported("c", "near", "0.1.0") };
+        let page = page(facts, PageForm::Plain);
+        let all = page.lines().find(|line| line.contains("+Inf")).expect("a class without a bound");
+        assert!(all.ends_with(&format!(" {}", u64::MAX)), "{page}");
     }
 }

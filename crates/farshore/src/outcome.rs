@@ -1,5 +1,6 @@
 //! How a command ends, and what it says until then.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -45,14 +46,33 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints to standard output. `false`: the reader went away (`| head`), which is no failure, and the end of any loop.
+/// What a terminal takes for orders and serde_json leaves as it is: DEL, and the second set of controls, of which U+009B begins a sequence.
+const ORDERS: std::ops::RangeInclusive<char> = '\u{7f}'..='\u{9f}';
+
+/// Prints to standard output; what a peer sent gives the terminal no orders by it. `false`: the reader went away (`| head`), which is no
+/// failure, and the end of any loop.
 pub fn print(text: &str) -> Result<bool, CommandFailure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(format!("the answer cannot be written to standard output: {error}").into()),
     }
+}
+
+/// In JSON these characters stand in texts only, where this is another way to write them; elsewhere they are seen.
+fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(|letter: char| ORDERS.contains(&letter)) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match ORDERS.contains(&letter) {
+            true => shown += &format!("\\u{:04x}", u32::from(letter)),
+            false => shown.push(letter),
+        }
+    }
+    shown.into()
 }
 
 /// A line of a stream: what happens, as it happens; whether somebody still reads it.
@@ -73,4 +93,20 @@ pub fn clean_lines(text: &str) -> String {
 pub fn is_screen(stream: &impl IsTerminal) -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     stream.is_terminal() && !dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node's name in `status --json --on` was a sequence of the terminal's.
+    #[test]
+    fn json_gives_a_terminal_no_orders_and_means_the_same() {
+        let object = json!({ "node": "al\u{9b}2Jpha\u{7f}\u{80}\u{9f}\u{a0}\u{1b}é" });
+        let text = object.to_string();
+        let shown = shown(&text);
+        assert!(text.contains('\u{9b}') && !shown.contains(char::is_control), "{shown:?}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(object));
+        assert!(matches!(super::shown("\u{1b}[1mé\n"), Cow::Borrowed("\u{1b}[1mé\n")), "our own colours");
+    }
 }

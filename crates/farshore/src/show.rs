@@ -108,7 +108,7 @@ fn overview(groups: &[GroupView], paint: &Paint) -> String {
             plain(group.protection.as_str()),
             plain(&links(&group.peers)),
             plain(&peer.map_or("-".to_owned(), lag)),
-            plain(&show_size(group.volumes.iter().map(|volume| volume.dirty_bytes).sum())),
+            plain(&show_size(dirty_bytes(group))),
         ]);
     }
     let mut text = table.text("", paint);
@@ -120,6 +120,11 @@ fn overview(groups: &[GroupView], paint: &Paint) -> String {
         }
     }
     text + "\nOne group in full: farshore status GROUP\n"
+}
+
+/// In all. It may be a peer's word: a sum that no number holds ends at the largest one.
+fn dirty_bytes(group: &GroupView) -> u64 {
+    group.volumes.iter().map(|volume| volume.dirty_bytes).fold(0, u64::saturating_add)
 }
 
 fn notes(group: &GroupView) -> Vec<String> {

@@ -259,5 +259,9 @@ fn clients_lists_who_uses_an_export() {
     assert!(page.contains("LAST FLUSH") && page.contains("g/data") && page.contains("64 KiB in 1"), "{page}");
     let (code, said) = pair.output_of(Side::Near, &["clients", "web"]);
     assert!(code == 2 && said.contains("has no group \"web\""), "{said}");
+    // A peer is not told which groups there are.
+    let (code, said) = pair.output_of(Side::Far, &["clients", "web", "--on", "near"]);
+    let told = "node near says: nodes near and far have no group \"web\" with each other";
+    assert!(code == 2 && said.contains(told) && !said.contains("its groups are"), "{said}");
     drop(client);
 }

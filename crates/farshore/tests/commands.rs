@@ -223,12 +223,18 @@ fn no_control_character_of_an_answer_reaches_the_terminal() {
     let evil = "db: \u{1b}]0;x\u{7}done\r\n  twice\u{9b}2J";
     let named = |node: &str| {
         let Reply::Status(status) = status(group(GroupState::Replicating)) else { panic!("it is one") };
-        Reply::Status(Box::new(NodeView { node: node.into(), version: "1\u{1b}[31m".into(), ..*status }))
+        let link = r#"{"node":"be\u009bta","link":"connected","link_since_s":1.0,"connections":1,"settings":{},"warnings":["x"]}"#;
+        let links = vec![serde_json::from_str(link).expect("a link")];
+        Reply::Status(Box::new(NodeView { node: node.into(), version: "1\u{1b}[31m".into(), links, ..*status }))
     };
+    let (schema, node, peer) = ("s".to_owned(), "alpha".to_owned(), "be\u{9b}ta".to_owned());
+    let history = LinkHistory { schema, node, peer, records: Vec::new(), warnings: Vec::new() };
     let puppet = Puppet::start(vec![
         Reply::Ok { message: evil.into(), warnings: vec!["mind\u{1b}[2J".into()], done_on: None },
         Reply::error(ErrorCode::Refused, evil),
         named("al\u{1b}pha"),
+        named("al\u{9b}pha\u{7f}"),
+        Reply::LinkHistory(Box::new(history)),
     ]);
     let done = puppet.run(&["logging", "db"]);
     expect(&done, 1, "db: ?]0;x?done?\n  twice?2J\n");
@@ -236,7 +242,14 @@ fn no_control_character_of_an_answer_reaches_the_terminal() {
     expect(&refused, 2, "farshore: db: ?]0;x?done?\n  twice?2J\n");
     let shown = puppet.run(&["status"]);
     expect(&shown, 0, "al?pha  farshore 1?[31m, up ");
-    for output in [done, refused, shown] {
+    expect(&shown, 0, "! link be?ta: x\n");
+    let json = puppet.run(&["status", "--json"]);
+    expect(&json, 0, r#""node":"al\u009bpha\u007f""#);
+    let parsed: serde_json::Value = serde_json::from_str(&said(&json)).expect("JSON");
+    assert_eq!(parsed["node"], "al\u{9b}pha\u{7f}", "it means the same");
+    let history = puppet.run(&["link", "history"]);
+    expect(&history, 0, "Nothing is recorded of the link to be?ta since then.\n");
+    for output in [done, refused, shown, json, history] {
         let all = said(&output) + &stderr_of(&output);
         assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
     }

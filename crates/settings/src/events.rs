@@ -100,8 +100,8 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("arguments", "what was given with the command, as text"),
     (
         "result",
-        "`done`, `warning`, `refused` or `failed`; of one that was carried to another node also `not-reached` (nothing was done) or \
-         `unknown` (it was sent, and its answer is lost)",
+        "`done`, `warning`, `refused` or `failed`; `unknown`: the daemon ended or broke down before the answer was here, or another node was \
+         told to do it and its answer is lost; `not-reached`: another node was to do it, and nothing was done",
     ),
     ("answer", "what the daemon answered"),
     ("took_ms", "from the question to the answer, milliseconds"),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use toolkit::screen::Paint;
+use toolkit::screen::{Paint, clean};
 use units::exact::{duration_text, parse_duration};
 
 use super::reach::{self, report, unexpected};
@@ -79,7 +79,7 @@ fn as_json(history: &LinkHistory, rows: &[HistoryRow]) -> String {
 
 fn as_text(history: &LinkHistory, rows: &[HistoryRow], against: Option<Duration>) -> String {
     if rows.is_empty() {
-        return format!("Nothing is recorded of the link to {} since then.\n", history.peer);
+        return format!("Nothing is recorded of the link to {} since then.\n", clean(&history.peer));
     }
     link::history(rows, against.map(duration_text).as_deref(), &paint())
 }

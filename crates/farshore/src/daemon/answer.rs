@@ -9,15 +9,15 @@ use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::{Command, CommandResult, GroupId};
 use host::driver::{DriverControl, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy};
-use settings::limits::METRICS_LOOK_TIMEOUT;
+use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
 use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
-use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{sleep, timeout};
 
-use super::events::EventKeeper;
-use super::events::commands::{CommandSource, CommandText};
+use super::events::commands::{CommandSource, CommandText, result_of};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
+use super::events::{CommandUnderWay, EventKeeper};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
@@ -33,11 +33,18 @@ use crate::metrics::server::MetricsEndpoint;
 /// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
 const EVENT_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long a change of settings waits for the one before it: longer than links take to connect again, and never so long that whoever
+/// typed it has gone.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+
+const _: () = assert!(CHANGE_PATIENCE.as_secs() < PEER_ANSWER_TIMEOUT.as_secs());
+
 /// What the control socket speaks for.
 pub(super) struct Desk {
     config: Arc<Config>,
     node: NodeName,
-    /// Held while a change is under way, so that two of them come one after the other.
+    /// Held while a change is under way, so that two of them come one after the other. What one waits for, a disk, may never come: nobody
+    /// waits for that without an end.
     changing: Mutex<()>,
     /// By group, held while a promotion of it is under way. What one waits for, a disk or space, may never come: no other group waits for
     /// that.
@@ -98,10 +105,17 @@ impl Desk {
         }
     }
 
-    /// Looks again at what is believed, and takes up new certificates as they come; for ever. A disk that hangs under the one does not
-    /// keep the other up: who was revoked goes.
+    /// Looks again at what is believed, writes down terms that could not be, and takes up new certificates as they come; for ever. A disk
+    /// that hangs under the one does not keep the others up: who was revoked goes.
     pub async fn look_for_ever(self: Rc<Self>) {
-        tokio::join!(self.watch_for_ever(), self.renew_for_ever());
+        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), self.renew_for_ever());
+    }
+
+    async fn record_terms_for_ever(&self) {
+        loop {
+            sleep(renewal::LOOK_EVERY).await;
+            self.terms.record_again().await;
+        }
     }
 
     async fn watch_for_ever(&self) {
@@ -128,8 +142,9 @@ impl Desk {
     /// it when the link really falls. A secondary cannot tell its primary to; there the certificate serves the next
     /// connection.
     async fn renew_links(&self) -> Result<bool, Gone> {
-        // Nobody changes a setting meanwhile.
-        let _alone = self.changing.lock().await;
+        // Nobody changes a setting meanwhile. The end of one that waits for a disk may never come, and who is
+        // revoked after that would stay.
+        let Ok(_alone) = self.changing.try_lock() else { return Ok(false) };
         let groups = self.control.snapshot().await?.groups;
         let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Some(Mode::Sync | Mode::Nearsync));
         let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
@@ -192,11 +207,13 @@ impl Desk {
         let begun = Instant::now();
         let who = beside(move || CommandSource::look(asker));
         // A disk that hangs keeps nobody from a command: then nobody knows who gave it.
-        let who = tokio::time::timeout(EVENT_PATIENCE, who).await.unwrap_or_default();
+        let who = timeout(EVENT_PATIENCE, who).await.unwrap_or_default();
+        let mut under_way = CommandUnderWay::new(self.events.sender(), Some(command), who, None, begun);
         let reply = self.reply(request, from_node.as_deref()).await;
+        under_way.ended(result_of(&reply));
         // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
-        let _ = tokio::time::timeout(EVENT_PATIENCE, self.look_at_groups()).await;
-        self.events.sender().record(command.event(&who, &reply, begun.elapsed()));
+        let _ = timeout(EVENT_PATIENCE, self.look_at_groups()).await;
+        drop(under_way);
         reply
     }
 
@@ -229,7 +246,7 @@ impl Desk {
                 Ok(self.events.answer(question, from_node).await)
             }
             ApiRequest::LinkHistory { peer, since_unix_ms } => {
-                self.recorder.history(peer.as_deref(), since_unix_ms).await
+                self.recorder.history(peer.as_deref(), since_unix_ms, from_node).await
             }
         };
         done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
@@ -274,7 +291,10 @@ impl Desk {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
         let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
-        status.groups.iter_mut().for_each(|group| group.term = self.terms.of(&group.name));
+        for group in &mut status.groups {
+            group.term = self.terms.of(&group.name);
+            group.warnings.extend(self.terms.unrecorded(&group.name));
+        }
         self.add_what_is_known_here(&mut status);
         status
     }
@@ -303,7 +323,7 @@ impl Desk {
             let counters = view::counters(&self.config, &self.node, &snapshot);
             Ok::<_, Gone>(PageFacts::reported(self.view(&snapshot, None).await, Some(counters)))
         };
-        if let Ok(Ok(facts)) = tokio::time::timeout(METRICS_LOOK_TIMEOUT, look).await {
+        if let Ok(Ok(facts)) = timeout(METRICS_LOOK_TIMEOUT, look).await {
             return facts;
         }
         let cluster = self.config.top.cluster.to_string();
@@ -416,7 +436,10 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        let _alone = self.changing.lock().await;
+        let _alone = match turn(&self.changing, (name, &self.node), CHANGE_PATIENCE).await {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
         // Not held any longer: `status` needs it, and the data thread or the disk may take their time.
         let mut wanted = self.overrides.lock().await.clone();
         if let Err(wrong) = wanted.change(&group.name, &settings) {
@@ -451,7 +474,10 @@ impl Desk {
     /// Is kept first: the links connect again in any case, and a start after this finds the same.
     async fn set_link(&self, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
         // A `set` meanwhile would be undone by what is put back afterwards, so it waits.
-        let _alone = self.changing.lock().await;
+        let _alone = match turn(&self.changing, ("link", &self.node), CHANGE_PATIENCE).await {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
         let (mut wanted, from_file) = (self.link_overrides.lock().await.clone(), &self.config.link);
         let before = wanted.effective(&from_file.settings);
         if let Err(wrong) = wanted.change(&settings, &from_file.settings, from_file.timeout) {
@@ -520,6 +546,25 @@ impl Desk {
     }
 }
 
+/// Waits for the change before to end, but not for ever: this one would be carried out when nobody wants it any more. `what` is to be
+/// changed on `node`.
+///
+/// # Errors
+/// The answer to whoever asked.
+async fn turn<'a>(
+    changing: &'a Mutex<()>,
+    (what, node): (&str, &NodeName),
+    patience: Duration,
+) -> Result<MutexGuard<'a, ()>, Reply> {
+    timeout(patience, changing.lock()).await.map_err(|_| {
+        let message = format!(
+            "{what}: nothing was changed: the change of settings before this one is under way still, after {patience:?}; what it waits \
+             for, a disk or a link, is in the log of node {node}; type this again when that has ended"
+        );
+        Reply::error(ErrorCode::Refused, message)
+    })
+}
+
 /// On a thread of its own: a disk that hangs holds up nobody who only looks.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("writing a file does not panic")
@@ -544,5 +589,30 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
             Reply::Ok { message: values_text(&text), warnings, done_on: None }
         }
         CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, values_text(&text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One `set` that waited for a disk kept all others waiting behind it, and they were carried out hours later.
+    #[tokio::test]
+    async fn a_change_of_settings_waits_for_another_one_for_a_while_only() {
+        let node = NodeName::parse("alpha").expect("a name");
+        let changing = Mutex::new(());
+        let turn = || turn(&changing, ("db", &node), Duration::from_millis(20));
+        let first = turn().await.expect("nobody changes anything");
+        match turn().await {
+            Err(Reply::Error { message, code: ErrorCode::Refused }) => {
+                assert!(
+                    message.starts_with("db: nothing was changed: ") && message.contains("node alpha"),
+                    "{message}"
+                );
+            }
+            other => panic!("it is not its turn: {other:?}"),
+        }
+        drop(first);
+        let _third = turn().await.expect("the first has ended, and the second does not come after all");
     }
 }

@@ -13,8 +13,6 @@ mod program;
 mod queue;
 mod webhook;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -23,23 +21,16 @@ use std::time::{Duration, Instant};
 use settings::events::EventKind;
 use settings::{Config, NodeName};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use self::commands::{CommandSource, CommandText};
 use self::hooks::Hooks;
 use self::queue::BoundedQueue;
+use super::reader_room::ReaderRoom;
 use crate::api::{ErrorCode, Reply};
 use crate::events::log::{EventLog, EventQuestion, LogReader, OpenedLog};
 use crate::events::{NewEvent, unix_ms};
 
 /// Events that may wait to be written; what comes while as many wait is lost and counted.
 const WAITING_MAX: usize = 16_384;
-/// Readers of the log at once for whoever asks here: each waits for a disk, on a thread and with a request's room.
-const READERS_MAX: usize = 2;
-/// How long one more waits for them. A page is read within milliseconds.
-const READER_PATIENCE: Duration = Duration::from_millis(100);
-/// How long a peer's question waits for the one before it. What it asks for may be far back in the log, and its daemon has 5 s.
-const PEER_READER_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a stop waits for the last event to be written, and for hooks to let go.
 const LAST_EVENTS: Duration = Duration::from_secs(1);
 /// Pause between two looks whether they have.
@@ -70,82 +61,48 @@ impl EventSender {
     }
 }
 
-/// A command on its way to another node. What came of it is recorded, and that it is not known where this daemon ends before.
-pub(super) struct CarriedCommand {
+/// A command that is under way, here or on another node. When this is dropped it is recorded what came of it, or that nobody knows that:
+/// this daemon may end before a disk or another node has answered.
+pub(super) struct CommandUnderWay {
     events: EventSender,
-    /// `None`: it was recorded.
+    /// `None`: there is nothing to be recorded.
     command: Option<CommandText>,
     who: CommandSource,
-    node: String,
+    /// Where it is done, if not here.
+    node: Option<String>,
     begun: Instant,
+    result: Option<(&'static str, String)>,
 }
 
-impl CarriedCommand {
+impl CommandUnderWay {
     pub fn new(
         events: &EventSender,
         command: Option<CommandText>,
         who: CommandSource,
-        node: &str,
+        node: Option<&str>,
         begun: Instant,
-    ) -> CarriedCommand {
-        CarriedCommand { events: events.clone(), command, who, node: node.to_owned(), begun }
+    ) -> CommandUnderWay {
+        let (events, node) = (events.clone(), node.map(str::to_owned));
+        CommandUnderWay { events, command, who, node, begun, result: None }
     }
 
-    /// Records what came of it, as a word and as a sentence.
-    pub fn ended(mut self, result: (&str, String)) {
-        self.record(result);
-    }
-
-    fn record(&mut self, result: (&str, String)) {
-        if let Some(command) = self.command.take() {
-            self.events.record(command.carried(&self.who, &self.node, result, self.begun.elapsed()));
-        }
+    /// What came of it, as a word and as a sentence.
+    pub fn ended(&mut self, result: (&'static str, String)) {
+        self.result = Some(result);
     }
 }
 
-impl Drop for CarriedCommand {
+impl Drop for CommandUnderWay {
     fn drop(&mut self) {
-        self.record(("unknown", "this daemon ended before the answer was here".to_owned()));
-    }
-}
-
-/// Who may read the log now. Each peer has one place of its own: whatever a peer asks for, and however often, nobody else waits for it.
-struct LogReaders {
-    here: Arc<Semaphore>,
-    /// By the names that they have proven.
-    peers: RefCell<BTreeMap<String, Arc<Semaphore>>>,
-}
-
-impl LogReaders {
-    fn new() -> LogReaders {
-        LogReaders { here: Arc::new(Semaphore::new(READERS_MAX)), peers: RefCell::default() }
-    }
-
-    /// A place for a question that was asked here, or by another node's daemon.
-    ///
-    /// # Errors
-    /// A sentence: all places stay taken.
-    async fn enter(&self, from_node: Option<&str>) -> Result<OwnedSemaphorePermit, String> {
-        let (places, patience) = match from_node {
-            None => (self.here.clone(), READER_PATIENCE),
-            Some(node) => (self.places_of(node), PEER_READER_PATIENCE),
-        };
-        match tokio::time::timeout(patience, places.acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(match from_node {
-                None => format!(
-                    "the log of events is being read by {READERS_MAX} others, and its disk lets them wait; ask again"
-                ),
-                Some(node) => {
-                    format!("the log of events is being read for another question of node {node}; ask again")
-                }
-            }),
-        }
-    }
-
-    fn places_of(&self, node: &str) -> Arc<Semaphore> {
-        let mut peers = self.peers.borrow_mut();
-        peers.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        let Some(command) = self.command.take() else { return };
+        let (result, answer) = self.result.take().unwrap_or_else(|| {
+            let why = match std::thread::panicking() {
+                true => "this daemon broke down over it; what it said is in its log",
+                false => "this daemon ended before the answer was here",
+            };
+            ("unknown", why.to_owned())
+        });
+        self.events.record(command.event(&self.who, self.node.as_deref(), (result, answer), self.begun.elapsed()));
     }
 }
 
@@ -153,7 +110,7 @@ impl LogReaders {
 pub(super) struct EventKeeper {
     sender: EventSender,
     log: LogReader,
-    readers: LogReaders,
+    readers: ReaderRoom,
     writer: JoinHandle<()>,
     hooks: Arc<Hooks>,
     /// The newest value of each setting that the log names.
@@ -190,7 +147,8 @@ impl EventKeeper {
         let text = format!("farshore {version} started{how}");
         let started = NewEvent::now(EventKind::DaemonStarted, text).with("version", version).with_known("clean", clean);
         sender.record(started);
-        Ok(EventKeeper { sender, log: reader, readers: LogReaders::new(), writer, hooks, values, missed })
+        let readers = ReaderRoom::new("the log of events");
+        Ok(EventKeeper { sender, log: reader, readers, writer, hooks, values, missed })
     }
 
     pub fn sender(&self) -> &EventSender {
@@ -226,11 +184,16 @@ impl EventKeeper {
         }
     }
 
-    /// The daemon ends: what waits is written, within a moment. Hooks get what is left after the next start.
+    /// The daemon ends in order: what waits is written, and that. Hooks get what is left after the next start.
     pub fn finish(&self, clean: bool) {
         let how = if clean { "" } else { " before all groups were at rest" };
         let text = format!("farshore stopped{how}");
         self.sender.record(NewEvent::now(EventKind::DaemonStopped, text).with("clean", clean));
+        self.write_last();
+    }
+
+    /// What waits is written, within a moment, and nothing more comes. Without [`EventKeeper::finish`] the next start tells of a crash.
+    pub fn write_last(&self) {
         self.sender.waiting.close();
         let deadline = Instant::now() + LAST_EVENTS;
         while !self.writer.is_finished() && Instant::now() < deadline {
@@ -253,35 +216,35 @@ mod tests {
     use super::*;
     use crate::api::ApiRequest;
 
-    /// With eight connections that asked for events of the far future a peer kept both readers busy, and a local one was turned away.
-    #[tokio::test]
-    async fn a_peer_keeps_nobody_else_from_the_log() {
-        let readers = LogReaders::new();
-        let _of_beta = readers.enter(Some("beta")).await.expect("a place");
-        let soon = Duration::from_millis(10);
-        let second = tokio::time::timeout(soon, readers.enter(Some("beta"))).await;
-        assert!(second.is_err(), "one question of a peer at a time");
-        let _of_gamma = readers.enter(Some("gamma")).await.expect("a place of its own");
-        let _here = [readers.enter(None).await.expect("a place"), readers.enter(None).await.expect("another")];
-        let third = readers.enter(None).await.expect_err("two read");
-        assert!(third.contains("being read by 2 others"), "{third}");
-    }
-
-    /// An order that was on its way to another node when its daemon was restarted stood in no log here.
+    /// An order that was on its way to another node when its daemon was restarted stood in no log here; a promotion that waited for a disk
+    /// then stood in none at all.
     #[test]
-    fn a_command_that_is_carried_is_recorded_also_where_the_daemon_ends_first() {
+    fn a_command_is_recorded_also_where_the_daemon_ends_or_breaks_down_first() {
         let events = EventSender::new();
         let order = ApiRequest::Demote { group: "db".to_owned(), close_clients: false };
-        let carried = || {
+        let under_way = |node| {
             let command = CommandText::of(&order);
-            CarriedCommand::new(&events, command, CommandSource::default(), "beta", Instant::now())
+            CommandUnderWay::new(&events, command, CommandSource::default(), node, Instant::now())
         };
-        carried().ended(("done", "demoted".to_owned()));
-        drop(carried());
-        let recorded = events.waiting.take_all().expect("both");
+        let mut done = under_way(Some("beta"));
+        done.ended(("done", "demoted".to_owned()));
+        drop(done);
+        drop(under_way(Some("beta")));
+        drop(under_way(None));
+        let breaks = || {
+            let _command = under_way(None);
+            panic!("as a bug would");
+        };
+        let broke: std::thread::Result<()> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(breaks));
+        assert!(broke.is_err());
+        let recorded = events.waiting.take_all().expect("all");
         let records: Vec<_> = recorded.into_iter().map(|event| event.numbered(1, "alpha")).collect();
         let results: Vec<_> = records.iter().map(|record| record.fields["result"].as_str()).collect();
-        assert_eq!(results, [Some("done"), Some("unknown")]);
-        assert_eq!(records[1].fields["to_node"].as_str(), Some("beta"), "{records:?}");
+        assert_eq!(results, [Some("done"), Some("unknown"), Some("unknown"), Some("unknown")]);
+        let nodes: Vec<_> = records.iter().map(|record| record.fields.get("to_node")?.as_str()).collect();
+        assert_eq!(nodes, [Some("beta"), Some("beta"), None, None], "{records:?}");
+        let answers = records.iter().map(|record| record.fields["answer"].as_str().unwrap_or_default());
+        let broke_down: Vec<_> = answers.map(|answer| answer.contains("broke down")).collect();
+        assert_eq!(broke_down, [false, false, false, true], "{records:?}");
     }
 }

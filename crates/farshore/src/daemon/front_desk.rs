@@ -15,7 +15,7 @@ use host::link::control::ControlFailure;
 
 use super::answer::Desk;
 use super::events::commands::{CommandSource, CommandText, result_of};
-use super::events::{CarriedCommand, EventSender};
+use super::events::{CommandUnderWay, EventSender};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
 use crate::api::server::Asker;
@@ -90,7 +90,7 @@ impl FrontDesk {
     async fn carry(&self, peer: &str, order: ApiRequest, why: &str, asker: Asker) -> Reply {
         let begun = Instant::now();
         let who = CommandSource::look_within(asker, WHO_PATIENCE).await;
-        let command = CarriedCommand::new(&self.events, CommandText::of(&order), who, peer, begun);
+        let mut command = CommandUnderWay::new(&self.events, CommandText::of(&order), who, Some(peer), begun);
         let (reply, result) = self.have_done(peer, &order, why).await;
         command.ended(result);
         reply

@@ -12,10 +12,11 @@ use std::time::{Duration, SystemTime};
 use engine::NodeId;
 use host::disk::meta::make_own_directory;
 use host::driver::{DriverControl, Gone};
-use host::link::history::{self, MinuteHistory, MinuteRecord};
+use host::link::history::{self, HistoryRecords, MinuteHistory, MinuteRecord};
 use host::link::meter::Minute;
 use settings::{Config, ConfiguredNode, NodeName};
 
+use super::reader_room::ReaderRoom;
 use crate::api::{self, ErrorCode, LINK_HISTORY_SCHEMA, Reply};
 
 const EVERY: Duration = Duration::from_secs(60);
@@ -30,11 +31,17 @@ struct PeerHistoryFile {
     failing: bool,
 }
 
+/// The files of all peers. Whoever writes holds them for as long as the disk takes, and whoever reads waits for that.
+struct HistoryBooks {
+    files: Arc<Mutex<BTreeMap<NodeId, PeerHistoryFile>>>,
+    readers: ReaderRoom,
+}
+
 pub(super) struct MinuteRecorder {
     node: NodeName,
     /// By the peers' numbers.
     names: BTreeMap<NodeId, NodeName>,
-    books: Arc<Mutex<BTreeMap<NodeId, PeerHistoryFile>>>,
+    books: HistoryBooks,
     control: DriverControl,
 }
 
@@ -61,7 +68,7 @@ impl MinuteRecorder {
                 if made.is_ok() { PeerHistoryFile::open(path, tag) } else { PeerHistoryFile::closed(path, tag) },
             );
         }
-        MinuteRecorder { node: node.clone(), names, books: Arc::new(Mutex::new(books)), control }
+        MinuteRecorder { node: node.clone(), names, books: HistoryBooks::new(books), control }
     }
 
     /// A line a minute, until the data thread is gone.
@@ -76,40 +83,37 @@ impl MinuteRecorder {
     pub async fn write(&self) {
         // Without a data thread there is nothing to be written.
         let Ok(minutes) = self.control.minutes(true).await else { return };
-        let (now, books) = (unix_ms(), self.books.clone());
+        let (now, files) = (unix_ms(), self.books.files.clone());
         let written = tokio::task::spawn_blocking(move || {
-            let mut books = books.lock().expect("nobody panics with the books");
+            let mut files = files.lock().expect("nobody panics with the books");
             for (peer, minute) in minutes {
-                if let Some(book) = books.get_mut(&peer) {
-                    book.write(&MinuteRecord::of(&minute, now));
+                if let Some(file) = files.get_mut(&peer) {
+                    file.write(&MinuteRecord::of(&minute, now));
                 }
             }
         });
         written.await.expect("writing a line does not panic");
     }
 
-    /// What is on disk since then, and the stretch that is not over.
+    /// What is on disk since then, and the stretch that is not over. `from_node`: the node whose daemon asks, if it is not asked here.
     ///
     /// # Errors
     /// The data thread has ended.
-    pub async fn history(&self, peer: Option<&str>, since_unix_ms: u64) -> Result<Reply, Gone> {
+    pub async fn history(
+        &self,
+        peer: Option<&str>,
+        since_unix_ms: u64,
+        from_node: Option<&str>,
+    ) -> Result<Reply, Gone> {
         let (id, peer) = match self.find(peer) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
         let unfinished = self.control.minutes(false).await?;
         let unfinished = unfinished.iter().find(|(peer, _)| *peer == id).map(|(_, minute)| record(minute));
-        let books = self.books.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let books = books.lock().expect("nobody panics with the books");
-            let book = &books[&id];
-            history::read(&book.path, book.tag).map(|records| (records, book.path.clone()))
-        });
-        let (records, path) = match read.await.expect("reading does not panic") {
+        let (records, path) = match self.books.read((id, peer.as_str()), from_node).await {
             Ok(read) => read,
-            Err(error) => {
-                return Ok(Reply::error(ErrorCode::Failed, format!("the history of {peer} cannot be read: {error}")));
-            }
+            Err(message) => return Ok(Reply::error(ErrorCode::Failed, message)),
         };
         let damaged = (records.damaged > 0).then(|| history::damaged_sentence(&path, records.damaged));
         let all = records.list.iter().map(shown).chain(unfinished);
@@ -136,6 +140,35 @@ impl MinuteRecorder {
                 Err(Reply::error(ErrorCode::BadValue, message))
             }
         }
+    }
+}
+
+impl HistoryBooks {
+    fn new(files: BTreeMap<NodeId, PeerHistoryFile>) -> HistoryBooks {
+        HistoryBooks { files: Arc::new(Mutex::new(files)), readers: ReaderRoom::new("the history of the links") }
+    }
+
+    /// What one peer's file has, and its path. Reading waits for a disk, so another thread does it; and while that disk hangs, no more than
+    /// a few requests wait for it.
+    ///
+    /// # Errors
+    /// A sentence: too many read already, or it cannot be read.
+    async fn read(
+        &self,
+        (id, peer): (NodeId, &str),
+        from_node: Option<&str>,
+    ) -> Result<(HistoryRecords, PathBuf), String> {
+        let permit = self.readers.enter(from_node).await?;
+        let files = self.files.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let files = files.lock().expect("nobody panics with the books");
+            let file = &files[&id];
+            let read = history::read(&file.path, file.tag).map(|records| (records, file.path.clone()));
+            drop(permit);
+            read
+        });
+        let read = read.await.expect("reading does not panic");
+        read.map_err(|error| format!("the history of {peer} cannot be read: {error}"))
     }
 }
 
@@ -196,4 +229,39 @@ fn shown(record: &MinuteRecord) -> api::LinkRecord {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// The minute's writer held the books beside a disk that hung, and each question for a history took a thread and a request's room for
+    /// ever: after 128 of them the control socket refused everything, status and promotions too.
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_a_few_readers_only() {
+        let file = PeerHistoryFile::closed(PathBuf::from("/nowhere/beta.history"), 7);
+        let books = HistoryBooks::new(BTreeMap::from([(NodeId(1), file)]));
+        let ((held, is_held), (let_go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());
+        let files = books.files.clone();
+        let writer = std::thread::spawn(move || {
+            let _files = files.lock().expect("nobody panicked");
+            held.send(()).expect("the test waits");
+            let _ = may_go.recv();
+        });
+        is_held.recv().expect("the writer holds the books");
+        let soon = Duration::from_millis(10);
+        let of_beta = (NodeId(1), "beta");
+        for _ in 0..2 {
+            assert!(timeout(soon, books.read(of_beta, None)).await.is_err(), "it waits for the disk");
+        }
+        let refused = books.read(of_beta, None).await.expect_err("two wait already");
+        assert!(refused.contains("the history of the links is being read by 2 others"), "{refused}");
+        assert!(timeout(soon, books.read(of_beta, Some("beta"))).await.is_err(), "a peer has a place of its own");
+        drop(let_go);
+        writer.join().expect("it ends");
+    }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use host::driver::entropy;
 use rustix::fs::OFlags;
 use settings::durable;
+use tokio::sync::Mutex;
 
 use super::group_directory::GROUPS;
 
@@ -21,15 +22,24 @@ const BYTES_MAX: u64 = 64;
 /// The terms of all groups of a node, each in a file of its group's directory.
 pub(super) struct Terms {
     groups: PathBuf,
-    known: RefCell<BTreeMap<String, String>>,
+    known: RefCell<BTreeMap<String, KnownTerm>>,
+    /// By group, held while its file is written: of two terms the older one must not be written last.
+    writing: BTreeMap<String, Mutex<()>>,
+}
+
+/// The term that a group is in.
+struct KnownTerm {
+    term: String,
+    /// Why it is not on record, as a warning.
+    unrecorded: Option<String>,
 }
 
 /// A term that has begun.
 #[derive(Debug)]
 pub(super) struct BegunTerm {
     term: String,
-    /// Why it is on record nowhere, if it is not. Then no other one is either: it holds until the daemon stops, and the next start begins
-    /// another.
+    /// Why it is on record nowhere, if it is not. Then no other one is either: where that lasts until the daemon stops, the next start
+    /// begins another.
     unrecorded: Option<io::Error>,
 }
 
@@ -37,27 +47,19 @@ impl Terms {
     /// What is on record in the state directory. A term that cannot be read is over.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Terms {
         let groups = state.join(GROUPS);
-        let known = names.map(|name| {
-            let directory = groups.join(name);
-            let term = read(&directory.join(FILE)).unwrap_or_else(|error| {
-                if error.kind() != ErrorKind::NotFound {
-                    let path = directory.join(FILE);
-                    tracing::warn!(
-                        "{} cannot be read: {error}; devices attached before have to be detached",
-                        path.display()
-                    );
-                }
-                // A group that is refused has no directory, and serves nothing.
-                renew(&directory).map_or_else(|_| new(), |begun| begun.term)
-            });
-            (name.to_owned(), term)
-        });
-        let known = RefCell::new(known.collect());
-        Terms { known, groups }
+        let known: BTreeMap<_, _> =
+            names.map(|name| (name.to_owned(), KnownTerm::find(name, &groups.join(name)))).collect();
+        let writing = known.keys().map(|name| (name.clone(), Mutex::new(()))).collect();
+        Terms { groups, known: RefCell::new(known), writing }
     }
 
     pub fn of(&self, group: &str) -> String {
-        self.known.borrow().get(group).cloned().unwrap_or_default()
+        self.known.borrow().get(group).map(|known| known.term.clone()).unwrap_or_default()
+    }
+
+    /// Why its term is not on record, as a warning.
+    pub fn unrecorded(&self, group: &str) -> Option<String> {
+        self.known.borrow().get(group)?.unrecorded.clone()
     }
 
     /// Has another term begin; a warning where it is not on record. To be called while the node is not primary, as a device that is
@@ -68,19 +70,66 @@ impl Terms {
     pub async fn begin(&self, group: &str) -> Result<Option<String>, String> {
         let directory = self.groups.join(group);
         let path = directory.join(FILE);
+        let _alone = self.writing.get(group).expect("a group of this node").lock().await;
         let begun = tokio::task::spawn_blocking(move || renew(&directory)).await.map_err(|error| error.to_string())?;
         let begun = begun.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-        self.known.borrow_mut().insert(group.to_owned(), begun.term);
-        let warning = begun.unrecorded.map(|error| {
-            format!(
-                "{} cannot be written: {error}. Make room there; devices of {group} that are attached from now on have to be attached again \
-                 after the daemon's next start",
-                path.display()
-            )
-        });
-        warning.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(warning)
+        let unrecorded = begun.unrecorded.map(|error| warned(group, &path, &error));
+        let known = KnownTerm { term: begun.term, unrecorded: unrecorded.clone() };
+        self.known.borrow_mut().insert(group.to_owned(), known);
+        Ok(unrecorded)
     }
+
+    /// Writes down the terms that could not be, where that is possible by now. To be called again and again.
+    pub async fn record_again(&self) {
+        let is_unrecorded = |(_, known): &(&String, &KnownTerm)| known.unrecorded.is_some();
+        let groups: Vec<String> =
+            self.known.borrow().iter().filter(is_unrecorded).map(|(group, _)| group.clone()).collect();
+        for group in groups {
+            // Where another one begins right now, that is written down instead.
+            let Some(Ok(_alone)) = self.writing.get(&group).map(Mutex::try_lock) else { continue };
+            let (term, path) = (self.of(&group), self.groups.join(&group).join(FILE));
+            let written = tokio::task::spawn_blocking(move || durable::replace(&path, term.as_bytes())).await;
+            if !matches!(written, Ok(Ok(()))) {
+                continue;
+            }
+            if let Some(known) = self.known.borrow_mut().get_mut(&group) {
+                known.unrecorded = None;
+            }
+            tracing::info!("the term of {group} is on record now; its devices outlive a restart of the daemon");
+        }
+    }
+}
+
+impl KnownTerm {
+    /// The one on record at a start, or another that begins with it.
+    fn find(group: &str, directory: &Path) -> KnownTerm {
+        let path = directory.join(FILE);
+        let error = match read(&path) {
+            Ok(term) => return KnownTerm { term, unrecorded: None },
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::NotFound {
+            tracing::warn!("{} cannot be read: {error}; devices attached before have to be detached", path.display());
+        }
+        let (term, error) = match renew(directory) {
+            Ok(BegunTerm { term, unrecorded }) => (term, unrecorded),
+            Err(error) => (new(), Some(error)),
+        };
+        // A group that is refused may have no directory, and serves nothing.
+        let error = error.filter(|_| directory.is_dir());
+        KnownTerm { term, unrecorded: error.map(|error| warned(group, &path, &error)) }
+    }
+}
+
+/// The warning about a term that is not on record; the log has it too.
+fn warned(group: &str, path: &Path, error: &io::Error) -> String {
+    let warning = format!(
+        "{} cannot be written: {error}. Make room there, and it is written; if the daemon is restarted before, devices of {group} that are \
+         attached by then have to be attached again",
+        path.display()
+    );
+    tracing::warn!("{warning}");
+    warning
 }
 
 /// Has another term begin, on record in the group's directory. A disk that is full keeps no group from its promotion: the old term is
@@ -181,5 +230,42 @@ mod tests {
         let before = terms.of("db");
         assert!(terms.begin("db").await.expect_err("it stays").contains("cannot be written"));
         assert_eq!(terms.of("db"), before);
+    }
+
+    /// A daemon was restarted while its state disk was full, and said nothing: the term was in memory only, and the next restart ended a
+    /// device that was attached meanwhile.
+    #[tokio::test]
+    async fn a_term_that_a_start_cannot_record_is_told_and_written_when_there_is_room() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        std::fs::create_dir_all(&directory).expect("made");
+        // As on a full disk: another file cannot be made.
+        std::fs::create_dir(directory.join("term.new")).expect("made");
+        let terms = || Terms::read(state.path(), ["db", "refused"].into_iter());
+        let running = terms();
+        let term = running.of("db");
+        let warning = running.unrecorded("db").expect("it is on record nowhere");
+        assert!(warning.contains("term cannot be written: ") && warning.contains("attached again"), "{warning}");
+        assert_eq!(running.unrecorded("refused"), None, "a group without a directory has no devices");
+        running.record_again().await;
+        assert!(running.unrecorded("db").is_some(), "there is no room yet");
+        std::fs::remove_dir(directory.join("term.new")).expect("it is there");
+        running.record_again().await;
+        assert_eq!((running.unrecorded("db"), running.of("db")), (None, term.clone()));
+        assert_eq!(terms().of("db"), term, "a restart is no end of a device");
+    }
+
+    #[tokio::test]
+    async fn a_term_that_a_promotion_could_not_record_is_written_when_there_is_room() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        std::fs::create_dir_all(directory.join("term.new")).expect("made");
+        let terms = || Terms::read(state.path(), ["db"].into_iter());
+        let running = terms();
+        let warning = running.begin("db").await.expect("it begins");
+        assert!(warning.is_some() && warning == running.unrecorded("db"), "{warning:?}");
+        std::fs::remove_dir(directory.join("term.new")).expect("it is there");
+        running.record_again().await;
+        assert_eq!((running.unrecorded("db"), terms().of("db")), (None, running.of("db")));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Nothing rests on it, so nothing waits for it: an event that cannot be written is counted, and the log says how many are missing
 //! as soon as it can. A line that a crash tore is taken away at the next start. Each event has a number of its own; numbers of events
-//! that were not kept are missing, each run begins with a higher one, and none is given twice.
+//! that were not kept are missing, and each run begins with a higher one. They go back only where the clock was set back and neither the log
+//! nor the position of a hook on disk tells of a run before: then nothing but the clock could have said how far that one came.
 //!
 //! One thread writes; whoever reads has a [`LogReader`], which opens the files for itself.
 

@@ -63,7 +63,13 @@ fn encode_value(metric: &mut MetricEncoder, kind: MetricType, value: MetricValue
 
 fn encode_latency(metric: &mut MetricEncoder, classes: &LatencyClasses) -> fmt::Result {
     let bounds = classes.bounds_us.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(classes.counts.iter().copied()).collect();
-    let count = buckets.iter().map(|(_, count)| count).sum();
+    // They may be a peer's word, and the library adds them up: a sum that no number holds ends at the largest one.
+    let mut count = 0_u64;
+    let counts = classes.counts.iter().map(|more| {
+        let more = (*more).min(u64::MAX - count);
+        count += more;
+        more
+    });
+    let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
     metric.encode_histogram::<NoLabelSet>(classes.sum_us as f64 / 1e6, count, &buckets, None)
 }

@@ -298,7 +298,7 @@ fn performance(status: &NodeView, group: &GroupView) -> Vec<String> {
     let lag = lag.map(|lag| format!("lag_{name}={}s;{warn};{error}", (lag * 1000.0).round() / 1000.0));
     let queue = queue_percent(group);
     let queue = queue.map(|percent| format!("queue_{name}={}%;{NEARLY_FULL_PERCENT}", (percent * 10.0).round() / 10.0));
-    let dirty: u64 = group.volumes.iter().map(|volume| volume.dirty_bytes).sum();
+    let dirty = super::dirty_bytes(group);
     lag.into_iter().chain(queue).chain([format!("dirty_{name}={dirty}B")]).collect()
 }
 

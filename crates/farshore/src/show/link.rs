@@ -15,7 +15,7 @@ pub fn lines(links: &[LinkReport], paint: &Paint) -> String {
             text += &format!(
                 "{} link {}: {}\n",
                 paint.with(toolkit::screen::Colour::Bad, "!"),
-                link.node,
+                clean(&link.node),
                 in_one_line(warning)
             );
         }

@@ -14,8 +14,8 @@ pub fn unanswered(word: &str) -> String {
 pub fn group(node: &str, group: &GroupView) -> String {
     let peer = group.peers.first();
     let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let dirty: u64 = group.volumes.iter().map(|volume| volume.dirty_bytes).sum();
-    let clients: u64 = group.volumes.iter().map(|volume| volume.clients).sum();
+    let dirty = super::dirty_bytes(group);
+    let clients = group.volumes.iter().map(|volume| volume.clients).fold(0, u64::saturating_add);
     let broken = group.volumes.iter().filter(|volume| volume.error.is_some()).count();
     let lines = [
         ("answered", "yes".to_owned()),

@@ -56,23 +56,8 @@ impl CommandText {
         Some(CommandText { command, group: group.cloned(), arguments })
     }
 
-    /// The event of its end.
-    pub fn event(self, who: &CommandSource, reply: &Reply, took: Duration) -> NewEvent {
-        self.ended(who, None, result_of(reply), took)
-    }
-
-    /// The same of one that another node was to do.
-    pub fn carried(
-        self,
-        who: &CommandSource,
-        node: &str,
-        (result, answer): (&str, String),
-        took: Duration,
-    ) -> NewEvent {
-        self.ended(who, Some(node), (result, answer), took)
-    }
-
-    fn ended(
+    /// The event of its end, with a word for what came of it and the answer. `to_node`: who was to do it, if not this node.
+    pub fn event(
         self,
         who: &CommandSource,
         to_node: Option<&str>,
@@ -213,15 +198,17 @@ mod tests {
         let request = ApiRequest::Promote { group: "db".to_owned(), force: true };
         let text = CommandText::of(&request).expect("it changes something");
         let warned = Reply::Ok { message: "db: primary".to_owned(), warnings: vec!["mind".to_owned()], done_on: None };
-        let record = text.clone().event(&alice(), &warned, Duration::from_millis(5)).numbered(1, "alpha");
+        let record =
+            text.clone().event(&alice(), None, result_of(&warned), Duration::from_millis(5)).numbered(1, "alpha");
         assert_eq!(record.text, "'promote --force' by root (logged in as alice): warning: db: primary; mind");
         assert_eq!((record.group.as_deref(), record.fields["login"].as_str()), (Some("db"), Some("alice")));
-        let refused = text.event(&alice(), &Reply::error(ErrorCode::Refused, "no"), Duration::ZERO);
+        let refused = result_of(&Reply::error(ErrorCode::Refused, "no"));
+        let refused = text.event(&alice(), None, refused, Duration::ZERO);
         assert_eq!(refused.numbered(1, "alpha").fields["result"].as_str(), Some("refused"));
         let sync = CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false })
             .expect("it changes something");
-        let carried =
-            sync.carried(&alice(), "beta", ("not-reached", "no way".to_owned()), Duration::ZERO).numbered(1, "alpha");
+        let not_reached = ("not-reached", "no way".to_owned());
+        let carried = sync.event(&alice(), Some("beta"), not_reached, Duration::ZERO).numbered(1, "alpha");
         assert_eq!(carried.text, "'sync' on node beta by root (logged in as alice): not-reached: no way");
         assert_eq!(
             (carried.fields["to_node"].as_str(), carried.fields["result"].as_str()),
@@ -230,7 +217,8 @@ mod tests {
         assert!(carried.line().len() < 2000, "whatever it was typed for");
         let settings = BTreeMap::from([("buffers".to_owned(), "4MiB".to_owned())]);
         let tuned = CommandText::of(&ApiRequest::SetLink { settings }).expect("it changes something");
-        let tuned = tuned.event(&alice(), &Reply::ok("link: done"), Duration::ZERO).numbered(1, "alpha");
+        let tuned = tuned.event(&alice(), None, result_of(&Reply::ok("link: done")), Duration::ZERO);
+        let tuned = tuned.numbered(1, "alpha");
         assert_eq!((tuned.group, tuned.fields["arguments"].as_str()), (None, Some("buffers=4MiB")));
         assert_eq!(CommandText::of(&ApiRequest::Counters), None);
     }

@@ -101,14 +101,15 @@ where
     }
 
     async fn answer(&self, peer: &str, request: ApiRequest) -> Reply {
-        if let Err(why) = self.admit(peer, &request) {
+        if let Err((code, why)) = self.admit(peer, &request) {
             // It has words of the peer's.
             let why = cut(why);
             if self.is_news(peer, &why) {
                 tracing::warn!("node {peer} was refused what it asked for: {why}");
             }
-            return Reply::error(ErrorCode::Refused, why);
+            return Reply::error(code, why);
         }
+        let request = about_asker(peer, request);
         if let Carried::Order(_) = carried(&request)
             && let Ok(text) = serde_json::to_string(&request).map(cut)
             && self.is_news(peer, &text)
@@ -124,32 +125,59 @@ where
         self.reports.is_news(ReportSubject::Peer(peer), line)
     }
 
-    fn admit(&self, peer: &str, request: &ApiRequest) -> Result<(), String> {
+    fn admit(&self, peer: &str, request: &ApiRequest) -> Result<(), (ErrorCode, String)> {
         let node = self.desk.node();
+        let refused = |why| Err((ErrorCode::Refused, why));
         let forbids = |what| {
             let word = self.may.as_str();
-            Err(format!(
+            refused(format!(
                 "node {node} lets its peers {what} (peer_commands = \"{word}\" in [nodes.{node}]): type it there"
             ))
         };
         match (carried(request), self.may) {
-            (Carried::Never(what), _) => Err(format!("node {node} does not do this for another node: {what}")),
+            (Carried::Never(what), _) => refused(format!("node {node} does not do this for another node: {what}")),
             (_, PeerCommands::None) => forbids("ask nothing"),
             (Carried::Order(_), PeerCommands::Read) => forbids("look, and order nothing"),
-            (Carried::Order(group), PeerCommands::All) if !self.desk.shares(group, peer) => {
-                Err(format!("nodes {node} and {peer} have no group {group:?} with each other"))
-            }
             (Carried::Look, _) if is_of_another_link(peer, request) => {
-                Err(format!("node {node} tells node {peer} of no link but theirs"))
+                refused(format!("node {node} tells node {peer} of no link but theirs"))
             }
-            (Carried::Order(_) | Carried::Look, _) => Ok(()),
+            (Carried::Order(_) | Carried::Look, _) => match unshared(request, |group| self.desk.shares(group, peer)) {
+                // This node's own answer would name the groups that it has with others.
+                Some(group) => {
+                    let why = format!("nodes {node} and {peer} have no group {group:?} with each other");
+                    Err((ErrorCode::UnknownGroup, why))
+                }
+                None => Ok(()),
+            },
         }
     }
 }
 
-/// The history of a link that a node has with somebody else. Without a name it is that of the only peer, which is who asks.
+/// The group that a request names, if the two do not share it.
+fn unshared(request: &ApiRequest, shares: impl Fn(&str) -> bool) -> Option<&str> {
+    let group = match (carried(request), request) {
+        (Carried::Order(group), _) => Some(group),
+        (_, ApiRequest::Status { group } | ApiRequest::Clients { group } | ApiRequest::Events { group, .. }) => {
+            group.as_deref()
+        }
+        _ => None,
+    };
+    group.filter(|group| !shares(group))
+}
+
+/// The history of a link that a node has with somebody else.
 fn is_of_another_link(peer: &str, request: &ApiRequest) -> bool {
     matches!(request, ApiRequest::LinkHistory { peer: Some(of), .. } if of != peer)
+}
+
+/// Whoever names no link means the one with who asks.
+fn about_asker(peer: &str, request: ApiRequest) -> ApiRequest {
+    match request {
+        ApiRequest::LinkHistory { peer: None, since_unix_ms } => {
+            ApiRequest::LinkHistory { peer: Some(peer.to_owned()), since_unix_ms }
+        }
+        other => other,
+    }
 }
 
 /// What the two do not share is none of the peer's business.
@@ -211,5 +239,26 @@ mod tests {
         let history = |peer: Option<&str>| ApiRequest::LinkHistory { peer: peer.map(str::to_owned), since_unix_ms: 0 };
         assert!(is_of_another_link("beta", &history(Some("gamma"))));
         assert!(!is_of_another_link("beta", &history(Some("beta"))) && !is_of_another_link("beta", &history(None)));
+        // A node with a second peer refused, and named it.
+        assert_eq!(about_asker("beta", history(None)), history(Some("beta")));
+        assert_eq!(about_asker("beta", history(Some("gamma"))), history(Some("gamma")));
+    }
+
+    /// A look at a group that nobody has was answered with the names of all groups, and one at a group of others with nothing.
+    #[test]
+    fn a_peer_is_told_of_no_group_that_it_does_not_share() {
+        let group = |name: &str| Some(name.to_owned());
+        let events = |group| ApiRequest::Events { group, since_unix_ms: 0, after: 0, limit: None, last: None };
+        let requests = |name: &str| {
+            let (status, clients) =
+                (ApiRequest::Status { group: group(name) }, ApiRequest::Clients { group: group(name) });
+            [status, clients, events(group(name)), ApiRequest::Logging { group: name.to_owned() }]
+        };
+        let shares = |group: &str| group == "db";
+        assert!(requests("web").iter().all(|request| unshared(request, shares) == Some("web")));
+        assert!(requests("db").iter().all(|request| unshared(request, shares).is_none()));
+        for request in [ApiRequest::Status { group: None }, ApiRequest::Counters, events(None)] {
+            assert_eq!(unshared(&request, shares), None, "{request:?}");
+        }
     }
 }

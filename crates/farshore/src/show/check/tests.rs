@@ -188,3 +188,26 @@ fn exit_codes_are_those_of_the_interface() {
     let codes = [Health::Ok, Health::Warning, Health::Critical, Health::Unknown].map(|health| health.exit() as u8);
     assert_eq!(codes, [0, 1, 2, 3]);
 }
+
+/// `status --on` shows a peer's word, and the agent of a cluster manager asks for it: two volumes were enough to break it down.
+#[test]
+fn numbers_that_no_number_can_add_up_end_at_the_largest() {
+    let volume = json!({
+        "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": u64::MAX, "clients": u64::MAX, "direct": true
+    });
+    let groups = ["db", "web"].map(|name| {
+        let mut large = group(name, "primary");
+        large["volumes"] = json!([volume, volume]);
+        large
+    });
+    let status = node("alpha", &groups);
+    let line = verdict(status.clone()).line();
+    assert!(line.contains("dirty_db=18446744073709551615B"), "{line}");
+    let view: NodeView = serde_json::from_value(status).expect("a status");
+    let lines = crate::show::shell::group("alpha", &view.groups[0]);
+    for part in ["farshore_dirty_bytes=18446744073709551615\n", "farshore_clients=18446744073709551615\n"] {
+        assert!(lines.contains(part), "{lines}");
+    }
+    let table = crate::show::status(&view, &toolkit::screen::Paint::plain());
+    assert!(table.contains(&units::exact::show_size(u64::MAX)), "{table}");
+}
