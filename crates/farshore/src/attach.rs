@@ -51,10 +51,25 @@ fn backend(control: &Path, export: &str) -> String {
     format!("farshore {} {export}", control.display())
 }
 
-/// Whether the kernel's device is the recorded one.
+/// Whether the kernel's device is the recorded one: a record without its device may name one that somebody else has made since.
 pub fn is_there(device: &AttachedDevice) -> bool {
     let recorded = backend(&device.control, &device.export());
-    kernel::is_connected(device.index) && kernel::backend_of(device.index).is_none_or(|backend| backend == recorded)
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let found = kernel::backend_of(device.index);
+    kernel::is_connected(device.index) && is_ours(found.as_deref(), &recorded, keeps_backends(&release))
+}
+
+/// Without the kernel's word any device may be ours.
+fn is_ours(found: Option<&str>, recorded: &str, keeps_backends: bool) -> bool {
+    found.map_or(!keeps_backends, |found| found == recorded)
+}
+
+/// From Linux 5.14 on the kernel keeps what is said of a device's backend, and each device of ours has it.
+fn keeps_backends(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|number| number.parse::<u32>());
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    let version = (next(), next());
+    version >= (5, 14)
 }
 
 /// Takes the kernel's device away, if it still is the recorded one. Whoever reads its socket must not wait for this.
@@ -96,4 +111,25 @@ pub fn ended(device: &AttachedDevice, why: &str) -> String {
         device.device.display(),
         device.export()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The helper was killed before the kernel made its device, and nbd-client has taken the index since.
+    #[test]
+    fn a_device_of_which_the_kernel_says_nothing_is_somebody_elses() {
+        for (release, found, is) in [
+            ("6.1.0-18-amd64", None, false),
+            ("5.14.0", None, false),
+            ("5.13.19", None, true),
+            ("4.19.0-26-amd64", None, true),
+            ("6.1.0", Some("farshore /s db/data"), true),
+            ("6.1.0", Some("farshore /s db/log"), false),
+            ("5.4.0", Some("other"), false),
+        ] {
+            assert_eq!(is_ours(found, "farshore /s db/data", keeps_backends(release)), is, "{release} {found:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, is_installed, must_skip};
 
@@ -50,7 +50,7 @@ fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
 }
 
 /// Stands in for systemctl: keeps the state of the one target in a file, and what it was asked in another. While there is a file `busy`, a
-/// stop does not end.
+/// stop does not end; a script `then` is run once it has.
 struct Systemctl {
     folder: PathBuf,
 }
@@ -60,7 +60,7 @@ impl Systemctl {
         fs::create_dir_all(folder).expect("a folder");
         let script = format!(
             "#!/bin/sh\ncd '{}'\necho \"$*\" | grep -v '^show' >> asked\ncase $1 in\nshow) cat state ;;\nstart) echo active > state ;;\n\
-             stop) [ ! -e busy ] || exec sleep 1000; echo inactive > state ;;\nesac\n",
+             stop) [ ! -e busy ] || exec sleep 1000; [ ! -e then ] || sh ./then; echo inactive > state ;;\nesac\n",
             folder.display()
         );
         fs::write(folder.join("state"), "inactive\n").expect("a file");
@@ -222,6 +222,35 @@ fn a_demotion_that_is_cut_short_starts_the_target_again() {
     assert!(said.contains("interrupted while") && said.contains("is started again"), "{said}");
     assert_eq!(systemctl.asked(), format!("{again}{again}"));
     assert!(is_primary(&pair));
+}
+
+/// The daemon hangs while it is asked, and the operator types Ctrl-C. The demotion may come about all the same, so the target stays down.
+#[test]
+fn a_demotion_that_hangs_is_waited_for_no_more_after_ctrl_c() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let systemctl = Systemctl::new(&pair.path("systemctl"));
+    let target = format!("farshore-primary@{GROUP}.target");
+    fs::write(systemctl.folder.join("state"), "active\n").expect("a state");
+    let daemon = pair.pid(Side::Near);
+    fs::write(systemctl.folder.join("then"), format!("kill -STOP {daemon}\n")).expect("a script");
+    let mut command = systemctl.lead(pair.command(Side::Near, &["demote", GROUP]));
+    let streams = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let cut = streams.spawn().expect("it runs");
+    pair.until("the target is stopped", |_| systemctl.state() == "inactive");
+    // It asks the daemon by then.
+    std::thread::sleep(Duration::from_secs(1));
+    let typed = Instant::now();
+    let process = rustix::process::Pid::from_child(&cut);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("our own child takes a signal");
+    let cut = cut.wait_with_output().expect("it ends");
+    let took = typed.elapsed();
+    let daemon = i32::try_from(daemon).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
+    rustix::process::kill_process(daemon, rustix::process::Signal::CONT).expect("our own child takes a signal");
+    let said = String::from_utf8_lossy(&cut.stderr).into_owned();
+    assert_eq!(cut.status.code(), Some(2), "{said}");
+    assert!(said.contains("goes on with the demotion") && said.contains("stays stopped"), "{said}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!((systemctl.asked(), systemctl.state()), (format!("stop {target}\n"), "inactive".to_owned()));
 }
 
 /// What libvirt makes of `<reconnect delay='60'/>`: qemu's own client, told to wait for a server that is away.

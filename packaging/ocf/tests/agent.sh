@@ -11,16 +11,17 @@ failed=0
 stub() { cat > "$T/bin/$1"; chmod 755 "$T/bin/$1"; }
 stub farshore <<'END'
 #!/bin/sh
-# NAME.then: the status after the command. NAME.code: its exit code.
+# NAME.then: the status after the command. NAME.code: its exit code. NAME.says: its words, once.
 verb=$1
 case "$*" in *--force*) verb=force ;; esac
 case $verb in
     status)
         case "$*" in *--on*) cat "$T/peer" 2>/dev/null || echo farshore_answered=error; exit 0 ;; esac
         cat "$T/status" 2>/dev/null || echo farshore_answered=no-daemon; exit 0 ;;
-    attached) cat "$T/attached" 2>/dev/null; exit 0 ;;
+    attached) cat "$T/attached" 2>/dev/null || echo '{"devices":[]}'; exit 0 ;;
 esac
 echo "$verb" >> "$T/orders"
+if [ -e "$T/$verb.says" ]; then cat "$T/$verb.says"; rm "$T/$verb.says"; exit 2; fi
 if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
 echo "$verb was answered"
 exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
@@ -36,11 +37,13 @@ while [ $# -gt 0 ]; do
         --update) value=$2; shift ;;
         --update=*) value=${1#*=} ;;
         --query) query=yes ;;
+        --delete) query=delete ;;
         -p) name=score ;;
     esac
     shift
 done
-[ ! -e "$T/$name.fails" ] || exit 102
+[ ! -e "$T/$name$of.fails" ] || exit 102
+if [ $query = delete ]; then rm -f "$T/fact-$name$of"; exit 0; fi
 if [ $query = no ]; then echo "$value" > "$T/fact-$name$of"; exit 0; fi
 cat "$T/fact-$name$of" 2>/dev/null || exit 105
 END
@@ -118,6 +121,7 @@ holds() {
 }
 score() { holds "the score is $1, not $(cat "$T/fact-score" 2>/dev/null)" [ "$(cat "$T/fact-score" 2>/dev/null)" = "$1" ]; }
 ordered() { holds "orders: $1" [ "$(cat "$T/orders" 2>/dev/null | tr "\n" " ")" = "$1" ]; }
+keeps() { holds "$1 is kept" [ "$(cat "$T/fact-farshore-generation-db" 2>/dev/null)" = "$1" ]; }
 is_last() { holds "the last primary is $1" [ "$(cat "$T/fact-farshore-primary-db" 2>/dev/null)" = "$1" ]; }
 there() { holds "$1 is there" [ -e "$T/$1" ]; }
 gone() { holds "$1 is not there" [ ! -e "$T/$1" ]; }
@@ -188,13 +192,56 @@ cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
 act promote 1; ordered "promote "
 force=false
 
+begin "a promotion that goes on in the daemon is waited for, and never forced"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says
+echo "this is not done after 100s, and goes on in the daemon" > "$T/promote.says"; then_daemon sleep farshore_role=primary
+act promote 0; ordered "promote "; is_last alpha
+begin "and one that never ends fails"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
+sed -i 's/was answered/is under way already, and goes on/' "$T/bin/farshore"; act promote 1; is_last alpha
+holds "no force" sh -c "! grep -q force '$T/orders'"
+sed -i 's/is under way already, and goes on/was answered/' "$T/bin/farshore"
+begin "and one that came to nothing is decided anew"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
+echo "a promotion is under way already, and goes on" > "$T/promote.says"; then_daemon force farshore_role=primary
+act promote 0; ordered "promote promote force "
+
 begin "a demotion is taken back"
-primary; last_was alpha; act monitor 8
-then_daemon demote farshore_in_step=no; act demote 0; score 500
+primary; last_was alpha; act monitor 8; keeps 3.cafe
+then_daemon demote farshore_in_step=no; peer_says; act demote 0; score 500; keeps 3.cafe:demoted
 echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary
 act promote 0; ordered "demote promote force "
-rm "$T/orders"; daemon farshore_in_step=no; fact stonith-enabled No
+keeps 3.cafe
+rm "$T/orders"; daemon farshore_in_step=no; fact farshore-generation-db 3.cafe:demoted; fact stonith-enabled No
 act promote 1; ordered "promote "
+
+begin "and where the other node is gone"
+cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; echo alpha > "$T/members"
+act notify 0; score 500; echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary; act promote 0; ordered "promote force "
+
+for link in connected disconnected; do
+    begin "no demotion is taken back while a member does not say that it is a copy, $link"
+    primary; last_was alpha; act monitor 8; then_daemon demote farshore_in_step=no farshore_link=$link; act demote 0; rm "$T/orders"
+    act monitor 0; holds "the score is not 500" [ "$(cat "$T/fact-score")" != 500 ]
+    echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
+    peer_says farshore_role=primary; act promote 1; ordered "promote promote "
+    peer_says farshore_starting=yes; act promote 1; ordered "promote promote promote "
+done
+
+begin "nor while the daemon of one that is gone is linked"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; echo alpha > "$T/members"
+act notify 0; score -INFINITY; echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
+
+begin "what an operator demoted is not taken back"
+primary; last_was alpha; act monitor 8; daemon farshore_in_step=no; peer_says; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
+begin "an export that is closed when it is demoted waits for an operator, whoever is gone"
+closed; last_was alpha; : > "$T/run/farshore-db.in-step"; act promote 1
+then_daemon demote farshore_in_step=no; peer_says; act demote 0; keeps 3.cafe:undecided; score -INFINITY; forgets
+echo 2 > "$T/promote.code"; act promote 1; ordered "demote promote "; cut; echo alpha > "$T/members"
+force=true; act monitor 0; score -INFINITY; act promote 1; ordered "demote promote promote "; force=false
+primary farshore_generation=4.cafe farshore_in_step=no farshore_state=logging; act monitor 8; keeps 4.cafe; score 10000
 
 begin "a node with another history takes no demotion back, whatever the property says"
 primary; last_was alpha; act monitor 8
@@ -214,10 +261,40 @@ probe=yes; act monitor 7; probe=no; gone run/farshore-db.started; score -INFINIT
 act start 1; says "promoted here by hand"; says "farshore-primary-db --update alpha"; act monitor 7; act stop 0; ordered ""; is_last beta
 last_was alpha; probe=yes; act monitor 8; probe=no; act monitor 8; score 10000; ordered ""
 
-begin "and one with an older history, or a fork of the same number, is demoted"
-primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
-then_daemon demote farshore_in_step=no
-probe=yes; act monitor 8; probe=no; act start 0; ordered "demote "
+for own in 3.beef 2.beef 3.beef:demoted; do
+    begin "and one that was replaced, also where it went on alone, is demoted: $own"
+    primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
+    fact farshore-generation-db $own; then_daemon demote farshore_in_step=no
+    probe=yes; act monitor 8; probe=no; act start 0; ordered "demote "; keeps ""
+done
+
+for own in '' 1.beef 2.beef:demoted; do
+    begin "and one of the same number that nobody is known to have replaced is left: ${own:-none}"
+    primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
+    [ -z "$own" ] || fact farshore-generation-db $own
+    probe=yes; act monitor 7; probe=no; act start 1; says "promoted here by hand"; act stop 0; ordered ""; is_last beta
+done
+
+begin "a copy that follows another primary has no history of its own"
+daemon; last_was beta; fact farshore-generation-db 2.beef; act start 0; keeps ""
+fact farshore-generation-db 2.beef; last_was alpha; act monitor 0; keeps 2.beef
+
+begin "an answer of the cluster that is missing demotes nobody"
+primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
+: > "$T/farshore-primary-db.fails"
+probe=yes; act monitor 7; probe=no; act start 1; act stop 1; says "does not say who was promoted last"; ordered ""
+rm "$T/farshore-primary-db.fails"
+for file in farshore-generation-db farshore-generation-db@beta; do
+    : > "$T/$file.fails"; probe=yes; act monitor 7; probe=no; act start 1; act stop 1; ordered ""; rm "$T/$file.fails"
+done
+
+begin "a promotion that the cluster did not learn of leaves nothing that looks replaced"
+daemon; last_was beta; fact farshore-generation-db@beta 3.cafe; : > "$T/farshore-primary-db.fails"
+then_daemon promote farshore_role=primary farshore_generation=4.cafe; act promote 1; keeps ""
+
+begin "where the generation cannot be kept nobody is promoted"
+daemon; last_was beta; then_daemon promote farshore_role=primary farshore_generation=4.cafe; : > "$T/farshore-generation-db.fails"
+act promote 1; says "farshore-generation-db cannot be written"; is_last alpha
 
 begin "and one that the cluster had started as a copy"
 daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
@@ -227,12 +304,23 @@ begin "the last primary, beside one that was promoted by hand"
 primary farshore_in_step=no farshore_state=logging; last_was alpha; peer_says farshore_role=primary farshore_generation=4.beef
 then_daemon demote farshore_in_step=no
 probe=yes; act monitor 7; probe=no; act start 0; ordered "demote "; says "promoted by hand"; score -INFINITY
-act monitor 0; score -INFINITY
+act monitor 0; score -INFINITY; keeps 3.cafe:undecided
 echo 2 > "$T/promote.code"; act promote 1; ordered "demote promote "
+rm "$T/peer"; act monitor 0; score -INFINITY; act promote 1; echo alpha > "$T/members"; cut; act promote 1
+ordered "demote promote promote promote "
 
-begin "and beside one with an older history"
-primary; last_was alpha; peer_says farshore_role=primary farshore_generation=2.beef
-probe=yes; act monitor 8; probe=no; act start 0; ordered ""; score 10000
+for theirs in 2.beef 3.beef; do
+    begin "and beside one that was replaced"
+    primary; last_was alpha; peer_says farshore_role=primary farshore_generation=$theirs; fact farshore-generation-db@beta 2.beef
+    probe=yes; act monitor 8; probe=no; act start 0; ordered ""; score 10000
+done
+
+for theirs in 2.beef 3.beef; do
+    begin "and beside one of which it is not known: asked, and nobody is demoted"
+    primary; last_was alpha; peer_says farshore_role=primary farshore_generation=$theirs
+    probe=yes; act monitor 7; probe=no; act start 1; says "not known who was promoted last"; act stop 0
+    ordered ""
+done
 
 # An export that stays closed for a time after a loss of power
 
@@ -344,6 +432,11 @@ echo "{\"devices\":[$a,$b]}" > "$T/attached"; act monitor 8; ordered ""
 echo "{\"devices\":[$a]}" > "$T/attached"; act monitor 9
 echo "{\"devices\":[$a,{\"group\":\"db2\",\"volume\":\"b\",\"state\":\"connected\"}]}" > "$T/attached"; act monitor 9
 echo "{\"devices\":[$a,{\"group\":\"db\",\"volume\":\"b\",\"state\":\"ended\"}]}" > "$T/attached"; act monitor 9
+
+begin "a probe finds a primary whose device has lost its helper, or of whose devices nothing is known"
+primary; last_was alpha; act monitor 9; probe=yes; act monitor 0
+echo '{"devices":[{"group":"db","volume":"a","state":"no-helper"}]}' > "$T/attached"; act monitor 8
+: > "$T/attached"; act monitor 8; probe=no
 attach=false
 
 [ $failed = 0 ] && echo "the agent's cases hold"

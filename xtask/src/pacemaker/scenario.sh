@@ -314,3 +314,29 @@ check "and what is colocated runs" until_true 30 user_runs_on beta beta
 check "with what was written there" reads beta 8
 check "the older primary stays a copy" role_is alpha secondary
 say "failed over by hand"
+
+# The same, and the primary had gone on alone before it was lost: both histories have the same number. The lost node is not there.
+on beta farshore sync db --full --wait > /dev/null 2>&1
+until_true 60 in_step beta
+ip link set br1 down
+check "a cut link: the primary goes on alone" until_true 60 behind beta alpha
+write beta 9
+# A monitor keeps the history in which it does.
+sleep 8
+kill_node alpha; kill_node beta
+start_node alpha
+on alpha farshore promote db --force > /dev/null 2>&1
+write alpha 10
+join alpha
+check "the cluster refuses a failover by hand to the same number" until_true 120 fail_counts alpha
+check "and leaves the node primary" role_is alpha primary
+check "with what was written there" reads alpha 10
+on alpha crm_attribute --type crm_config --name farshore-primary-db --update alpha
+clean_up alpha
+check "told of it, the cluster takes this node up too" until_true 90 is_promoted alpha alpha
+ip link set br1 up
+start_node beta; join beta
+check "the primary that was lost is known to be replaced, and demoted" until_true 120 role_is beta secondary
+check "the node that was promoted by hand stays" is_promoted alpha alpha
+check "with what was written there" reads alpha 10
+say "failed over by hand after a cut link"

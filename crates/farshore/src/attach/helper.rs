@@ -62,6 +62,23 @@ pub fn run(plan: &AttachPlan, ready: impl FnOnce(&AttachedDevice)) -> anyhow::Re
     })
 }
 
+/// What a signal orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopOrder {
+    /// SIGTERM, of which a service manager sends one and waits for the end: the device goes as soon as nobody uses it.
+    OnceUnused,
+    /// SIGINT, from `farshore detach` and Ctrl-C: it goes now, or stays. Whoever typed that is told, and counts on it.
+    NowIfUnused,
+    /// It goes even while it is in use.
+    Anyway,
+}
+
+impl StopOrder {
+    fn is_kept(self, by_service_manager: bool) -> bool {
+        self == StopOrder::OnceUnused && by_service_manager
+    }
+}
+
 /// The signals that are to end a helper. They are watched from the beginning: one that ended the process would leave a device behind.
 struct Stops {
     terminate: Signal,
@@ -78,12 +95,11 @@ impl Stops {
         })
     }
 
-    /// The next one: whether the device is to go even while it is in use.
-    async fn next(&mut self) -> bool {
+    async fn next(&mut self) -> StopOrder {
         tokio::select! {
-            _ = self.terminate.recv() => false,
-            _ = self.interrupt.recv() => false,
-            _ = self.force.recv() => true,
+            _ = self.terminate.recv() => StopOrder::OnceUnused,
+            _ = self.interrupt.recv() => StopOrder::NowIfUnused,
+            _ = self.force.recv() => StopOrder::Anyway,
         }
     }
 
@@ -106,8 +122,10 @@ struct Helper {
     proxy: Rc<NbdProxy>,
     /// How often the kernel is being asked to take the device away.
     disconnecting: Cell<u32>,
-    /// It is to go once nobody uses it.
+    /// It is to go once nobody uses it: its unit is stopped.
     is_unwanted: Cell<bool>,
+    /// It is being looked whether it can go.
+    is_leaving: Cell<bool>,
     /// The kernel's end of the present pair, and the connection that found out how large the export is.
     first: RefCell<Option<(tokio::net::UnixStream, NbdClient)>>,
 }
@@ -159,9 +177,10 @@ impl Helper {
             NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, check, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
         let first = RefCell::new(Some((ours, client)));
-        let (disconnecting, is_unwanted) = (Cell::new(0), Cell::new(false));
+        let (disconnecting, is_unwanted, is_leaving) = (Cell::new(0), Cell::new(false), Cell::new(false));
         let plan = plan.clone();
-        Ok(Some(Rc::new(Helper { plan, files, nbd, wanted, device, proxy, disconnecting, is_unwanted, first })))
+        let helper = Helper { plan, files, nbd, wanted, device, proxy, disconnecting, is_unwanted, is_leaving, first };
+        Ok(Some(Rc::new(helper)))
     }
 
     async fn serve_until_detached(self: Rc<Self>, mut stops: Stops) -> anyhow::Result<()> {
@@ -170,9 +189,11 @@ impl Helper {
         let end = loop {
             tokio::select! {
                 end = &mut serving => break end,
-                is_forced = stops.next() => match is_forced {
-                    true => tokio::task::spawn_local(self.clone().detach_anyway()),
-                    false => tokio::task::spawn_local(self.clone().detach_if_unused()),
+                order = stops.next() => match order {
+                    StopOrder::Anyway => tokio::task::spawn_local(self.clone().detach_anyway()),
+                    StopOrder::OnceUnused | StopOrder::NowIfUnused => {
+                        tokio::task::spawn_local(self.clone().detach_if_unused(order))
+                    }
                 },
             };
         };
@@ -185,13 +206,16 @@ impl Helper {
         self.files.remove()
     }
 
-    /// A service manager asks once, and waits for the end: the device goes as soon as nobody uses it.
-    async fn detach_if_unused(self: Rc<Self>) {
-        if self.is_unwanted.replace(true) {
+    /// An order that is kept counts also while another one is being answered.
+    async fn detach_if_unused(self: Rc<Self>, order: StopOrder) {
+        if order.is_kept(std::env::var_os("NOTIFY_SOCKET").is_some()) {
+            self.is_unwanted.set(true);
+        }
+        if self.is_leaving.replace(true) {
             return;
         }
         let path = self.device.borrow().device.clone();
-        let again_after = std::env::var_os("NOTIFY_SOCKET").map(|_| USE_LOOK);
+        let again_after = || self.is_unwanted.get().then_some(USE_LOOK);
         let attempt = async || {
             let path = path.clone();
             let claim = beside(move || claim_unused(&path)).await;
@@ -199,7 +223,7 @@ impl Helper {
             self.disconnect(claim.map_err(|by| format!("is in use by {by}"))?).await
         };
         insist(&path, again_after, attempt).await;
-        self.is_unwanted.set(false);
+        self.is_leaving.set(false);
     }
 
     /// Whatever waits fails first: it makes room for the kernel's goodbye, and none of it is written to a volume that may be attached
@@ -309,16 +333,21 @@ impl EventLog {
     }
 }
 
-/// Tries until the device is gone; without `again_after` once.
-async fn insist(device: &Path, again_after: Option<Duration>, mut attempt: impl AsyncFnMut() -> Result<(), String>) {
+/// Tries until the device is gone, or until `again_after` says no more.
+async fn insist(
+    device: &Path,
+    again_after: impl Fn() -> Option<Duration>,
+    mut attempt: impl AsyncFnMut() -> Result<(), String>,
+) {
     let mut said = String::new();
     while let Err(why) = attempt().await {
+        let pause = again_after();
         if why != said {
-            let until = if again_after.is_some() { " until nobody uses it" } else { "" };
+            let until = if pause.is_some() { " until nobody uses it" } else { "" };
             tracing::warn!("{} {why}, so it stays, and is served on{until}", device.display());
             said = why;
         }
-        let Some(pause) = again_after else { return };
+        let Some(pause) = pause else { return };
         tokio::time::sleep(pause).await;
     }
 }
@@ -524,18 +553,27 @@ fn now_unix_ms() -> u64 {
 mod tests {
     use super::*;
 
-    /// Somebody's shell stands in the file system. A person types the command again; a service manager sends no second signal.
+    /// Somebody's shell stands in the file system. A person types the command again, and the device does not vanish under a later mount; a
+    /// service manager sends no second signal, perhaps while the person's is being answered.
     #[test]
     fn a_device_that_a_service_manager_stops_goes_once_nobody_uses_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        for (again_after, attempts) in [(None, 1), (Some(Duration::ZERO), 3)] {
-            let tried = Cell::new(0);
+        for (order, by_service_manager, attempts) in [
+            (StopOrder::NowIfUnused, true, 1),
+            (StopOrder::NowIfUnused, false, 1),
+            (StopOrder::OnceUnused, true, 3),
+            (StopOrder::OnceUnused, false, 1),
+        ] {
+            let (tried, is_unwanted) = (Cell::new(0), Cell::new(false));
             let attempt = async || {
                 tried.set(tried.get() + 1);
+                // It comes during the first one.
+                is_unwanted.set(order.is_kept(by_service_manager));
                 if tried.get() < 3 { Err("is in use by the mount at /srv".to_owned()) } else { Ok(()) }
             };
+            let again_after = || is_unwanted.get().then_some(Duration::ZERO);
             runtime.block_on(insist(Path::new("/dev/nbd0"), again_after, attempt));
-            assert_eq!(tried.get(), attempts);
+            assert_eq!(tried.get(), attempts, "{order:?}, {by_service_manager}");
         }
     }
 

@@ -299,8 +299,9 @@ fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure
 /// Tells the helper to detach, and waits until it is gone.
 fn stop_helper(device: &AttachedDevice, files: &RecordFiles, force: bool) -> Result<(), CommandFailure> {
     let Some(helper) = whom_to_stop(files.helper(), device.helper_pid) else { return Ok(()) };
-    // Told to stop, it looks once more whether somebody uses the device.
-    match kill_process(helper, if force { Signal::USR1 } else { Signal::TERM }) {
+    // Told so, it looks once more whether somebody uses the device. SIGTERM would count until nobody does, also after this command has
+    // failed: that one is the service manager's.
+    match kill_process(helper, if force { Signal::USR1 } else { Signal::INT }) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(errno) => {
             return Err(format!("the helper of {} cannot be stopped: {errno}", device.device.display()).into());

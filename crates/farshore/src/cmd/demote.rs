@@ -1,24 +1,37 @@
 //! `demote`: this node becomes the secondary of a group. What hangs on the group's target stops first.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::Builder;
+use std::time::Duration;
+
 use settings::{Config, GroupName};
 use toolkit::interrupt::Interrupt;
 
 use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use super::reach::{self, report};
 use super::role_target::RoleTarget;
-use crate::api::{ApiRequest, NodeView, Role};
+use crate::api::{ApiRequest, NodeView, Reply, Role};
 use crate::args::DemoteArgs;
+use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
+
+/// How often it is looked whether somebody asks to wait no more.
+const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
     let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
     let target = RoleTarget::of(&group);
     if !(target.is_up() && is_to_stop(args, &group)?) {
-        return demote(args);
+        return report(order(&args.reach, &args.group, args.close_clients)?);
     }
     // From here on Ctrl-C is a failure like any other: it would leave the target down on a node that is primary.
     let interrupt = Interrupt::listen()?;
-    let outcome = stop(&target, args, &interrupt).and_then(|()| demote(args));
+    let outcome = match stop(&target, args, &interrupt).and_then(|()| order_heard(args, &interrupt)) {
+        Ok(Some(reply)) => report(reply),
+        // It may still come about, and what hangs on the target must not start beside it.
+        Ok(None) => return Err(goes_on(&target, &args.group).into()),
+        Err(failure) => Err(failure),
+    };
     if outcome.is_err() && !is_secondary(args, &group) {
         match target.start() {
             Ok(()) => warn(format!("{} is started again", target.unit())),
@@ -68,7 +81,32 @@ fn is_of_another_node(args: &DemoteArgs, status: &NodeView) -> bool {
     own.map_or(args.reach.on.is_some(), |own| own.as_str() != status.node)
 }
 
-fn demote(args: &DemoteArgs) -> CommandOutcome {
-    let request = ApiRequest::Demote { group: args.group.clone(), close_clients: args.close_clients };
-    report(reach::order_watched(&args.reach, &args.group, request, WaitingFor::Demotion)?)
+fn order(whom: &ReachAny, group: &str, close_clients: bool) -> Result<Reply, CommandFailure> {
+    let request = ApiRequest::Demote { group: group.to_owned(), close_clients };
+    reach::order_watched(whom, group, request, WaitingFor::Demotion)
+}
+
+/// The daemon's answer; `None`: somebody asked to wait no more. The daemon carries the order out all the same.
+fn order_heard(args: &DemoteArgs, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
+    let (tell, told) = channel();
+    let (whom, group, close_clients) = (args.reach.clone(), args.group.clone(), args.close_clients);
+    if Builder::new().spawn(move || _ = tell.send(order(&whom, &group, close_clients))).is_err() {
+        return order(&args.reach, &args.group, args.close_clients).map(Some);
+    }
+    loop {
+        match told.recv_timeout(INTERRUPT_LOOK) {
+            Ok(answer) => return answer.map(Some),
+            Err(RecvTimeoutError::Timeout) if interrupt.check().is_err() => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err("the thread that asked the daemon broke down".into()),
+        }
+    }
+}
+
+fn goes_on(target: &RoleTarget, group: &str) -> String {
+    format!(
+        "interrupted, and the daemon goes on with the demotion: 'farshore status {group}' says what became of it. {unit} stays stopped; if this \
+         node stays primary, type 'systemctl start {unit}'",
+        unit = target.unit()
+    )
 }
