@@ -322,6 +322,28 @@ for theirs in 2.beef 3.beef; do
     ordered ""
 done
 
+begin "what was asked is not answered by silence"
+primary; last_was alpha; peer_says farshore_role=primary farshore_generation=3.beef
+act start 1; rm "$T/peer"; probe=yes; act monitor 7; probe=no; act start 1; act stop 0; ordered ""
+peer_says; act start 0; keeps 3.cafe; score 10000
+
+begin "a promotion by hand here is known where a demotion there could be taken back"
+primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe:demoted
+act start 1; says "promoted here by hand"
+holds "the other node is told" [ "$(cat "$T/fact-farshore-generation-db@beta")" = 3.cafe:undecided ]
+
+begin "a primary that leads is not behind"
+primary; last_was alpha; : > "$T/behind-alpha"; act start 0; gone behind-alpha
+
+begin "a demotion whose answer is lost is kept"
+primary; last_was alpha; act start 0; echo farshore_answered=no-daemon > "$T/demote.then"; echo 2 > "$T/demote.code"
+act demote 1; keeps 3.cafe:demoted
+primary; act monitor 8; keeps 3.cafe
+
+begin "the last primary says why it is not promoted"
+cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; act start 0; score -INFINITY; says "does not say that it is a copy"
+rm "$T/log"; act monitor 0; gone log
+
 # An export that stays closed for a time after a loss of power
 
 begin "a closed export is waited for, and nobody is marked for it"
