@@ -293,8 +293,10 @@ impl Checkers {
     /// It was not the primary that counted.
     fn check_takeover(&mut self, cluster: &SimCluster, opening: &ExportOpening) -> Result<(), OracleFailure> {
         let (node, group, parent) = (opening.node, opening.group, opening.glance.identity.parent);
-        // A copy that was given up and is promoted again by force is nobody's prefix any more.
-        if !parent.generation.is_blank() && !opening.given_up {
+        // A copy that was given up and is promoted again by force is nobody's prefix any more. Nor is one that was promoted, and written by
+        // somebody else before its export opened.
+        let changed = self.facts.has(KnownFact::ChangedOutside(group, node));
+        if !parent.generation.is_blank() && !opening.given_up && !changed {
             self.writes.check_prefix(group, parent, &cluster[node].views(group))?;
             // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/reliability.md).
             if !opening.forced && !self.facts.has(KnownFact::Forked(group)) {
