@@ -123,17 +123,7 @@ pub async fn serve(serving: Serving, events: Rc<dyn Events>, stop: &Notify) -> R
         TestFailure::failed(format!("cannot listen on {address}: {error}; {hint} (--listen names another)"))
     })?;
     events.listening(door.address().unwrap_or(address));
-    let server = Rc::new(LineTestServer {
-        serving,
-        events,
-        complaints: ReportLimiter::new(REPEAT_AFTER),
-        tuner: door.tuner(),
-        stopping: false.into(),
-        session: RefCell::default(),
-        unfinished: Cell::new(0),
-        served: Notify::new(),
-        greeting: Rc::new(()),
-    });
+    let server = Rc::new(LineTestServer::new(serving, events, door.tuner()));
     loop {
         tokio::select! {
             (from, arrived) = door.next() => match arrived {
@@ -171,6 +161,20 @@ impl Session {
 }
 
 impl LineTestServer {
+    fn new(serving: Serving, events: Rc<dyn Events>, tuner: ListenerTuner) -> LineTestServer {
+        LineTestServer {
+            serving,
+            events,
+            complaints: ReportLimiter::new(REPEAT_AFTER),
+            tuner,
+            stopping: false.into(),
+            session: RefCell::default(),
+            unfinished: Cell::new(0),
+            served: Notify::new(),
+            greeting: Rc::new(()),
+        }
+    }
+
     fn say_stop(&self) {
         if let Some(session) = &*self.session.borrow() {
             session.control.say(&Word::Stop);
@@ -411,17 +415,8 @@ mod tests {
         let credentials = LineCredentials { cluster: "test".to_owned(), tls: None, secret: None };
         let door = LineListener::bind(credentials.clone(), listen, timeout).expect("a port");
         let (ours, max_time) = (SocketOptions::default(), Duration::from_secs(3600));
-        LineTestServer {
-            serving: Serving { credentials, listen, ours, max_time, once: false, disk_file: None, timeout },
-            events: Rc::new(Nobody),
-            complaints: ReportLimiter::new(REPEAT_AFTER),
-            tuner: door.tuner(),
-            stopping: false.into(),
-            session: RefCell::default(),
-            unfinished: Cell::new(0),
-            served: Notify::new(),
-            greeting: Rc::new(()),
-        }
+        let serving = Serving { credentials, listen, ours, max_time, once: false, disk_file: None, timeout };
+        LineTestServer::new(serving, Rc::new(Nobody), door.tuner())
     }
 
     /// As of a panic: nobody goes on with the test, and nobody ended it.
