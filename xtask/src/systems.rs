@@ -87,7 +87,7 @@ pub fn system_with(project: &Project, release: &str, name: &str, packages: &str)
 }
 
 /// Where this machine has its own packages from; elsewhere debootstrap knows one.
-fn mirror() -> Option<String> {
+pub fn mirror() -> Option<String> {
     let targets = ["indextargets", "--format", "$(SITE)", "Created-By: Packages", "Component: main"];
     let sites = text_of(Command::new("apt-get").args(targets)).ok()?;
     sites.lines().find(|site| site.ends_with("/debian") || site.ends_with("/debian/")).map(str::to_owned)

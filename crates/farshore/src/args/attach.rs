@@ -12,8 +12,12 @@ pub struct AttachArgs {
     /// The volume; of a group all its volumes
     #[arg(value_name = "GROUP[/VOLUME]")]
     pub name: String,
-    /// The device, such as /dev/nbd3 [default: one that is free]
+    /// The device, such as /dev/nbd3, or with --ublk /dev/ublkb3 [default: one that is free]
     pub device: Option<PathBuf>,
+    /// Make it a device of ublk (Linux 6.5, module ublk_drv), not of the kernel's NBD client. Requests then wait for another helper
+    /// process as long as there is none, and fail only when the daemon is away for longer than --wait
+    #[arg(long)]
+    pub ublk: bool,
     /// How long requests wait while the daemon, or this device's helper process, is away; then they fail
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub wait: String,

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use host::disk::claim_unused;
-use host::nbd::kernel::{self, KernelDevice, KernelNbd};
+use host::nbd::kernel::KernelDevice;
 use host::nbd::{NbdClient, NbdProxy, ProxyEnd, ProxyEvent};
+use host::ublk::UblkServer;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,19 +23,20 @@ use units::size::show_exact;
 
 use super::beside::beside;
 use super::content::{SeenGroup, look, promoted_since, same_term};
-use super::record::{AttachedDevice, AttachedState, RecordFiles};
+use super::kernel_side::{KernelHangs, KernelSide, ServedSocket};
+use super::record::{AttachedDevice, AttachedState, DeviceKind, RecordFiles};
 use super::{AttachPlan, ended};
 
 /// The kernel makes the node of a new device at once, or a service of the system does, a little later.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// `detach --force` sends it to the helper.
 pub const FORCE: SignalKind = SignalKind::user_defined1();
-/// A socket that the kernel has no use for yet is offered again after this.
-const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
 /// A daemon that takes a connection answers in less, unless it hangs.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a device is looked at that is to go as soon as nobody uses it.
 const USE_LOOK: Duration = Duration::from_secs(1);
+/// The kernel takes a device back that nobody has used in less, unless it hangs.
+const TAKE_BACK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether the kernel has let go of a device.
 const GONE_LOOK: Duration = Duration::from_millis(5);
 
@@ -56,9 +58,7 @@ pub fn run(plan: &AttachPlan, ready: impl FnOnce(&AttachedDevice)) -> anyhow::Re
             tracing::info!("{} was told to stop before a device of it was served", plan.export());
             return Ok(());
         };
-        ready(&helper.device.borrow());
-        tell_service_manager(&helper.device.borrow());
-        helper.serve_until_detached(stops).await
+        helper.serve_until_detached(stops, ready).await
     })
 }
 
@@ -115,11 +115,15 @@ impl Stops {
 struct Helper {
     plan: AttachPlan,
     files: RecordFiles,
-    nbd: KernelNbd,
+    kernel: KernelSide,
     wanted: KernelDevice,
+    /// Nobody can have used the device before this helper.
+    is_new: bool,
     /// As it was last recorded.
     device: Rc<RefCell<AttachedDevice>>,
     proxy: Rc<NbdProxy>,
+    /// Who stands between the kernel and the proxy, if somebody does.
+    server: RefCell<Option<UblkServer>>,
     /// How often the kernel is being asked to take the device away.
     disconnecting: Cell<u32>,
     /// It is to go once nobody uses it: its unit is stopped.
@@ -142,50 +146,71 @@ impl Helper {
             dead_timeout: plan.wait,
             backend: super::backend(&plan.control, &plan.export()),
         };
-        let nbd = find_nbd()?;
-        let orphan = orphan(plan, &files, &seen)?;
+        let Some(orphan) = stops.or(orphan(plan, &files, &seen)).await? else { return Ok(None) };
         let is_new = orphan.is_none();
-        let (device, ours) = match orphan {
+        let kernel = KernelSide::find(orphan.as_ref().map_or(plan.kind, |left| left.kind))?;
+        let (device, (ours, server)) = match orphan {
             // Its size follows when requests are answered again.
             Some(left) => {
-                let taken = take_over(nbd, left.index, &wanted, plan.wait);
-                let Some(ours) = stops.or(taken).await? else { return Ok(None) };
-                (device(plan, &files, &seen, (left.index, left.size_bytes)), ours)
+                let taken = kernel.take_over(left.index, &wanted, plan.wait);
+                let Some(served) = stops.or(taken).await? else { return Ok(None) };
+                (device(plan, &files, &seen, kernel.kind(), (left.index, left.size_bytes)), served)
             }
-            None => make(plan, &files, &seen, (nbd, &wanted))?,
+            None => make(plan, &files, &seen, (&kernel, &wanted)).await?,
         };
         ours.set_nonblocking(true)?;
         let ours = tokio::net::UnixStream::from_std(ours)?;
-        let named = async {
-            node_appears(&device.device).await?;
-            files.make_link(&device.device)?;
-            files.write(&device)
-        };
-        if let Err(error) = named.await {
-            // One that was there before stays: somebody may have it mounted.
-            if is_new && nbd.disconnect(device.index).is_ok() {
-                let _ = files.remove();
-            }
-            return Err(error);
-        }
         let device = Rc::new(RefCell::new(device));
-        let log = Rc::new(EventLog { files: files.clone(), device: device.clone(), nbd, wanted: wanted.clone() });
+        let (log_kernel, log_wanted) = (kernel.clone(), wanted.clone());
+        let log = EventLog { files: files.clone(), device: device.clone(), kernel: log_kernel, wanted: log_wanted };
+        let log = Rc::new(log);
         let first_size = export.size_bytes;
         let events = log.clone();
         let check = same_term(plan.control.clone(), plan.group.clone(), seen.term);
         let proxy =
             NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, check, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
-        let first = RefCell::new(Some((ours, client)));
-        let (disconnecting, is_unwanted, is_leaving) = (Cell::new(0), Cell::new(false), Cell::new(false));
-        let plan = plan.clone();
-        let helper = Helper { plan, files, nbd, wanted, device, proxy, disconnecting, is_unwanted, is_leaving, first };
-        Ok(Some(Rc::new(helper)))
+        Ok(Some(Rc::new(Helper {
+            plan: plan.clone(),
+            files,
+            kernel,
+            wanted,
+            is_new,
+            device,
+            proxy,
+            server: RefCell::new(server),
+            disconnecting: Cell::new(0),
+            is_unwanted: Cell::new(false),
+            is_leaving: Cell::new(false),
+            first: RefCell::new(Some((ours, client))),
+        })))
     }
 
-    async fn serve_until_detached(self: Rc<Self>, mut stops: Stops) -> anyhow::Result<()> {
+    async fn serve_until_detached(
+        self: Rc<Self>,
+        mut stops: Stops,
+        ready: impl FnOnce(&AttachedDevice),
+    ) -> anyhow::Result<()> {
         let serving = self.serve();
         tokio::pin!(serving);
+        let shown = tokio::select! {
+            end = &mut serving => {
+                end?;
+                bail!("the kernel took the device of {} away before it could be used", self.plan.export());
+            }
+            shown = self.show() => shown,
+        };
+        if let Err(error) = shown {
+            let taking_back = self.take_back();
+            tokio::pin!(taking_back);
+            tokio::select! {
+                _ = &mut serving => taking_back.await,
+                () = &mut taking_back => {}
+            }
+            return Err(error);
+        }
+        ready(&self.device.borrow());
+        tell_service_manager(&self.device.borrow());
         let end = loop {
             tokio::select! {
                 end = &mut serving => break end,
@@ -202,8 +227,36 @@ impl Helper {
         while self.disconnecting.get() > 0 {
             tokio::time::sleep(GONE_LOOK).await;
         }
+        if self.kernel.kind() == DeviceKind::Ublk {
+            // Somebody else may have stopped the device, and left the rest of it.
+            self.disconnect(None).await.unwrap_or_else(|why| tracing::warn!("{} {why}", self.plan.export()));
+        }
         tracing::info!("{} is detached", self.plan.export());
         self.files.remove()
+    }
+
+    /// Lets programs use the device, by its stable name. Requests are answered meanwhile.
+    async fn show(&self) -> anyhow::Result<()> {
+        let (index, path) = (self.device.borrow().index, self.device.borrow().device.clone());
+        let started = self.kernel.start(index, self.is_new).await;
+        started.map_err(|error| KernelHangs::explain(error, self.proxy.is_away(), &self.plan.export()))?;
+        node_appears(&path).await?;
+        self.files.make_link(&path)?;
+        self.files.write(&self.device.borrow())
+    }
+
+    /// After a device could not be shown. One that was there before stays: somebody may have it mounted.
+    async fn take_back(&self) {
+        if !self.is_new {
+            return;
+        }
+        // What the kernel itself has asked, it waits for.
+        self.proxy.fail();
+        match timeout(TAKE_BACK_PATIENCE, self.disconnect(None)).await {
+            Ok(Ok(())) => _ = self.files.remove(),
+            Ok(Err(why)) => tracing::warn!("{} {why}", self.plan.export()),
+            Err(_) => tracing::warn!("{} stays as it is: the kernel does not answer", self.plan.export()),
+        }
     }
 
     /// An order that is kept counts also while another one is being answered.
@@ -243,12 +296,7 @@ impl Helper {
     async fn disconnect(&self, claim: Option<OwnedFd>) -> Result<(), String> {
         let device = self.device.borrow().clone();
         self.disconnecting.set(self.disconnecting.get() + 1);
-        let asked = beside(move || {
-            let end = super::disconnect(&device);
-            drop(claim);
-            end
-        });
-        let end = asked.await.flatten();
+        let end = beside(move || super::disconnect(&device, claim)).await.flatten();
         self.disconnecting.set(self.disconnecting.get() - 1);
         end.map_err(|error| format!("cannot be detached: {error}"))
     }
@@ -259,11 +307,16 @@ impl Helper {
         let index = self.device.borrow().index;
         loop {
             let end = self.proxy.serve(ours, client.take()).await;
-            if end == ProxyEnd::Disconnected || !kernel::is_connected(index) {
+            if end == ProxyEnd::Disconnected || !self.kernel.keeps(index) {
                 return Ok(());
             }
+            if let Some(server) = self.server.take() {
+                // The next helper takes the device over: this process is what the kernel knows as its server.
+                let why = server.end().err().map_or_else(|| "it ended".to_owned(), |error| error.to_string());
+                bail!("the server of {} is gone ({why}); requests wait for another helper", self.plan.export());
+            }
             tracing::warn!("the kernel closed its connection and keeps the device; it gets another one");
-            let again = take_over(self.nbd, index, &self.wanted, self.plan.wait).await?;
+            let (again, _) = self.kernel.take_over(index, &self.wanted, self.plan.wait).await?;
             again.set_nonblocking(true)?;
             ours = tokio::net::UnixStream::from_std(again)?;
         }
@@ -274,7 +327,7 @@ impl Helper {
 struct EventLog {
     files: RecordFiles,
     device: Rc<RefCell<AttachedDevice>>,
-    nbd: KernelNbd,
+    kernel: KernelSide,
     wanted: KernelDevice,
 }
 
@@ -318,8 +371,8 @@ impl EventLog {
         if size_bytes == was_bytes {
             return;
         }
-        let (nbd, wanted) = (self.nbd, KernelDevice { size_bytes, ..self.wanted.clone() });
-        let resized = beside(move || nbd.resize(index, &wanted)).await.flatten();
+        let (kernel, wanted) = (self.kernel.clone(), KernelDevice { size_bytes, ..self.wanted.clone() });
+        let resized = beside(move || kernel.resize(index, &wanted)).await.flatten();
         let (was, is) = (show_exact(was_bytes), show_exact(size_bytes));
         let mut device = self.device.borrow_mut();
         match resized {
@@ -375,13 +428,20 @@ async fn reach_primary(plan: &AttachPlan) -> anyhow::Result<(NbdClient, SeenGrou
 }
 
 /// A device as it is recorded when it begins to be served.
-fn device(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup, (index, size_bytes): (u32, u64)) -> AttachedDevice {
+fn device(
+    plan: &AttachPlan,
+    files: &RecordFiles,
+    seen: &SeenGroup,
+    kind: DeviceKind,
+    (index, size_bytes): (u32, u64),
+) -> AttachedDevice {
     AttachedDevice {
         group: plan.group.clone(),
         volume: plan.volume.clone(),
+        kind,
         control: plan.control.clone(),
         term: seen.term.clone(),
-        device: kernel::device_path(index),
+        device: kind.device_path(index),
         link: files.link().to_owned(),
         size_bytes,
         state: AttachedState::Connected,
@@ -396,43 +456,45 @@ fn device(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup, (index, size
 ///
 /// # Errors
 /// A sentence: the kernel gives none, or it cannot be recorded.
-fn make(
+async fn make(
     plan: &AttachPlan,
     files: &RecordFiles,
     seen: &SeenGroup,
-    (nbd, wanted): (KernelNbd, &KernelDevice),
-) -> anyhow::Result<(AttachedDevice, UnixStream)> {
+    (kernel, wanted): (&KernelSide, &KernelDevice),
+) -> anyhow::Result<(AttachedDevice, ServedSocket)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let of = |index| device(plan, files, seen, (index, wanted.size_bytes));
+    let of = |index| device(plan, files, seen, kernel.kind(), (index, wanted.size_bytes));
     let record = |index| files.write(&AttachedDevice { state: AttachedState::NoHelper, ..of(index) });
-    let connect = |index| nbd.connect(index, wanted, theirs.as_fd());
+    let connect = async |index| kernel.make(index, wanted, &theirs).await;
     let made = match plan.index {
-        Some(index) => make_first([index], record, connect),
-        None => make_first(kernel::free_indexes(), record, connect),
+        Some(index) => make_first([index], record, connect).await,
+        None => make_first(kernel.free_indexes(), record, connect).await,
     };
-    match made.and_then(|made| made.map_err(|error| refused(plan, &error))) {
-        Ok(index) => Ok((of(index), ours)),
-        Err(error) => {
-            let _ = files.remove();
-            Err(error)
-        }
+    let served = match made.and_then(|made| made.map_err(|error| refused(plan, &error))) {
+        Ok(index) => kernel.serve_made(index, theirs).await.map(|server| (of(index), (ours, server))),
+        Err(error) => Err(error),
+    };
+    // What the kernel may still make is found by its record.
+    if served.as_ref().is_err_and(|error| error.downcast_ref::<KernelHangs>().is_none()) {
+        let _ = files.remove();
     }
+    served
 }
 
 /// Makes the first of these devices that nobody else has. Each is on record before it is tried: were this process killed in between, no
 /// command would know of the device. Inside: what the kernel says.
 ///
 /// # Errors
-/// It cannot be recorded.
-fn make_first(
+/// It cannot be recorded, or the kernel says nothing.
+async fn make_first(
     indexes: impl IntoIterator<Item = u32>,
     record: impl Fn(u32) -> anyhow::Result<()>,
-    connect: impl Fn(u32) -> io::Result<()>,
+    connect: impl AsyncFn(u32) -> anyhow::Result<io::Result<()>>,
 ) -> anyhow::Result<io::Result<u32>> {
     let mut end = Err(Errno::BUSY.into());
     for index in indexes {
         record(index)?;
-        end = connect(index).map(|()| index);
+        end = connect(index).await?.map(|()| index);
         let is_taken = |error| matches!(Errno::from_io_error(error), Some(Errno::BUSY | Errno::EXIST));
         if !end.as_ref().is_err_and(is_taken) {
             break;
@@ -441,42 +503,25 @@ fn make_first(
     Ok(end)
 }
 
-fn find_nbd() -> anyhow::Result<KernelNbd> {
-    match KernelNbd::find() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        found => return found.context("the kernel's NBD cannot be asked"),
-    }
-    let loaded = std::process::Command::new("modprobe").arg("nbd").output();
-    match (KernelNbd::find(), loaded) {
-        (Ok(found), _) => Ok(found),
-        (Err(_), Ok(output)) if output.status.success() => {
-            bail!("the kernel's NBD does not answer although its module is loaded")
-        }
-        (Err(_), loaded) => {
-            let said = loaded.map_or_else(
-                |error| error.to_string(),
-                |output| String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            );
-            bail!(
-                "this kernel has no NBD client, so no device can be attached ({said}). Its module is 'nbd': Debian's linux-image-amd64 has \
-                 it, the kernel of a small cloud image may not. NBD clients without a kernel device, such as qemu, need none"
-            )
-        }
-    }
-}
-
 /// A device of this volume that its helper left; what is left of one that is gone is removed.
-fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> anyhow::Result<Option<AttachedDevice>> {
+async fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> anyhow::Result<Option<AttachedDevice>> {
     let Some(mut device) = files.read()? else { return Ok(None) };
-    if !super::is_there(&device) {
+    let unknown = |error: io::Error| anyhow!("{} cannot be looked at: {error}", device.device.display());
+    if !super::is_there(&device).map_err(unknown)? {
         files.remove()?;
         return Ok(None);
     }
     if device.control != plan.control {
         bail!("{}", super::another_daemon(&device));
     }
-    if let Some(index) = plan.index.filter(|index| *index != device.index) {
-        bail!("{}", super::another_device(&device, index));
+    if super::is_unfinished(&device).map_err(unknown)? {
+        let removed = super::take_away(&device).await;
+        removed.with_context(|| format!("what is left of {} cannot be removed", device.device.display()))?;
+        files.remove()?;
+        return Ok(None);
+    }
+    if let Some(why) = super::another_device(&device, plan) {
+        bail!("{why}");
     }
     if !matches!(device.state, AttachedState::Ended { .. }) && device.term != seen.term {
         device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why: promoted_since(&plan.group) };
@@ -488,41 +533,16 @@ fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> anyhow::R
     }
 }
 
-/// Gives a device that nobody serves a new pair of sockets; ours of the two. The kernel takes none before it has seen that the old one is
-/// dead, and then closes it without a word.
-async fn take_over(
-    nbd: KernelNbd,
-    index: u32,
-    wanted: &KernelDevice,
-    patience: Duration,
-) -> anyhow::Result<UnixStream> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let (ours, theirs) = UnixStream::pair()?;
-        nbd.take_over(index, wanted, theirs.as_fd())
-            .with_context(|| format!("{} cannot be taken over", kernel::device_path(index).display()))?;
-        drop(theirs);
-        ours.set_read_timeout(Some(TAKEOVER_RETRY))?;
-        let mut byte = [0];
-        match rustix::net::recv(&ours, &mut byte, rustix::net::RecvFlags::PEEK) {
-            // The kernel closed its end.
-            Ok((0, _)) if Instant::now() < deadline => tokio::time::sleep(TAKEOVER_RETRY).await,
-            Ok((0, _)) => bail!("the kernel takes no new socket for {}", kernel::device_path(index).display()),
-            // It asks, or has nothing to ask.
-            _ => {
-                ours.set_read_timeout(None)?;
-                return Ok(ours);
-            }
-        }
-    }
-}
-
 fn refused(plan: &AttachPlan, error: &io::Error) -> anyhow::Error {
     let device =
-        plan.index.map_or_else(|| "device".to_owned(), |index| kernel::device_path(index).display().to_string());
+        plan.index.map_or_else(|| "device".to_owned(), |index| plan.kind.device_path(index).display().to_string());
     let advice = match Errno::from_io_error(error) {
+        // Linux before 6.9 counts root's devices too.
+        Some(Errno::ACCESS) if plan.kind == DeviceKind::Ublk => {
+            "; there are as many as /sys/module/ublk_drv/parameters/ublks_max allows: raise it, or detach one"
+        }
         Some(Errno::PERM | Errno::ACCESS) => "; it takes root, or CAP_SYS_ADMIN",
-        Some(Errno::BUSY) => ", which somebody else uses; name another one, or none",
+        Some(Errno::BUSY | Errno::EXIST) => ", which somebody else uses; name another one, or none",
         _ => "",
     };
     anyhow::anyhow!("the kernel gives {} no {device}: {error}{advice}", plan.export())
@@ -577,9 +597,35 @@ mod tests {
         }
     }
 
+    /// Root was told to be root when it made the 65th device.
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let plan = |kind| AttachPlan {
+            group: "db".to_owned(),
+            volume: "data".to_owned(),
+            node: "near".to_owned(),
+            control: "/s".into(),
+            nbd: host::nbd::Address::Unix("/n".into()),
+            wait: Duration::ZERO,
+            kind,
+            index: Some(3),
+        };
+        for (kind, errno, advice) in [
+            (DeviceKind::Ublk, Errno::ACCESS, "/sys/module/ublk_drv/parameters/ublks_max"),
+            (DeviceKind::Ublk, Errno::PERM, "it takes root"),
+            (DeviceKind::Nbd, Errno::ACCESS, "it takes root"),
+            (DeviceKind::Nbd, Errno::BUSY, "/dev/nbd3"),
+            (DeviceKind::Ublk, Errno::EXIST, "somebody else uses"),
+        ] {
+            let said = refused(&plan(kind), &errno.into()).to_string();
+            assert!(said.contains(advice), "{said}");
+        }
+    }
+
     /// The helper is killed between two of its steps: whatever the kernel has of it then is on record.
     #[test]
     fn a_device_is_on_record_before_it_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         for (taken, end, steps) in [
             (vec![], Ok(0), vec!["record 0", "connect 0"]),
             (vec![0], Ok(1), vec!["record 0", "connect 0", "record 1", "connect 1"]),
@@ -590,17 +636,20 @@ mod tests {
                 done.borrow_mut().push(format!("record {index}"));
                 Ok(())
             };
-            let connect = |index: u32| {
+            let connect = async |index: u32| {
                 done.borrow_mut().push(format!("connect {index}"));
-                if taken.contains(&index) { Err(io::Error::from(Errno::BUSY)) } else { Ok(()) }
+                anyhow::Ok(if taken.contains(&index) { Err(io::Error::from(Errno::BUSY)) } else { Ok(()) })
             };
-            let made = make_first([0, 1], record, connect).expect("it can be recorded");
+            let made = runtime.block_on(make_first([0, 1], record, connect)).expect("it can be recorded");
             assert_eq!(made.map_err(|error| Errno::from_io_error(&error).expect("the kernel's")), end);
             assert_eq!(*done.borrow(), steps);
         }
-        let refused =
-            make_first([0, 1], |_| Ok(()), |_| Err(io::Error::from(Errno::PERM))).expect("it can be recorded");
+        let refuse = async |_: u32| -> anyhow::Result<io::Result<()>> { Ok(Err(Errno::PERM.into())) };
+        let refused = runtime.block_on(make_first([0, 1], |_| Ok(()), refuse)).expect("it can be recorded");
         assert!(refused.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::PERM)));
-        assert!(make_first([0], |_| bail!("/run is full"), |_| panic!("it is not on record")).is_err());
+        let unasked = async |_: u32| -> anyhow::Result<io::Result<()>> { panic!("it is not on record") };
+        assert!(runtime.block_on(make_first([0], |_| bail!("/run is full"), unasked)).is_err());
+        let hang = async |_: u32| -> anyhow::Result<io::Result<()>> { bail!("the kernel does not answer") };
+        assert!(runtime.block_on(make_first([0, 1], |_| Ok(()), hang)).is_err());
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use host::{nbd, ublk};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use settings::durable;
@@ -16,49 +17,113 @@ use settings::durable;
 pub const DIRECTORY: &str = "/run/farshore/attached";
 /// Where devices have stable names.
 pub const LINKS: &str = "/dev/farshore";
-/// The schema of what `attached --json` prints.
+/// The schema of [`AttachedList`].
 pub const ATTACHED_SCHEMA: &str = "farshore-attached/1";
+
+/// How the kernel reaches the helper of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// by its own NBD client
+    #[default]
+    Nbd,
+    /// by ublk
+    Ublk,
+}
+
+impl DeviceKind {
+    /// The kernel's name of the device of this number.
+    pub fn device_path(self, index: u32) -> PathBuf {
+        match self {
+            DeviceKind::Nbd => nbd::kernel::device_path(index),
+            DeviceKind::Ublk => ublk::device_path(index),
+        }
+    }
+
+    /// The kernel has devices of lower numbers only, and takes some larger ones for "any".
+    pub fn indexes_max(self) -> u32 {
+        match self {
+            DeviceKind::Nbd => nbd::kernel::INDEXES_MAX,
+            DeviceKind::Ublk => ublk::INDEXES_MAX,
+        }
+    }
+}
 
 /// How the requests of a device fare.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum AttachedState {
-    /// The daemon answers them.
+    /// the daemon answers them
     Connected,
-    /// The daemon is away, and they wait for it.
-    Waiting { since_unix_ms: u64, why: String },
-    /// They fail.
-    Failing { since_unix_ms: u64, why: String },
-    /// They fail until the device is detached, whoever serves it: the volume may have other content than when the device was attached.
-    Ended { since_unix_ms: u64, why: String },
-    /// They wait for a helper: the one that served them is gone, as whoever reads a record sees of its lock. Written only while a device is
-    /// made.
+    /// the daemon is away, and they wait for it
+    Waiting {
+        /// milliseconds since 1970: when the device came into this state
+        since_unix_ms: u64,
+        /// a sentence
+        why: String,
+    },
+    /// they fail
+    Failing {
+        /// milliseconds since 1970: when the device came into this state
+        since_unix_ms: u64,
+        /// a sentence
+        why: String,
+    },
+    /// they fail until the device is detached, whoever serves it: the volume may have other content than when the device was attached
+    Ended {
+        /// milliseconds since 1970: when the device came into this state
+        since_unix_ms: u64,
+        /// a sentence
+        why: String,
+    },
+    /// they wait for a helper, because the one that served them is gone; also for a moment while `attach` makes the device
+    // Whoever reads a record sees it of the helper's lock: it is written only while a device is made.
     NoHelper,
+}
+
+/// What `attach --json` and `attached --json` print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AttachedList<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// by group and volume
+    pub devices: &'a [AttachedDevice],
 }
 
 /// An attached device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AttachedDevice {
+    /// the group
     pub group: String,
+    /// the volume
     pub volume: String,
-    /// The control socket of the daemon whose volume it is.
+    /// how the kernel reaches the helper
+    // One that an older helper has written was of the kernel's NBD.
+    #[serde(default)]
+    pub kind: DeviceKind,
+    /// control socket of the daemon whose volume it is
     pub control: PathBuf,
-    /// The node's as primary of the group, when the device was attached.
+    /// the node's `term` as primary when the device was attached
     pub term: String,
-    /// The kernel's name, such as `/dev/nbd0`.
+    /// the kernel's name, such as `/dev/nbd0` or `/dev/ublkb0`
     pub device: PathBuf,
-    /// The stable one, `/dev/farshore/GROUP/VOLUME`.
+    /// the stable name, `/dev/farshore/GROUP/VOLUME`
     pub link: PathBuf,
+    /// bytes
     pub size_bytes: u64,
     #[serde(flatten)]
     pub state: AttachedState,
-    /// Process of the helper.
+    /// process of the helper
     pub helper_pid: u32,
-    /// When it was attached.
+    /// milliseconds since 1970: when it was attached
     pub attached_unix_ms: u64,
-    /// How long requests wait for a daemon, and for a helper.
+    /// seconds: how long requests wait for a daemon, or for a helper
     pub wait_s: u64,
-    /// The kernel's number of the device.
+    /// the kernel's number of the device
     pub index: u32,
 }
 
@@ -275,6 +340,26 @@ fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+/// A device, for tests.
+#[cfg(test)]
+pub(crate) fn example(kind: DeviceKind, index: u32) -> AttachedDevice {
+    AttachedDevice {
+        group: "db".to_owned(),
+        volume: "data".to_owned(),
+        kind,
+        control: "/var/lib/farshore/control.sock".into(),
+        term: "0".to_owned(),
+        device: kind.device_path(index),
+        link: "/dev/farshore/db/data".into(),
+        size_bytes: 4096,
+        state: AttachedState::Connected,
+        helper_pid: 12,
+        attached_unix_ms: 5,
+        wait_s: 300,
+        index,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,22 +395,21 @@ mod tests {
             AttachedState::Ended { since_unix_ms, why },
             AttachedState::NoHelper,
         ] {
-            let device = AttachedDevice {
-                group: "db".to_owned(),
-                volume: "data".to_owned(),
-                control: "/var/lib/farshore/control.sock".into(),
-                term: "0".to_owned(),
-                device: "/dev/nbd0".into(),
-                link: "/dev/farshore/db/data".into(),
-                size_bytes: 4096,
-                state,
-                helper_pid: 12,
-                attached_unix_ms: 5,
-                wait_s: 300,
-                index: 0,
-            };
-            let text = serde_json::to_string(&device).expect("text");
-            assert_eq!(serde_json::from_str::<AttachedDevice>(&text).expect(&text), device);
+            for kind in [DeviceKind::Nbd, DeviceKind::Ublk] {
+                let device = AttachedDevice { state: state.clone(), ..example(kind, 0) };
+                let text = serde_json::to_string(&device).expect("text");
+                assert_eq!(serde_json::from_str::<AttachedDevice>(&text).expect(&text), device);
+            }
         }
+    }
+
+    /// An upgrade finds devices that are attached.
+    #[test]
+    fn a_record_without_a_kind_is_of_the_kernels_nbd() {
+        let mut record = serde_json::to_value(example(DeviceKind::Ublk, 0)).expect("a record");
+        assert_eq!(record["kind"], "ublk");
+        record.as_object_mut().expect("an object").remove("kind");
+        let read: AttachedDevice = serde_json::from_value(record).expect("an older record");
+        assert_eq!(read.kind, DeviceKind::Nbd);
     }
 }

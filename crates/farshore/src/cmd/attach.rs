@@ -1,7 +1,7 @@
 //! `attach`, `detach`, `attached`: volumes as block devices of the kernel.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,8 +22,10 @@ use super::progress::{ProgressView, WorkStage};
 use super::reach;
 use crate::api::{NodeView, Role};
 use crate::args::attach::{AttachArgs, AttachedArgs, DetachArgs};
-use crate::attach::record::{self, ATTACHED_SCHEMA, AttachedDevice, AttachedState, RecordFiles};
-use crate::attach::{self, AttachPlan};
+use crate::attach::record::{
+    self, ATTACHED_SCHEMA, AttachedDevice, AttachedList, AttachedState, DeviceKind, RecordFiles,
+};
+use crate::attach::{self, AttachPlan, KernelHangs};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 use crate::show::explained;
 use crate::show::table::{Table, plain};
@@ -32,6 +34,12 @@ use crate::show::table::{Table, plain};
 const DETACH_PATIENCE: Duration = Duration::from_secs(10);
 /// After a loss of power an export opens in less by default (`start_alone`). A boot waits for no unit much longer than that.
 const OPEN_PATIENCE: Duration = Duration::from_secs(90);
+/// Another command attaches a volume in less, unless its helper hangs.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked what another process does with a device.
+const HELPER_LOOK: Duration = Duration::from_millis(20);
+/// A longer log of a helper begins anew with the next one.
+const LOG_BYTES_MAX: u64 = 1 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn attach(args: &AttachArgs) -> CommandOutcome {
@@ -43,14 +51,21 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
     if !(Duration::from_secs(1)..=WAIT_MAX).contains(&wait) {
         return Err(CommandFailure::usage(format!("--wait: {:?} is not between 1s and 24h", args.wait)));
     }
-    let index = args.device.as_deref().map(index_of).transpose()?;
-    let plans = plans(args, wait, index)?;
+    let kind = if args.ublk { DeviceKind::Ublk } else { DeviceKind::Nbd };
+    let index = args.device.as_deref().map(|device| index_of(device, kind)).transpose()?;
+    let plans = plans(args, wait, kind, index)?;
     if args.foreground {
         let [plan] = &plans[..] else {
             return Err(CommandFailure::usage("--foreground serves one volume: name it as GROUP/VOLUME"));
         };
         let end = attach::run(plan, |device| _ = print(&format!("{}\n", json!(device))));
         crate::log::finish();
+        if let Err(error) = &end
+            && error.downcast_ref::<KernelHangs>().is_some()
+        {
+            // Whoever started this process does not wait for its end, which may never come.
+            print(&format!("{error:#}\n"))?;
+        }
         end?;
         return Ok(Exit::Done.into());
     }
@@ -72,7 +87,7 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
         devices.push(device);
     }
     if args.json {
-        print(&format!("{}\n", json!({ "schema": ATTACHED_SCHEMA, "devices": devices })))?;
+        print(&format!("{}\n", json!(AttachedList { schema: ATTACHED_SCHEMA, devices: &devices })))?;
     }
     let ill: Vec<&AttachedDevice> = devices.iter().filter(|device| device.state != AttachedState::Connected).collect();
     ill.iter().for_each(|device| warn(format!("requests of {} {}", device.device.display(), words(device))));
@@ -80,7 +95,12 @@ pub fn attach(args: &AttachArgs) -> CommandOutcome {
 }
 
 /// What is to be attached: everything that can be wrong is found before anything is.
-fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<AttachPlan>, CommandFailure> {
+fn plans(
+    args: &AttachArgs,
+    wait: Duration,
+    kind: DeviceKind,
+    index: Option<u32>,
+) -> Result<Vec<AttachPlan>, CommandFailure> {
     let (group, volume) = split(&args.name);
     let (control, nbd) = doors(args)?;
     let status = opened(args, group)?;
@@ -113,6 +133,7 @@ fn plans(args: &AttachArgs, wait: Duration, index: Option<u32>) -> Result<Vec<At
         control: control.clone(),
         nbd: nbd.clone(),
         wait,
+        kind,
         index,
     };
     Ok(wanted.into_iter().map(plan).collect())
@@ -184,41 +205,79 @@ fn doors(args: &AttachArgs) -> Result<(PathBuf, Address), CommandFailure> {
     Ok((control, nbd))
 }
 
-fn index_of(device: &Path) -> Result<u32, CommandFailure> {
+fn index_of(device: &Path, kind: DeviceKind) -> Result<u32, CommandFailure> {
     let name = device.to_str().unwrap_or_default();
-    let index = name.strip_prefix("/dev/nbd").and_then(|number| number.parse().ok());
-    index.ok_or_else(|| {
-        CommandFailure::usage(format!(
-            "{name:?} is no device of the kernel's NBD; they are called /dev/nbd0, /dev/nbd1 and so on"
-        ))
+    let (prefix, what, others) = match kind {
+        DeviceKind::Nbd => ("/dev/nbd", "device of the kernel's NBD", "; of ublk, with --ublk, /dev/ublkb0"),
+        DeviceKind::Ublk => ("/dev/ublkb", "device of ublk", "; of the kernel's NBD, without --ublk, /dev/nbd0"),
+    };
+    let index: Option<u32> = name.strip_prefix(prefix).and_then(|number| number.parse().ok());
+    index.filter(|index| *index < kind.indexes_max()).ok_or_else(|| {
+        let last = kind.indexes_max() - 1;
+        CommandFailure::usage(format!("{name:?} is no {what}; they are called {prefix}0 to {prefix}{last}{others}"))
     })
 }
 
-/// The device, and whether it is new.
+/// The device, and whether it is new. What another command is just attaching is waited for.
 fn attach_one(args: &AttachArgs, plan: &AttachPlan) -> Result<(AttachedDevice, bool), CommandFailure> {
     let files = RecordFiles::of(&plan.group, &plan.volume);
-    if let Some(device) = files.read()?.filter(|device| device.state != AttachedState::NoHelper) {
-        if device.control != plan.control {
-            return Err(attach::another_daemon(&device).into());
+    let deadline = Instant::now() + ATTACH_PATIENCE;
+    loop {
+        if let Some(device) = files.read()?.filter(|device| device.state != AttachedState::NoHelper) {
+            if device.control != plan.control {
+                return Err(attach::another_daemon(&device).into());
+            }
+            if let AttachedState::Ended { why, .. } = &device.state {
+                return Err(attach::ended(&device, why).into());
+            }
+            if let Some(why) = attach::another_device(&device, plan) {
+                return Err(why.into());
+            }
+            return Ok((device, false));
         }
-        if let AttachedState::Ended { why, .. } = &device.state {
-            return Err(attach::ended(&device, why).into());
+        if !files.has_helper() {
+            files.prepare()?;
+            if let Some(device) = start_helper(args, plan, &files)? {
+                return Ok((device, true));
+            }
+        } else if Instant::now() >= deadline {
+            return Err(held(&plan.export(), &files).into());
         }
-        if let Some(index) = plan.index.filter(|index| *index != device.index) {
-            return Err(attach::another_device(&device, index).into());
-        }
-        return Ok((device, false));
+        std::thread::sleep(HELPER_LOOK);
     }
-    files.prepare()?;
-    Ok((start_helper(args, plan, &files)?, true))
 }
 
-/// Starts the helper as a process of its own session, which outlives this command.
-fn start_helper(args: &AttachArgs, plan: &AttachPlan, files: &RecordFiles) -> Result<AttachedDevice, CommandFailure> {
-    let log =
-        File::create(files.log()).map_err(|error| format!("{} cannot be written: {error}", files.log().display()))?;
+/// The log of a helper that is started, and what is in it already: it is appended to, because another helper may be writing it.
+fn open_log(path: &Path) -> io::Result<(File, u64)> {
+    let log = File::options().create(true).append(true).open(path)?;
+    let bytes = log.metadata()?.len();
+    if bytes <= LOG_BYTES_MAX {
+        return Ok((log, bytes));
+    }
+    log.set_len(0)?;
+    Ok((log, 0))
+}
+
+/// The last line that a log has after so many bytes.
+fn last_line(path: &Path, after_bytes: u64) -> Option<String> {
+    let mut log = File::open(path).ok()?;
+    log.seek(SeekFrom::Start(after_bytes)).ok()?;
+    let mut bytes = Vec::new();
+    log.read_to_end(&mut bytes).ok()?;
+    String::from_utf8_lossy(&bytes).lines().last().map(str::to_owned)
+}
+
+/// Starts the helper as a process of its own session, which outlives this command. `None`: another helper was faster.
+fn start_helper(
+    args: &AttachArgs,
+    plan: &AttachPlan,
+    files: &RecordFiles,
+) -> Result<Option<AttachedDevice>, CommandFailure> {
+    let path = files.log();
+    let (log, before) = open_log(&path).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["attach", "--foreground", "--wait", &args.wait, &plan.export()]).args(&args.device);
+    command.args(args.ublk.then_some("--ublk"));
     // A service manager that started this command did not start the helper.
     command.env_remove("NOTIFY_SOCKET");
     match &args.reach.socket {
@@ -239,12 +298,19 @@ fn start_helper(args: &AttachArgs, plan: &AttachPlan, files: &RecordFiles) -> Re
     while said.read(&mut byte).is_ok_and(|count| count == 1) && byte != *b"\n" {
         line.push(char::from(byte[0]));
     }
-    serde_json::from_str(&line).map_err(|_| {
-        let _ = helper.wait();
-        let text = fs::read_to_string(files.log()).unwrap_or_default();
-        let last = text.lines().last().unwrap_or("it said nothing");
-        last.strip_prefix("farshore: ").unwrap_or(last).to_owned().into()
-    })
+    if let Ok(device) = serde_json::from_str(&line) {
+        return Ok(Some(device));
+    }
+    if !line.is_empty() {
+        // What it says there of a failure it may not outlive.
+        return Err(line.into());
+    }
+    let _ = helper.wait();
+    if files.has_helper() {
+        return Ok(None);
+    }
+    let last = last_line(&path, before).unwrap_or_else(|| "it said nothing".to_owned());
+    Err(last.strip_prefix("farshore: ").unwrap_or(&last).into())
 }
 
 pub fn detach(args: &DetachArgs) -> CommandOutcome {
@@ -261,7 +327,7 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
     for device in devices.iter().filter(|_| !args.force) {
         // Without a helper nobody answers, and opening the device may wait for that.
         let is_served = RecordFiles::of(&device.group, &device.volume).has_helper();
-        let by = if attach::is_there(device) { used_by(&device.device, is_served) } else { None };
+        let by = if is_there(device)? { used_by(&device.device, is_served) } else { None };
         if let Some(by) = by {
             return Err(format!("{}; nothing was detached", in_use(device, &by)).into());
         }
@@ -273,6 +339,11 @@ pub fn detach(args: &DetachArgs) -> CommandOutcome {
     Ok(Exit::Done.into())
 }
 
+fn is_there(device: &AttachedDevice) -> Result<bool, CommandFailure> {
+    attach::is_there(device)
+        .map_err(|error| format!("{} cannot be looked at: {error}; try again", device.device.display()).into())
+}
+
 fn in_use(device: &AttachedDevice, by: &str) -> String {
     format!("{} ({}) is in use by {by}: unmount or stop that first", device.device.display(), device.link.display())
 }
@@ -280,10 +351,10 @@ fn in_use(device: &AttachedDevice, by: &str) -> String {
 fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure> {
     let files = RecordFiles::of(&device.group, &device.volume);
     stop_helper(device, &files, force)?;
-    let Some(_lock) = files.lock()? else { return Err(held(device, &files).into()) };
+    let Some(_lock) = files.lock()? else { return Err(held(&device.export(), &files).into()) };
     // However the helper ended: what it left is taken away here.
     let Some(left) = files.read()? else { return Ok(()) };
-    let by = if force || !attach::is_there(&left) { None } else { used_by(&left.device, false) };
+    let by = if force || !is_there(&left)? { None } else { used_by(&left.device, false) };
     if let Some(by) = by {
         return Err(format!(
             "{}; its helper is gone: 'farshore attach {}' starts one",
@@ -292,7 +363,8 @@ fn detach_one(device: &AttachedDevice, force: bool) -> Result<(), CommandFailure
         )
         .into());
     }
-    attach::disconnect(&left).map_err(|error| format!("{} cannot be detached: {error}", left.device.display()))?;
+    attach::take_away_and_wait(&left)
+        .map_err(|error| format!("{} cannot be detached: {error:#}", left.device.display()))?;
     Ok(files.remove()?)
 }
 
@@ -318,7 +390,7 @@ fn stop_helper(device: &AttachedDevice, files: &RecordFiles, force: bool) -> Res
             )
             .into());
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(HELPER_LOOK);
     }
     Ok(())
 }
@@ -329,8 +401,7 @@ fn whom_to_stop(holder: Option<i32>, recorded: u32) -> Option<Pid> {
 }
 
 /// Why nothing is done where another process has the lock.
-fn held(device: &AttachedDevice, files: &RecordFiles) -> String {
-    let export = device.export();
+fn held(export: &str, files: &RecordFiles) -> String {
     match files.helper() {
         Some(process) => format!(
             "process {process} is just attaching {export}: type this command again. One that hangs is ended with 'kill -9 {process}'"
@@ -342,11 +413,11 @@ fn held(device: &AttachedDevice, files: &RecordFiles) -> String {
 pub fn list(args: &AttachedArgs) -> CommandOutcome {
     let devices = record::all()?;
     if args.json {
-        print(&format!("{}\n", json!({ "schema": ATTACHED_SCHEMA, "devices": devices })))?;
+        print(&format!("{}\n", json!(AttachedList { schema: ATTACHED_SCHEMA, devices: &devices })))?;
     } else if devices.is_empty() {
         print("no volume is attached here; 'farshore attach GROUP' does it\n")?;
     } else {
-        let mut table = Table::new(["volume", "device", "link", "size", "requests"]);
+        let mut table = Table::new(["volume", "device", "kind", "link", "size", "requests"]);
         for device in &devices {
             let (name, device_path) =
                 (format!("{}/{}", device.group, device.volume), device.device.display().to_string());
@@ -354,6 +425,7 @@ pub fn list(args: &AttachedArgs) -> CommandOutcome {
             table.row([
                 plain(&name),
                 plain(&device_path),
+                plain(kind_words(device.kind)),
                 plain(&link),
                 plain(&show_exact(device.size_bytes)),
                 plain(&words(device)),
@@ -366,21 +438,96 @@ pub fn list(args: &AttachedArgs) -> CommandOutcome {
     Ok(if is_well { Exit::Done } else { Exit::Warning }.into())
 }
 
+fn kind_words(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Nbd => "nbd",
+        DeviceKind::Ublk => "ublk",
+    }
+}
+
 fn words(device: &AttachedDevice) -> String {
     match &device.state {
         AttachedState::Connected => "are answered".to_owned(),
         AttachedState::Waiting { why, .. } => format!("wait for the daemon: {why}"),
         AttachedState::Failing { why, .. } | AttachedState::Ended { why, .. } => format!("fail: {why}"),
-        AttachedState::NoHelper => format!(
-            "wait for a helper process, {} s at most: 'farshore attach {}/{}' starts it",
-            device.wait_s, device.group, device.volume
-        ),
+        AttachedState::NoHelper => {
+            // ublk knows of no time after which requests fail.
+            let limit = match device.kind {
+                DeviceKind::Nbd => format!(", {} s at most", device.wait_s),
+                DeviceKind::Ublk => String::new(),
+            };
+            format!("wait for a helper process{limit}: 'farshore attach {}' starts it", device.export())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_is_named_as_the_kernel_names_its_kind() {
+        let index = |device: &str, kind| index_of(Path::new(device), kind).map_err(|failure| failure.message);
+        assert_eq!(index("/dev/nbd12", DeviceKind::Nbd), Ok(12));
+        assert_eq!(index("/dev/ublkb3", DeviceKind::Ublk), Ok(3));
+        for (device, kind) in
+            [("/dev/ublkb3", DeviceKind::Nbd), ("/dev/nbd3", DeviceKind::Ublk), ("/dev/ublkc3", DeviceKind::Ublk)]
+        {
+            let said = index(device, kind).expect_err("it is of the other kind");
+            assert!(said.contains("/dev/nbd0") && said.contains("/dev/ublkb0"), "{said}");
+        }
+    }
+
+    /// The kernel took the largest number for any, and made a device that no command knew of.
+    #[test]
+    fn a_device_has_a_number_that_the_kernel_gives() {
+        let index = |device: &str, kind| index_of(Path::new(device), kind).map_err(|failure| failure.message);
+        assert_eq!(index("/dev/nbd32767", DeviceKind::Nbd), Ok(32767));
+        assert_eq!(index("/dev/ublkb1048575", DeviceKind::Ublk), Ok(1_048_575));
+        for (device, kind) in [
+            ("/dev/nbd32768", DeviceKind::Nbd),
+            ("/dev/nbd4294967295", DeviceKind::Nbd),
+            ("/dev/ublkb1048576", DeviceKind::Ublk),
+            ("/dev/ublkb4294967295", DeviceKind::Ublk),
+        ] {
+            let said = index(device, kind).expect_err("the kernel has no such number");
+            assert!(said.contains(&format!(" to {}", kind.device_path(kind.indexes_max() - 1).display())), "{said}");
+        }
+    }
+
+    /// The second of two commands emptied the log of the helper that the first had started.
+    #[test]
+    fn a_log_keeps_what_another_helper_has_said() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("data.log");
+        let (mut first, before) = open_log(&path).expect("it opens");
+        writeln!(first, "one").expect("written");
+        assert_eq!((before, last_line(&path, before).as_deref()), (0, Some("one")));
+        let (mut second, before) = open_log(&path).expect("it opens");
+        assert_eq!((before, last_line(&path, before)), (4, None));
+        writeln!(second, "two").expect("written");
+        assert_eq!(last_line(&path, before).as_deref(), Some("two"));
+        assert_eq!(std::fs::read_to_string(&path).expect("text"), "one\ntwo\n");
+        // It does not grow for ever.
+        first.set_len(LOG_BYTES_MAX + 1).expect("longer");
+        let (mut third, before) = open_log(&path).expect("it opens");
+        writeln!(third, "three").expect("written");
+        assert_eq!((before, std::fs::read_to_string(&path).expect("text").as_str()), (0, "three\n"));
+    }
+
+    #[test]
+    fn without_a_helper_only_the_kernels_nbd_gives_up() {
+        let words_of = |kind| {
+            let device = record::example(kind, 0);
+            words(&AttachedDevice { state: AttachedState::NoHelper, ..device })
+        };
+        assert_eq!(
+            words_of(DeviceKind::Nbd),
+            "wait for a helper process, 300 s at most: 'farshore attach db/data' starts it"
+        );
+        assert_eq!(words_of(DeviceKind::Ublk), "wait for a helper process: 'farshore attach db/data' starts it");
+    }
 
     /// The helper on record is gone, and the next one has only begun, or another command takes the device away.
     #[test]

@@ -193,6 +193,10 @@ fn look_for_users(path: &Path, may_open: bool) -> Result<Option<OwnedFd>, String
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = match may_open.then(|| rustix::fs::open(path, flags, Mode::empty())) {
         Some(Err(Errno::BUSY)) => return Err(claimed_by(major, minor)),
+        // Then nothing else can be looked at either.
+        Some(Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM))) => {
+            return Err(format!("somebody perhaps: it cannot be opened ({errno})"));
+        }
         Some(opened) => opened.ok(),
         None => None,
     };

@@ -37,7 +37,7 @@ const SOCKET_ITEM: u16 = 1;
 const SOCKET_DESCRIPTOR: u16 = 1;
 
 /// Of the kernel's 2^20 minor numbers each device takes 32: its partitions have the others.
-const INDEXES_MAX: u32 = 1 << 15;
+pub const INDEXES_MAX: u32 = 1 << 15;
 
 /// A device as it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,18 +139,30 @@ pub fn device_path(index: u32) -> PathBuf {
 
 /// Indexes of devices that are not in use, in the order in which the kernel would take them. Connecting makes one that is not there.
 pub fn free_indexes() -> impl Iterator<Item = u32> {
-    (0..INDEXES_MAX).filter(|index| !is_connected(*index))
+    // One that cannot be looked at is the kernel's to refuse.
+    (0..INDEXES_MAX).filter(|index| !is_connected(*index).unwrap_or(false))
 }
 
 /// What was said of the device's backend when it was made; `None`: it is not in use, or the kernel is older than 5.14.
-pub fn backend_of(index: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/sys/block/nbd{index}/backend")).ok()?;
-    Some(text.trim_end().to_owned())
+///
+/// # Errors
+/// The system's own, which says nothing of the device: too many files are open.
+pub fn backend_of(index: u32) -> io::Result<Option<String>> {
+    match fs::read_to_string(format!("/sys/block/nbd{index}/backend")) {
+        Ok(text) => Ok(Some(text.trim_end().to_owned())),
+        // It went away while it was read.
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the device is in use, whoever made it.
-pub fn is_connected(index: u32) -> bool {
-    Path::new(&format!("/sys/block/nbd{index}/pid")).exists()
+///
+/// # Errors
+/// The system's own, which says nothing of the device.
+pub fn is_connected(index: u32) -> io::Result<bool> {
+    Path::new(&format!("/sys/block/nbd{index}/pid")).try_exists()
 }
 
 fn generic(command: u8, version: u8) -> Vec<u8> {
@@ -186,6 +198,12 @@ mod tests {
         let descriptor = attributes(item.1)[0];
         assert_eq!((item.0, descriptor.0), (SOCKET_ITEM | NESTED, SOCKET_DESCRIPTOR));
         assert_eq!(word(descriptor.1, 0) as i32, socket.as_raw_fd());
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_no_error() {
+        assert!(matches!(backend_of(u32::MAX), Ok(None)));
+        assert!(matches!(is_connected(u32::MAX), Ok(false)));
     }
 
     #[test]

@@ -41,5 +41,6 @@ mod visible_exports;
 
 pub use client::{Address, Ask, ClientError, Export, NbdAnswer, NbdClient};
 pub use counters::{CommandCounters, LATENCY_BOUNDS_US, LatencyCounters, NbdCounters};
+pub(crate) use proxy::KEPT_BYTES_MAX;
 pub use proxy::{ContentCheck, ContentVerdict, NbdProxy, ProxyEnd, ProxyEvent};
 pub use server::{Limits, ListenError, NbdServer};

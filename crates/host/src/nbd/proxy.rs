@@ -1,4 +1,5 @@
-//! Stands between the kernel's NBD client and a server that may go away and come back: a daemon that is restarted, upgraded or killed.
+//! Stands between the kernel's client (its own of NBD, or [`crate::ublk`]) and a server that may go away and come back: a daemon that is
+//! restarted, upgraded or killed.
 //!
 //! The kernel gives a request up, or waits for half a minute, when the connection it went out on breaks. So the kernel's connection
 //! ends here and never breaks, and what the server has not answered is asked again of the one that comes back, in the order in which
@@ -28,7 +29,7 @@ use super::client::{Address, Ask, ClientError, NbdAnswer, NbdClient};
 use super::proto::{self, Errno, NbdCommand, NbdRequest, flag};
 
 /// Bytes of writes that may be kept; the kernel's device stops being read until some are answered.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+pub(crate) const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Requests at the server at once: as many as the kernel's device has.
 const ASKED_MAX: usize = 128;
 /// Read from the kernel at once.

@@ -10,6 +10,7 @@ check "a secondary is not attached" ends_with 2 "is the secondary of g" farshore
 check "no group, no device" ends_with 2 "no group" farshore attach h --node near
 check "no volume, no device" ends_with 2 "its volumes are data" farshore attach g/log --node near
 check "what is no device is named" ends_with 3 "is no device of the kernel's NBD" farshore attach g /dev/sda --node near
+check "a kernel without ublk is named" ends_with 2 "this kernel has no ublk" farshore attach g --ublk --node near
 check "a volume is attached" ends_with 0 "g/data is attached: /dev/farshore/g/data" farshore attach g --node near
 check "attaching twice is success" ends_with 0 "nothing to do" farshore attach g --node near
 check "it has one device" ends_with 2 "so not at /dev/nbd7" farshore attach g /dev/nbd7 --node near

@@ -1,9 +1,12 @@
 //! Tests that need a kernel which this machine does not have: Debian's, in a machine that qemu emulates. It boots in some seconds, plays a
-//! scenario from an initial file system, and powers off.
+//! scenario from an initial file system, and powers off. What the kernel of this machine's release lacks is tried with a newer one.
+
+mod kernel;
 
 use super::{StepContext, StepOutcome, TestCounts};
 use crate::project::Project;
 use anyhow::{Context, Result, bail, ensure};
+use kernel::Kernel;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,8 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Debian's kernel for this release, whichever that is.
-const KERNEL: &str = "linux-image-amd64";
+/// Has ublk, and what the kernel's NBD has become.
+const NEWER_RELEASE: &str = "trixie";
+/// Of the newer kernel: loaded before the scenario, with what they need, and by the scenario.
+const NEWER_MODULES: [&str; 2] = ["crc32c_generic", "ext4"];
+const NEWER_DEVICES: [&str; 2] = ["nbd", "ublk_drv"];
 /// In the order in which they are loaded; `nbd` is loaded by the scenario.
 const MODULES: [&str; 6] =
     ["lib/crc16", "crypto/crc32c_generic", "lib/libcrc32c", "fs/mbcache", "fs/jbd2/jbd2", "fs/ext4/ext4"];
@@ -49,12 +55,13 @@ const DISK: [&str; 6] = [
     "drivers/virtio/virtio_pci",
     "drivers/block/virtio_blk",
 ];
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("check.sh", include_str!("check.sh")),
     ("pair.sh", include_str!("pair.sh")),
     ("attach.sh", include_str!("attach.sh")),
     ("targets.sh", include_str!("targets.sh")),
     ("disk.sh", include_str!("disk.sh")),
+    ("ublk.sh", include_str!("ublk.sh")),
     ("ocf/ocf-shellfuncs", include_str!("functions.sh")),
     ("ocf/farshore", include_str!("../../../../packaging/ocf/farshore")),
 ];
@@ -83,7 +90,7 @@ pub fn attach(bench: &StepContext) -> Result<StepOutcome> {
             return Ok(StepOutcome::Ok(TestCounts { passed: 1, ..TestCounts::default() }));
         }
     };
-    let initial = make_initial_files(&bench.project, &folder, &kernel)?;
+    let initial = make_initial_files(&bench.project, &folder, "", |modules| copy_modules(&kernel, modules))?;
     let mut counts = TestCounts::default();
     for scenario in SCENARIOS {
         counts.add(&boot(&kernel, &initial, scenario)?);
@@ -94,10 +101,24 @@ pub fn attach(bench: &StepContext) -> Result<StepOutcome> {
         // The other scenarios have passed some that the suite can take off.
         bench.skip("guest, the disk of a guest: it needs root, unshare and ip")?;
     }
+    match newer_kernel(&folder) {
+        Ok(newer) => {
+            let put = |modules: &Path| copy_newer_modules(&newer, modules);
+            let initial = make_initial_files(&bench.project, &folder, "-newer", put)?;
+            counts.add(&boot(&newer, &initial, "ublk")?);
+        }
+        // As above.
+        Err(error) => bench.skip(&format!("guest, a device by ublk: {error:#}"))?,
+    }
     Ok(match counts.failed {
         0 => StepOutcome::Ok(counts).or_failed_if_empty(),
         failed => StepOutcome::Failed(counts, format!("{failed} checks failed")),
     })
+}
+
+fn newer_kernel(folder: &Path) -> Result<Kernel> {
+    ensure!(which("xz").is_some(), "it needs xz (apt: xz-utils)");
+    Kernel::fetch_of(folder, NEWER_RELEASE)
 }
 
 fn missing() -> Option<&'static str> {
@@ -126,49 +147,14 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-struct Kernel {
-    image: PathBuf,
-    modules: PathBuf,
-}
-
-impl Kernel {
-    /// Debian's, unpacked beside the build results and used from then on.
-    fn fetch(folder: &Path) -> Result<Kernel> {
-        let unpacked = folder.join("kernel");
-        if let Ok(found) = Kernel::find(&unpacked) {
-            return Ok(found);
-        }
-        fs::create_dir_all(folder)?;
-        let depends = output(Command::new("apt-cache").args(["depends", KERNEL]))?;
-        let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image"));
-        let package = format!("linux-image{}", package.with_context(|| format!("apt knows no {KERNEL}"))?);
-        let archive = |folder: &Path| -> Result<Option<PathBuf>> {
-            let files = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
-            Ok(files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "deb")))
-        };
-        output(Command::new("apt-get").args(["download", &package]).current_dir(folder))?;
-        let archive = archive(folder)?.with_context(|| format!("{package} was not downloaded"))?;
-        // Whole before it has its name: an interrupted run leaves no half of it.
-        let unfinished = folder.join("kernel.new");
-        let _ = fs::remove_dir_all(&unfinished);
-        output(Command::new("dpkg-deb").arg("-x").args([&archive, &unfinished]))?;
-        fs::rename(&unfinished, &unpacked)?;
-        fs::remove_file(archive)?;
-        Kernel::find(&unpacked)
-    }
-
-    fn find(unpacked: &Path) -> Result<Kernel> {
-        let versions = fs::read_dir(unpacked.join("lib/modules"))?.flatten();
-        let version = versions.map(|entry| entry.file_name()).next().context("it has no modules")?;
-        let image = unpacked.join("boot").join(format!("vmlinuz-{}", version.to_string_lossy()));
-        ensure!(image.is_file(), "{} is missing", image.display());
-        Ok(Kernel { image, modules: unpacked.join("lib/modules").join(version).join("kernel") })
-    }
-}
-
 /// The guest's file system: busybox, the product, what its scenario runs, and the libraries of all of them.
-fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Result<PathBuf> {
-    let root = folder.join("root");
+fn make_initial_files(
+    project: &Project,
+    folder: &Path,
+    variant: &str,
+    put_modules: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let root = folder.join(format!("root{variant}"));
     let _ = fs::remove_dir_all(&root);
     for name in ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "root", "mnt", "trial", "modules", "ocf"] {
         fs::create_dir_all(root.join(name))?;
@@ -178,15 +164,7 @@ fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Resu
     for name in output(Command::new(&busybox).arg("--list"))?.lines().filter(|name| *name != "busybox") {
         symlink("busybox", root.join("bin").join(name))?;
     }
-    for module in MODULES.iter().chain([&NBD]).chain(&TARGETS).chain(&DISK) {
-        let name = module.rsplit('/').next().unwrap_or(module);
-        let file = kernel.modules.join(format!("{module}.ko"));
-        fs::copy(&file, root.join(format!("modules/{name}.ko"))).with_context(|| file.display().to_string())?;
-    }
-    for (list, modules) in [("order", MODULES.as_slice()), ("targets", TARGETS.as_slice()), ("disk", DISK.as_slice())] {
-        let names: Vec<&str> = modules.iter().filter_map(|module| module.rsplit('/').next()).collect();
-        fs::write(root.join("modules").join(list), names.join("\n"))?;
-    }
+    put_modules(&root.join("modules"))?;
     let farshore = root.join("bin/farshore");
     output(Command::new("strip").arg("-o").args([&farshore, &project.target.join("debug/farshore")]))?;
     let mut programs = vec![farshore];
@@ -200,10 +178,30 @@ fn make_initial_files(project: &Project, folder: &Path, kernel: &Kernel) -> Resu
     for (name, text) in SCRIPTS {
         write_program(&root.join(name), text)?;
     }
-    let archive = folder.join("initial");
+    let archive = folder.join(format!("initial{variant}"));
     let pack = format!("find . | cpio --quiet -o -H newc > '{}'", archive.display());
     output(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
     Ok(archive)
+}
+
+/// The modules of this release's kernel, and lists of them in the order in which they are loaded.
+fn copy_modules(kernel: &Kernel, into: &Path) -> Result<()> {
+    for module in MODULES.iter().chain([&NBD]).chain(&TARGETS).chain(&DISK) {
+        let name = module.rsplit('/').next().unwrap_or(module);
+        let file = kernel.modules.join(format!("{module}.ko"));
+        fs::copy(&file, into.join(format!("{name}.ko"))).with_context(|| file.display().to_string())?;
+    }
+    for (list, modules) in [("order", MODULES.as_slice()), ("targets", TARGETS.as_slice()), ("disk", DISK.as_slice())] {
+        let names: Vec<&str> = modules.iter().filter_map(|module| module.rsplit('/').next()).collect();
+        fs::write(into.join(list), names.join("\n"))?;
+    }
+    Ok(())
+}
+
+/// The same of the newer kernel, whose modules are packed and say themselves what they need.
+fn copy_newer_modules(kernel: &Kernel, into: &Path) -> Result<()> {
+    fs::write(into.join("order"), kernel.unpack(&NEWER_MODULES, into)?.join("\n"))?;
+    kernel.unpack(&NEWER_DEVICES, into).map(drop)
 }
 
 fn write_program(path: &Path, text: &str) -> Result<()> {
