@@ -38,6 +38,13 @@ fn a_shell_learns_role_and_quality_and_why_there_is_no_answer() {
     pair.until("the copy is in step", |pair| {
         words(pair, Side::Far, copy) == (0, "secondary no yes yes near 0 2".to_owned())
     });
+    let of_both = "condition linked peer_role peer_condition";
+    pair.until("the peer says how it is", |pair| {
+        words(pair, Side::Near, of_both) == (0, "serving yes secondary copy".to_owned())
+            && words(pair, Side::Far, of_both) == (0, "copy yes primary serving".to_owned())
+    });
+    let (code, page) = output_alone(&pair, Side::Near, &["status", GROUP, "--format", "shell", "--local"]);
+    assert!(code == 0 && page.contains("\nfarshore_peer_role=''\n"), "{page}");
     let (code, page) = output_alone(&pair, Side::Near, &["status", "other", "--format", "shell"]);
     assert_eq!((code, page.as_str()), (2, "farshore_answered=no-group\n"));
     let (code, page) = output_alone(&pair, Side::Near, &["status", "--format", "shell"]);

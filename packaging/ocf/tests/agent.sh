@@ -16,9 +16,10 @@ verb=$1
 case "$*" in *--force*) verb=force ;; esac
 case $verb in
     status)
-        case "$*" in *--on*) cat "$T/peer" 2>/dev/null || echo farshore_answered=error; exit 0 ;; esac
-        cat "$T/status" 2>/dev/null || echo farshore_answered=no-daemon; exit 0 ;;
-    attached) cat "$T/attached" 2>/dev/null || echo '{"devices":[]}'; exit 0 ;;
+        cat "$T/status" 2>/dev/null || { echo farshore_answered=no-daemon; exit 2; }
+        echo "farshore_devices=$(cat "$T/devices" 2>/dev/null || echo none)"
+        case "$*" in *--local*) ;; *) sed 's/farshore_/farshore_peer_/g' "$T/peer" 2>/dev/null ;; esac
+        exit 0 ;;
 esac
 echo "$verb" >> "$T/orders"
 if [ -e "$T/$verb.says" ]; then cat "$T/$verb.says"; rm "$T/$verb.says"; exit 2; fi
@@ -26,7 +27,7 @@ if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
 echo "$verb was answered"
 exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
 END
-# Properties and attributes are files, those of another node than this one NAME@NODE. NAME.fails: no answer.
+# Properties and attributes are files, those of another node than this one NAME@NODE. NAME.fails: no answer. NAME.read-only: no change.
 stub crm_attribute <<'END'
 #!/bin/sh
 query=no value= of=
@@ -43,6 +44,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ! -e "$T/$name$of.fails" ] || exit 102
+[ $query = yes ] || [ ! -e "$T/$name$of.read-only" ] || exit 102
 if [ $query = delete ]; then rm -f "$T/fact-$name$of"; exit 0; fi
 if [ $query = no ]; then echo "$value" > "$T/fact-$name$of"; exit 0; fi
 cat "$T/fact-$name$of" 2>/dev/null || exit 105
@@ -55,6 +57,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ! -e "$T/attrd$order.fails" ] || exit 102
+[ ! -e "$T/attrd$order.fails-once" ] || { rm "$T/attrd$order.fails-once"; exit 102; }
 case $order in
     --update) : > "$T/behind-$node" ;;
     --delete) rm -f "$T/behind-$node" ;;
@@ -69,6 +72,17 @@ END
 stub sleep <<'END'
 #!/bin/sh
 [ ! -e "$T/sleep.then" ] || mv "$T/sleep.then" "$T/status"
+END
+# VERB.hangs: the order is not answered before the time is over, which is as long as it says.
+stub timeout <<'END'
+#!/bin/sh
+if [ -e "$T/$3.hangs" ]; then
+    [ "$3" = status ] || echo "$3" >> "$T/orders"
+    echo $(($(cat "$T/clock") + $1)) > "$T/clock"
+    exit 124
+fi
+shift
+exec "$@"
 END
 stub date <<'END'
 #!/bin/sh
@@ -93,9 +107,11 @@ begin() {
     echo "alpha beta " > "$T/members"
 }
 daemon() { # key=value ..., of a copy that is in step unless they say otherwise
+    condition=copy
+    case "$*" in *role=primary*) condition=serving ;; esac
     {
-        echo "farshore_answered=yes farshore_role=secondary farshore_starting=no farshore_state=replicating farshore_promotable=yes"
-        echo "farshore_in_step=yes farshore_peer=beta farshore_link=connected farshore_generation=3.cafe farshore_volumes=2"
+        echo "farshore_answered=yes farshore_condition=$condition farshore_role=secondary farshore_state=replicating farshore_promotable=yes"
+        echo "farshore_in_step=yes farshore_peer=beta farshore_linked=yes farshore_generation=3.cafe farshore_term=t1"
         echo "$*"
     } > "${to:-$T/status}"
 }
@@ -104,11 +120,11 @@ peer_says() { to="$T/peer"; daemon "$@"; to=; }
 no_daemon() { rm -f "$T/status"; }
 fact() { echo "$2" > "$T/fact-$1"; }
 last_was() { fact farshore-primary-db "$1"; }
-cut() { daemon farshore_link=disconnected farshore_in_step=no farshore_state=logging "$@"; }
+cut() { daemon farshore_linked=no farshore_in_step=no farshore_state=logging "$@"; }
 act() { # action, the code that is expected
     env OCF_FUNCTIONS_DIR="$T" HA_RSCTMP="$T/run" OCF_RESOURCE_INSTANCE=db OCF_RESKEY_crm_feature_set=3.16 OCF_RESKEY_group=db \
         OCF_RESKEY_binary="$T/bin/farshore" OCF_RESKEY_allow_force="${force:-false}" OCF_RESKEY_attach="${attach:-false}" \
-        PROBE="${probe:-no}" sh "$agent" "$1" > "$T/output" 2>&1
+        OCF_RESKEY_CRM_meta_timeout="${limit:-120000}" PROBE="${probe:-no}" sh "$agent" "$1" > "$T/output" 2>&1
     code=$?
     holds "$1 ends with $2, not $code" [ "$code" = "$2" ]
 }
@@ -128,7 +144,7 @@ gone() { holds "$1 is not there" [ ! -e "$T/$1" ]; }
 remembers() { there run/farshore-db.in-step; }
 forgets() { gone run/farshore-db.in-step; }
 primary() { daemon farshore_role=primary "$@"; }
-closed() { primary farshore_protection=none farshore_in_step=no farshore_state=logging farshore_link=disconnected "$@"; }
+closed() { primary farshore_condition=closed farshore_in_step=no farshore_state=logging farshore_linked=no "$@"; }
 says() { holds "'$1' is said" grep -qF -- "$1" "$T/log"; }
 
 # Promotion
@@ -201,17 +217,22 @@ daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:d
 sed -i 's/was answered/is under way already, and goes on/' "$T/bin/farshore"; act promote 1; is_last alpha
 holds "no force" sh -c "! grep -q force '$T/orders'"
 sed -i 's/is under way already, and goes on/was answered/' "$T/bin/farshore"
+begin "so is one that is not answered in the time of the action"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; : > "$T/promote.hangs"
+act promote 1; says "not known whether db was promoted"; says "goes on in the daemon"; is_last alpha
+holds "no force" sh -c "! grep -q force '$T/orders'"
 begin "and one that came to nothing is decided anew"
 daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
 echo "a promotion is under way already, and goes on" > "$T/promote.says"; then_daemon force farshore_role=primary
 act promote 0; ordered "promote promote force "
 
 begin "a demotion is taken back"
-primary; last_was alpha; act monitor 8; keeps 3.cafe
-then_daemon demote farshore_in_step=no; peer_says; act demote 0; score 500; keeps 3.cafe:demoted
+primary; last_was alpha; act monitor 8; keeps 3.cafe/t1
+then_daemon demote farshore_in_step=no; peer_says; act demote 0; score 500; keeps 3.cafe/t1:demoted
+gone behind-beta
 echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary
 act promote 0; ordered "demote promote force "
-keeps 3.cafe
+keeps 3.cafe/t1
 rm "$T/orders"; daemon farshore_in_step=no; fact farshore-generation-db 3.cafe:demoted; fact stonith-enabled No
 act promote 1; ordered "promote "
 
@@ -219,13 +240,13 @@ begin "and where the other node is gone"
 cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; echo alpha > "$T/members"
 act notify 0; score 500; echo 2 > "$T/promote.code"; then_daemon force farshore_role=primary; act promote 0; ordered "promote force "
 
-for link in connected disconnected; do
-    begin "no demotion is taken back while a member does not say that it is a copy, $link"
-    primary; last_was alpha; act monitor 8; then_daemon demote farshore_in_step=no farshore_link=$link; act demote 0; rm "$T/orders"
+for linked in yes no; do
+    begin "no demotion is taken back while a member does not say that it is a copy, linked: $linked"
+    primary; last_was alpha; act monitor 8; then_daemon demote farshore_in_step=no farshore_linked=$linked; act demote 0; rm "$T/orders"
     act monitor 0; holds "the score is not 500" [ "$(cat "$T/fact-score")" != 500 ]
     echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
     peer_says farshore_role=primary; act promote 1; ordered "promote promote "
-    peer_says farshore_starting=yes; act promote 1; ordered "promote promote promote "
+    peer_says farshore_role= farshore_condition=starting; act promote 1; ordered "promote promote promote "
 done
 
 begin "nor while the daemon of one that is gone is linked"
@@ -238,10 +259,10 @@ act promote 1; ordered "promote "
 
 begin "an export that is closed when it is demoted waits for an operator, whoever is gone"
 closed; last_was alpha; : > "$T/run/farshore-db.in-step"; act promote 1
-then_daemon demote farshore_in_step=no; peer_says; act demote 0; keeps 3.cafe:undecided; score -INFINITY; forgets
+then_daemon demote farshore_in_step=no; peer_says; act demote 0; keeps 3.cafe/t1:undecided; score -INFINITY; forgets
 echo 2 > "$T/promote.code"; act promote 1; ordered "demote promote "; cut; echo alpha > "$T/members"
 force=true; act monitor 0; score -INFINITY; act promote 1; ordered "demote promote promote "; force=false
-primary farshore_generation=4.cafe farshore_in_step=no farshore_state=logging; act monitor 8; keeps 4.cafe; score 10000
+primary farshore_generation=4.cafe farshore_in_step=no farshore_state=logging; act monitor 8; keeps 4.cafe/t1; score 10000
 
 begin "a node with another history takes no demotion back, whatever the property says"
 primary; last_was alpha; act monitor 8
@@ -256,19 +277,19 @@ act promote 1; ordered "promote "
 
 begin "a primary with a later history than the last one had is left as it is"
 primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
-: > "$T/run/farshore-db.started"; echo primary > "$T/run/farshore-db.role"
+: > "$T/run/farshore-db.started"; : > "$T/run/farshore-db.primary"
 probe=yes; act monitor 7; probe=no; gone run/farshore-db.started; score -INFINITY
 act start 1; says "promoted here by hand"; says "farshore-primary-db --update alpha"; act monitor 7; act stop 0; ordered ""; is_last beta
 last_was alpha; probe=yes; act monitor 8; probe=no; act monitor 8; score 10000; ordered ""
 
-for own in 3.beef 2.beef 3.beef:demoted; do
+for own in 3.beef 2.beef/t1 3.beef:demoted 1.beef/t1:demoted; do
     begin "and one that was replaced, also where it went on alone, is demoted: $own"
     primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
     fact farshore-generation-db $own; then_daemon demote farshore_in_step=no
     probe=yes; act monitor 8; probe=no; act start 0; ordered "demote "; keeps ""
 done
 
-for own in '' 1.beef 2.beef:demoted; do
+for own in '' 1.beef 2.beef 2.beef/t0 2.beef/t0:demoted; do
     begin "and one of the same number that nobody is known to have replaced is left: ${own:-none}"
     primary farshore_generation=3.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe
     [ -z "$own" ] || fact farshore-generation-db $own
@@ -292,26 +313,40 @@ begin "a promotion that the cluster did not learn of leaves nothing that looks r
 daemon; last_was beta; fact farshore-generation-db@beta 3.cafe; : > "$T/farshore-primary-db.fails"
 then_daemon promote farshore_role=primary farshore_generation=4.cafe; act promote 1; keeps ""
 
+begin "and no primary that looks as if it was promoted by hand"
+daemon; last_was beta; fact farshore-generation-db@beta 3.cafe; : > "$T/farshore-primary-db.read-only"
+then_daemon promote farshore_role=primary farshore_generation=4.cafe; then_daemon demote
+act promote 1; ordered "promote demote "; says "farshore-primary-db cannot be written"; is_last beta; keeps ""
+
 begin "where the generation cannot be kept nobody is promoted"
 daemon; last_was beta; then_daemon promote farshore_role=primary farshore_generation=4.cafe; : > "$T/farshore-generation-db.fails"
 act promote 1; says "farshore-generation-db cannot be written"; is_last alpha
 
 begin "and one that the cluster had started as a copy"
 daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
-act monitor 8; score -INFINITY; act stop 0; ordered "demote "
+act monitor 7; score -INFINITY; act stop 0; act start 1; says "promoted here by hand"; act stop 0; ordered ""
+begin "and before the monitor looks"
+daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
+act demote 1; says "not known that this primary is of before"; ordered ""
+begin "also where it is to be stopped"
+daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
+act stop 0; says "stays primary here"; ordered ""
+begin "and one that was promoted by the cluster, and replaced since, is demoted"
+primary; last_was alpha; act start 0; last_was beta; then_daemon demote farshore_in_step=no; act monitor 8; act demote 0; ordered "demote "
 
 begin "the last primary, beside one that was promoted by hand"
 primary farshore_in_step=no farshore_state=logging; last_was alpha; peer_says farshore_role=primary farshore_generation=4.beef
+fact farshore-generation-db 2.cafe/t1
 then_daemon demote farshore_in_step=no
 probe=yes; act monitor 7; probe=no; act start 0; ordered "demote "; says "promoted by hand"; score -INFINITY
-act monitor 0; score -INFINITY; keeps 3.cafe:undecided
+act monitor 0; score -INFINITY; keeps 3.cafe/t1:undecided
 echo 2 > "$T/promote.code"; act promote 1; ordered "demote promote "
 rm "$T/peer"; act monitor 0; score -INFINITY; act promote 1; echo alpha > "$T/members"; cut; act promote 1
 ordered "demote promote promote promote "
 
-for theirs in 2.beef 3.beef; do
-    begin "and beside one that was replaced"
-    primary; last_was alpha; peer_says farshore_role=primary farshore_generation=$theirs; fact farshore-generation-db@beta 2.beef
+for theirs in 2.beef 3.beef 4.beef; do
+    begin "and beside one that was replaced, also where it went on alone: $theirs"
+    primary; last_was alpha; peer_says farshore_role=primary farshore_generation=$theirs; fact farshore-generation-db@beta 2.beef/t1
     probe=yes; act monitor 8; probe=no; act start 0; ordered ""; score 10000
 done
 
@@ -322,23 +357,76 @@ for theirs in 2.beef 3.beef; do
     ordered ""
 done
 
+for own in '' 2.cafe 2.cafe/t0 3.cafe/t1; do
+    begin "nor is it known where the last primary was promoted by hand too, or the other one serves nobody: ${own:-none}"
+    primary; last_was alpha; peer_says farshore_role=primary farshore_generation=4.beef
+    [ -z "$own" ] || fact farshore-generation-db $own
+    if [ "$own" = 3.cafe/t1 ]; then peer_says farshore_role=primary farshore_generation=4.beef farshore_condition=closed; fi
+    act start 1; says "not known who was promoted last"; act stop 0; ordered ""
+done
+
+begin "and beside one that was promoted by hand after it was replaced"
+primary; last_was alpha; peer_says farshore_role=primary farshore_generation=3.beef; fact farshore-generation-db@beta 2.beef/t0
+act start 1; says "not known who was promoted last"; act stop 0; ordered ""
+
+begin "two primaries that a new cluster finds: a probe keeps nothing of what start asks about"
+primary; peer_says farshore_role=primary farshore_generation=3.beef
+probe=yes; act monitor 7; probe=no; is_last ""; keeps ""; act start 1; is_last ""
+# The other node was quicker.
+last_was beta; fact farshore-generation-db@beta 3.beef/t1; rm "$T/fact-farshore-generation-db"
+probe=yes; act monitor 7; probe=no; act start 1; says "promoted here by hand"; act stop 0; ordered ""
+
 begin "what was asked is not answered by silence"
 primary; last_was alpha; peer_says farshore_role=primary farshore_generation=3.beef
 act start 1; rm "$T/peer"; probe=yes; act monitor 7; probe=no; act start 1; act stop 0; ordered ""
-peer_says; act start 0; keeps 3.cafe; score 10000
+peer_says; act start 0; keeps 3.cafe/t1; score 10000
 
 begin "a promotion by hand here is known where a demotion there could be taken back"
 primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe:demoted
 act start 1; says "promoted here by hand"
 holds "the other node is told" [ "$(cat "$T/fact-farshore-generation-db@beta")" = 3.cafe:undecided ]
+begin "and where the last primary may come back as one and hear nothing of this one"
+primary farshore_generation=4.beef farshore_in_step=no farshore_state=logging; last_was beta; fact farshore-generation-db@beta 3.cafe/t1
+act start 1; holds "the other node is told" [ "$(cat "$T/fact-farshore-generation-db@beta")" = 3.cafe/t1:unclear ]
+begin "so it asks too, also if it went on alone"
+primary farshore_generation=4.cafe; last_was alpha; fact farshore-generation-db 3.cafe/t1:unclear
+act start 1; says "not known who was promoted last"; says "gone for good"; act stop 0; ordered ""
+begin "and follows the one that was promoted by hand, once that is heard"
+primary; last_was alpha; fact farshore-generation-db 2.cafe/t1:unclear; peer_says farshore_role=primary farshore_generation=4.beef
+then_daemon demote farshore_in_step=no; act start 0; ordered "demote "; keeps 3.cafe/t1:undecided
 
 begin "a primary that leads is not behind"
 primary; last_was alpha; : > "$T/behind-alpha"; act start 0; gone behind-alpha
 
 begin "a demotion whose answer is lost is kept"
 primary; last_was alpha; act start 0; echo farshore_answered=no-daemon > "$T/demote.then"; echo 2 > "$T/demote.code"
-act demote 1; keeps 3.cafe:demoted
-primary; act monitor 8; keeps 3.cafe
+act demote 1; keeps 3.cafe/t1:demoted
+primary; act monitor 8; keeps 3.cafe/t1
+
+begin "a demotion that is answered well and did not happen"
+primary; last_was alpha; act start 0; act demote 1; says "is not demoted"; ordered "demote "
+
+begin "a demotion that runs is no closed export"
+primary; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; says "not answered in time"; keeps 3.cafe/t1:demoted
+rm "$T/demote.hangs"; primary farshore_condition=ending; act monitor 8; keeps 3.cafe/t1:demoted
+then_daemon demote farshore_in_step=no; act stop 0; keeps 3.cafe/t1:demoted; there behind-beta
+
+for next in stop demote notify; do
+    begin "one that ends when no action waits for it marks the other copy: $next"
+    primary; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; gone behind-beta
+    rm "$T/demote.hangs"; daemon farshore_in_step=no; act $next 0; there behind-beta; ordered "demote "
+done
+
+begin "and where the mark cannot be set, the next action tries again"
+primary; last_was alpha; act start 0; echo 1 > "$T/demote.code"; then_daemon demote farshore_in_step=no
+: > "$T/attrd--update.fails"; act demote 1; act stop 1; rm "$T/attrd--update.fails"; act stop 0; there behind-beta; ordered "demote "
+
+begin "what an operator demoted is not marked by a monitor"
+primary; last_was alpha; act start 0; daemon farshore_in_step=no; act monitor 0; gone behind-beta; act stop 0; gone behind-beta
+
+begin "a demotion of which the cluster does not say whether it counts marks the other copy"
+primary; last_was alpha; act start 0; : > "$T/farshore-primary-db.fails"; echo 1 > "$T/demote.code"
+then_daemon demote farshore_in_step=no; act demote 0; there behind-beta
 
 begin "the last primary says why it is not promoted"
 cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; act start 0; score -INFINITY; says "does not say that it is a copy"
@@ -349,11 +437,10 @@ rm "$T/log"; act monitor 0; gone log
 begin "a closed export is waited for, and nobody is marked for it"
 attach=true; closed farshore_reason=asks; last_was alpha; echo alpha > "$T/members"; : > "$T/attrd--update.fails"
 probe=yes; act monitor 0; probe=no; score 10000; act start 0; act monitor 8; ordered ""
-then_daemon sleep farshore_role=primary farshore_protection=both-durable
+then_daemon sleep farshore_role=primary
 act promote 0; says "is waited for: asks"; ordered "attach "; is_last alpha
 probe=yes; act monitor 0
-a='{"group":"db","volume":"a","state":"connected"}' b='{"group":"db","volume":"b","state":"connected"}'
-echo "{\"devices\":[$a,$b]}" > "$T/attached"; act monitor 8; probe=no; ordered "attach "
+echo attached > "$T/devices"; act monitor 8; probe=no; ordered "attach "
 attach=false
 
 begin "one that does not open fails the promotion in a sentence"
@@ -382,11 +469,25 @@ daemon; : > "$T/run/farshore-db.started"; act monitor 0
 cut; act monitor 0; echo alpha > "$T/members"; act monitor 0; remembers
 echo "alpha beta" > "$T/members"; act monitor 0; remembers
 
+begin "what an earlier life of the cluster kept of a copy is old when it starts again"
+: > "$T/run/farshore-db.in-step"; cut; last_was beta; act start 0; forgets
+
+begin "a primary with a broken volume, where the copy is in step and where it is not"
+primary farshore_broken_volumes=1; last_was alpha; act start 0; score 200
+primary farshore_broken_volumes=1 farshore_in_step=no farshore_state=queuing; act monitor 8; score 10000
+
 begin "a primary that cannot mark the other copy"
 primary farshore_in_step=no farshore_state=logging; last_was alpha; : > "$T/attrd--update.fails"
 act monitor 9
 rm "$T/attrd--update.fails"; act monitor 8; there behind-beta
+rm "$T/log"; : > "$T/attrd--update.fails"; act monitor 8; gone log
+: > "$T/attrd--query.fails"; act monitor 8; says "was set before"; rm "$T"/attrd--*.fails
 primary; act monitor 8; gone behind-beta
+primary farshore_in_step=no farshore_state=logging; : > "$T/attrd--update.fails"; act monitor 9
+
+begin "and one whose first try fails"
+primary farshore_in_step=no farshore_state=logging; last_was alpha; : > "$T/attrd--update.fails-once"
+act monitor 8; there behind-beta
 
 begin "an unanswered demotion that was done marks the other copy"
 primary; last_was alpha; act monitor 8
@@ -400,29 +501,29 @@ act monitor 8; score -INFINITY; act start 1; ordered ""
 # What does not run, or not yet
 
 begin "the group is still starting"
-daemon farshore_starting=yes farshore_state=starting
+daemon farshore_condition=starting
 act stop 1; act demote 1; ordered ""; probe=yes; act monitor 7; probe=no
 
 begin "a copy that is started anew reads its journal back"
-daemon; last_was beta; act start 0; daemon farshore_starting=yes farshore_state=starting farshore_promotable=no
+daemon; last_was beta; act start 0; daemon farshore_condition=starting farshore_promotable=no
 act monitor 0; score -INFINITY; act demote 0; act stop 0; ordered ""
-daemon; act start 0; daemon farshore_starting=yes farshore_state=starting; last_was alpha; act monitor 1; act stop 1
+daemon; act start 0; daemon farshore_condition=starting; last_was alpha; act monitor 1; act stop 1
 
 begin "a start that stands still is no reason to start again"
-daemon farshore_starting=yes farshore_state=paused farshore_in_step=no
+daemon farshore_condition=halted farshore_state=paused farshore_in_step=no
 act start 0; score -INFINITY; act monitor 0; act demote 0; act stop 0; ordered ""
 
 begin "an older primary whose group has failed"
-primary farshore_state=failed farshore_in_step=no; last_was beta
+primary farshore_condition=halted farshore_state=failed farshore_in_step=no; last_was beta
 probe=yes; act monitor 7; probe=no; act stop 0; act demote 0; act start 1; ordered ""
 
 begin "the last primary has failed, and served nothing since the boot"
-primary farshore_state=failed farshore_in_step=no; last_was alpha
+primary farshore_condition=halted farshore_state=failed farshore_in_step=no; last_was alpha
 probe=yes; act monitor 7; probe=no; act start 1; act stop 0; ordered ""
 
 begin "the last primary fails while it serves"
 primary; last_was alpha; act monitor 8
-primary farshore_state=failed farshore_in_step=no; echo 2 > "$T/demote.code"
+primary farshore_condition=halted farshore_state=failed farshore_in_step=no; echo 2 > "$T/demote.code"
 act monitor 9; act demote 1; act stop 1
 
 begin "the daemon of the last primary is gone"
@@ -433,6 +534,24 @@ last_was beta; act monitor 7; act stop 0
 begin "a probe finds the primary whose daemon is started anew"
 primary; last_was alpha; act monitor 8; no_daemon; then_daemon sleep farshore_role=primary
 probe=yes; act monitor 8; no_daemon; act monitor 7; probe=no
+
+begin "the daemon of a copy hangs, and that of a primary"
+daemon; last_was beta; act start 0; echo farshore_answered=error > "$T/status"; act monitor 1; act stop 0; act start 1; act stop 0
+last_was alpha; act stop 1; rm "$T/status"; last_was beta; act stop 0; echo farshore_answered=error > "$T/status"; act stop 0
+primary; last_was alpha; act start 0; echo farshore_answered=error > "$T/status"; rm "$T/clock"
+limit=30000; act stop 1; limit=; says "may be primary"; holds "it ends before its time" [ "$(cat "$T/clock")" -le 30 ]
+
+begin "a daemon that does not answer a question takes no more time than the action has"
+daemon; last_was beta; : > "$T/status.hangs"; limit=40000; act start 1; limit=
+says "does not say how db is"; holds "it ends before its time" [ "$(cat "$T/clock")" -le 40 ]
+
+begin "words of another version are no answer"
+daemon farshore_condition=; act start 1; act stop 1
+
+begin "nothing can be kept for the next action"
+primary farshore_in_step=no farshore_state=logging; last_was alpha; rmdir "$T/run"; act monitor 8; ordered ""; there behind-beta
+act start 1; says "cannot be made"; act stop 0; says "stays primary here"; ordered ""
+daemon; act start 1; mkdir "$T/run"
 
 begin "the daemon of a copy, and of a primary that was demoted, is gone"
 primary; last_was alpha; act monitor 8; then_daemon demote; act demote 0; no_daemon
@@ -447,18 +566,20 @@ probe=yes; act monitor 7; probe=no; act monitor 7; act start 2; act stop 0
 
 # Devices
 
-begin "all volumes, and of this group alone"
+begin "all volumes, or another helper is wanted"
 attach=true; primary; last_was alpha
-a='{"group":"db","volume":"a","state":"connected"}' b='{"group":"db","volume":"b","state":"waiting"}'
-echo "{\"devices\":[$a,$b]}" > "$T/attached"; act monitor 8; ordered ""
-echo "{\"devices\":[$a]}" > "$T/attached"; act monitor 9
-echo "{\"devices\":[$a,{\"group\":\"db2\",\"volume\":\"b\",\"state\":\"connected\"}]}" > "$T/attached"; act monitor 9
-echo "{\"devices\":[$a,{\"group\":\"db\",\"volume\":\"b\",\"state\":\"ended\"}]}" > "$T/attached"; act monitor 9
+echo attached > "$T/devices"; act monitor 8; ordered ""
+for word in broken none unknown; do echo $word > "$T/devices"; act monitor 9; done
+ordered "attach attach attach "
+
+begin "an attachment that is not answered in time goes on nowhere"
+primary; last_was alpha; : > "$T/attach.hangs"; act monitor 9; says "'farshore attach db' is not answered in time"
+holds "no word of the daemon" sh -c "! grep -q 'goes on' '$T/log'"
 
 begin "a probe finds a primary whose device has lost its helper, or of whose devices nothing is known"
 primary; last_was alpha; act monitor 9; probe=yes; act monitor 0
-echo '{"devices":[{"group":"db","volume":"a","state":"no-helper"}]}' > "$T/attached"; act monitor 8
-: > "$T/attached"; act monitor 8; probe=no
+for word in broken unknown; do echo $word > "$T/devices"; act monitor 8; done
+probe=no
 attach=false
 
 [ $failed = 0 ] && echo "the agent's cases hold"

@@ -102,9 +102,9 @@ score_is() { # asked on, node, score or none
 }
 behind() { on "$1" attrd_updater -n farshore-behind-db -Q -N "$2" 2> /dev/null | grep -q 'value="1"'; }
 not_behind() { ! behind "$@"; }
-role() { on "$1" sh -c 'farshore status db --format shell' 2> /dev/null | sed -n "s/^farshore_role='\(.*\)'/\1/p"; }
+role() { on "$1" sh -c 'farshore status db --format shell --local' 2> /dev/null | sed -n "s/^farshore_role='\(.*\)'/\1/p"; }
 role_is() { [ "$(role "$1")" = "$2" ]; }
-in_step() { on "$1" farshore status db --format shell 2> /dev/null | grep -q '^farshore_in_step=yes'; }
+in_step() { on "$1" farshore status db --format shell --local 2> /dev/null | grep -q '^farshore_in_step=yes'; }
 replicates() { on "$1" farshore wait db --for replicating --timeout 30s; }
 settled() { on "$1" crm_resource --wait --timeout 60 > /dev/null 2>&1; }
 is_last() { [ "$(on "$1" crm_attribute --type crm_config --name farshore-primary-db -G -q 2> /dev/null)" = "$2" ]; }

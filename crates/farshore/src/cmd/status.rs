@@ -1,6 +1,7 @@
 //! `status`: one look, or one every half second.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use jiff::Timestamp;
 use settings::limits::POLL_INTERVAL;
@@ -10,6 +11,7 @@ use super::reach;
 use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply};
 use crate::args::{StatusArgs, StatusForm};
+use crate::attach::record;
 use crate::metrics::{self, PageFacts, PageForm};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, is_screen, print};
 use crate::show;
@@ -82,12 +84,13 @@ fn measure(args: &StatusArgs) -> CommandOutcome {
 /// A script learns from the page, not from the wording of a sentence, why there is no answer.
 fn tell_shell(args: &StatusArgs) -> CommandOutcome {
     let name = args.group.as_deref().ok_or_else(|| CommandFailure::usage("--format shell shows one group: name it"))?;
-    let request = reach::addressed(&args.reach, ApiRequest::Status { group: Some(name.to_owned()) });
     let socket = reach::socket(&args.reach.here)?;
-    let (word, failure) = match ControlClient::connect(&socket).and_then(|mut client| client.ask(&request)) {
+    let (word, failure) = match ask_for_shell(args, &socket, name) {
         Ok(Reply::Status(status)) => match status.groups.iter().find(|group| group.name == name) {
             Some(group) => {
-                print(&show::shell::group(&status.node, group))?;
+                let records = args.reach.on.is_none().then(record::all).and_then(Result::ok);
+                let beside = show::shell::beside(&status, group, records.as_deref());
+                print(&(show::shell::group(&status.node, group) + &beside))?;
                 return Ok(examine(&status).into());
             }
             None => ("no-group", format!("the daemon of {} shows no group {name:?}", status.node).into()),
@@ -100,6 +103,19 @@ fn tell_shell(args: &StatusArgs) -> CommandOutcome {
     };
     print(&show::shell::unanswered(word))?;
     Err(failure)
+}
+
+/// Of both nodes, unless one alone is wanted.
+fn ask_for_shell(args: &StatusArgs, socket: &Path, name: &str) -> Result<Reply, Unanswered> {
+    let group = Some(name.to_owned());
+    if !args.local && args.reach.on.is_none() {
+        match ControlClient::connect(socket)?.ask(&ApiRequest::StatusOfBoth { group: group.clone() })? {
+            // A daemon that still runs from before it was upgraded.
+            Reply::Error { code: ErrorCode::BadRequest, .. } => {}
+            reply => return Ok(reply),
+        }
+    }
+    ControlClient::connect(socket)?.ask(&reach::addressed(&args.reach, ApiRequest::Status { group }))
 }
 
 fn facts(args: &StatusArgs) -> Result<PageFacts, CommandFailure> {

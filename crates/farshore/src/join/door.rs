@@ -1,13 +1,14 @@
 //! The door of the waiting end: everybody who dials is heard at the same time, so that a stranger who is slow keeps nobody out.
 //!
 //! A door belongs to one invitation. What must hold:
-//! * only so many are heard at a time, of one address and of all: whoever came first goes first, and a stranger who calls without end
-//!   is in his own way before he is in anybody else's;
+//! * only so many are heard at a time, of one network and of all: whoever came first goes first, and a stranger who calls without end
+//!   is in his own way before he is in anybody else's; a network is an address of IPv4, or the 64 bits of IPv6 whose addresses one host
+//!   may have all; nodes side by side share those, so of a network that address goes first from which most calls come;
 //! * only so many are named: the line that somebody is to copy stays on the screen;
 //! * the first that proves the token is the only one: with the door whatever others have proven is gone.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
@@ -15,14 +16,14 @@ use std::time::Duration;
 
 use super::line::{Invitation, JoinLine, LineError};
 
-/// So many of one address are heard at a time; the node that is meant calls once.
-const ADDRESS_CALLERS_MAX: usize = 4;
-/// So many of all addresses: each is a thread and two descriptors, for 12 seconds at most.
+/// So many of one network are heard at a time; the node that is meant calls once.
+const NETWORK_CALLERS_MAX: usize = 4;
+/// So many of all networks: each is a thread and two descriptors, for 12 seconds at most.
 const CALLERS_MAX: usize = 32;
-/// So many lines an address is worth, and all addresses together: a terminal has 24, and the invitation takes a few.
-const ADDRESS_LINES_MAX: usize = 3;
+/// So many lines a network is worth, and all networks together: a terminal has 24, and the invitation takes a few.
+const NETWORK_LINES_MAX: usize = 3;
 const LINES_MAX: usize = 12;
-const _: () = assert!(ADDRESS_CALLERS_MAX < CALLERS_MAX && ADDRESS_LINES_MAX < LINES_MAX);
+const _: () = assert!(NETWORK_CALLERS_MAX < CALLERS_MAX && NETWORK_LINES_MAX < LINES_MAX);
 
 /// Who dialed, and is heard.
 struct Caller {
@@ -46,7 +47,7 @@ pub struct Door {
     count: u64,
     /// The longest heard first.
     callers: VecDeque<Caller>,
-    /// Whom a line has named.
+    /// The networks of whom a line has named.
     named: Vec<IpAddr>,
     give: Sender<HeardCaller>,
     heard: Receiver<HeardCaller>,
@@ -99,11 +100,18 @@ impl Door {
         None
     }
 
-    /// Hangs up on the oldest of this address, or of all, if there are too many.
+    /// If there are too many, hangs up on the oldest of this network's address from which most calls come, or on the oldest of all.
     fn make_room(&mut self, ip: IpAddr) {
-        let of_address = self.callers.iter().filter(|caller| caller.ip == ip).count();
-        let oldest = if of_address >= ADDRESS_CALLERS_MAX {
-            self.callers.iter().position(|caller| caller.ip == ip)
+        let is_near = |caller: &Caller| network(caller.ip) == network(ip);
+        // Whoever dials now counts too.
+        let calls = |of: IpAddr| {
+            let all = self.callers.iter().map(|caller| caller.ip).chain([ip]);
+            all.filter(|from| from.to_canonical() == of.to_canonical()).count()
+        };
+        let of_network = self.callers.iter().filter(|caller| is_near(caller)).count();
+        let oldest = if of_network >= NETWORK_CALLERS_MAX {
+            let most = self.callers.iter().filter(|caller| is_near(caller)).map(|caller| calls(caller.ip)).max();
+            self.callers.iter().position(|caller| is_near(caller) && Some(calls(caller.ip)) == most)
         } else {
             (self.callers.len() >= CALLERS_MAX).then_some(0)
         };
@@ -113,12 +121,13 @@ impl Door {
     }
 
     fn turned_away(&mut self, ip: IpAddr, error: &LineError, say: &dyn Fn(&str)) {
-        let of_address = self.named.iter().filter(|named| **named == ip).count();
-        if of_address >= ADDRESS_LINES_MAX || self.named.len() >= LINES_MAX {
+        let network = network(ip);
+        let of_network = self.named.iter().filter(|named| **named == network).count();
+        if of_network >= NETWORK_LINES_MAX || self.named.len() >= LINES_MAX {
             return;
         }
-        self.named.push(ip);
-        let is_last = of_address + 1 == ADDRESS_LINES_MAX || self.named.len() == LINES_MAX;
+        self.named.push(network);
+        let is_last = of_network + 1 == NETWORK_LINES_MAX || self.named.len() == LINES_MAX;
         let more = if is_last { "; further ones are not named" } else { "" };
         say(&format!("somebody at {ip} was turned away: {error}{more}"));
     }
@@ -127,6 +136,14 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.callers.iter().for_each(hang_up);
+    }
+}
+
+/// What counts as one caller: a host of IPv6 takes any address of its 64 bits. One of IPv4 that came by IPv6 is one of IPv4.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
     }
 }
 
@@ -163,10 +180,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut door = Door::new(Invitation::make().expect("made"));
         let mut strangers = Vec::new();
-        for _ in 0..2 * ADDRESS_CALLERS_MAX {
+        for _ in 0..2 * NETWORK_CALLERS_MAX {
             strangers.push(slow(&mut door, &listener, address(1)));
         }
-        assert_eq!(door.callers.len(), ADDRESS_CALLERS_MAX, "one address is not everybody");
+        assert_eq!(door.callers.len(), NETWORK_CALLERS_MAX, "one address is not everybody");
         for at in 0..=CALLERS_MAX {
             strangers.push(slow(&mut door, &listener, address(u8::try_from(at + 2).expect("few"))));
             assert!(door.callers.len() <= CALLERS_MAX);
@@ -190,6 +207,41 @@ mod tests {
         dialing.join().expect("no panic").expect("proven");
     }
 
+    // proves: P10
+    /// One host of IPv6 has as many addresses as it likes: it took every place, and every line.
+    #[test]
+    fn a_stranger_of_many_addresses_is_one_stranger() {
+        let of_host = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, last]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut door = Door::new(Invitation::make().expect("made"));
+        let meant = slow(&mut door, &listener, IpAddr::from([0x2001, 0xdb8, 0, 8, 0, 0, 0, 1]));
+        let strangers: Vec<_> = (0..2 * 32).map(|last| slow(&mut door, &listener, of_host(last))).collect();
+        assert_eq!(door.callers.len(), NETWORK_CALLERS_MAX + 1);
+        assert_eq!(door.callers.front().map(|caller| caller.number), Some(1), "who is meant is heard as before");
+        drop((meant, strangers));
+
+        let said = RefCell::new(0);
+        (0..100).for_each(|last| door.turned_away(of_host(last), &LineError::Late, &|_| *said.borrow_mut() += 1));
+        assert_eq!(*said.borrow(), NETWORK_LINES_MAX);
+        let mapped = |last: u16| IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, last]);
+        assert_eq!(network(mapped(1)), address(1));
+        assert_ne!(network(mapped(1)), network(mapped(2)));
+    }
+
+    // proves: P10
+    /// Nodes side by side share the 64 bits: one that called without end from its own address kept its neighbour out.
+    #[test]
+    fn a_stranger_of_one_address_is_not_its_network() {
+        let beside = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, last]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut door = Door::new(Invitation::make().expect("made"));
+        let meant = slow(&mut door, &listener, beside(1));
+        let strangers: Vec<_> = (0..2 * NETWORK_CALLERS_MAX).map(|_| slow(&mut door, &listener, beside(2))).collect();
+        assert_eq!(door.callers.len(), NETWORK_CALLERS_MAX);
+        assert_eq!(door.callers.front().map(|caller| caller.number), Some(1), "who is meant is heard as before");
+        drop((meant, strangers));
+    }
+
     /// The line with the token is to stay on the screen.
     #[test]
     fn strangers_are_named_a_few_times() {
@@ -199,7 +251,7 @@ mod tests {
         for _ in 0..100 {
             door.turned_away(address(1), &LineError::Late, &say);
         }
-        assert_eq!(said.borrow().len(), ADDRESS_LINES_MAX);
+        assert_eq!(said.borrow().len(), NETWORK_LINES_MAX);
         assert!(said.borrow().last().is_some_and(|last| last.ends_with("further ones are not named")));
         for last in 2..100 {
             door.turned_away(address(last), &LineError::Late, &say);

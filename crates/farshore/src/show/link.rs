@@ -4,7 +4,9 @@ use toolkit::screen::{Paint, clean};
 use units::exact::{show_rate, show_seconds, show_size, time_text};
 
 use super::table::{Table, in_one_line, plain, titled};
-use crate::api::{BufferStatus, CompressionStatus, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus};
+use crate::api::{
+    BufferStatus, CompressionStatus, LinkHistoryRow, LinkRecord, LinkReport, LinkState, SocketStatus, TcpStatus,
+};
 
 /// One line per link for `status`, and what needs an eye.
 pub fn lines(links: &[LinkReport], paint: &Paint) -> String {
@@ -183,20 +185,12 @@ fn buffer(buffer: &BufferStatus) -> String {
     }
 }
 
-/// A row of `link history`: a stretch, and the same one some time before.
-pub struct HistoryRow {
-    /// When it began.
-    pub from_unix_ms: u64,
-    pub now: LinkRecord,
-    pub before: Option<LinkRecord>,
-}
-
 /// What `link history` prints; `against` names the other columns.
-pub fn history(rows: &[HistoryRow], against: Option<&str>, paint: &Paint) -> String {
+pub fn history(rows: &[LinkHistoryRow], against: Option<&str>, paint: &Paint) -> String {
     let out = against.map_or(String::new(), |_| "OUT BEFORE".to_owned());
     let trip = against.map_or(String::new(), |_| "TRIP BEFORE".to_owned());
     let mut table = Table::new(["FROM (UTC)", "UP", "OUT", "PEAK", "IN", "ROUND TRIP", "AGAIN", "LIMITS", &out, &trip]);
-    for HistoryRow { from_unix_ms, now, before } in rows {
+    for LinkHistoryRow { from_unix_ms, now, before } in rows {
         let before = before.as_ref();
         table.row([
             plain(&moment(*from_unix_ms)),
