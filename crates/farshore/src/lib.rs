@@ -17,6 +17,8 @@ pub mod join;
 mod log;
 pub mod metrics;
 mod outcome;
+#[cfg(test)]
+mod schemas;
 pub mod show;
 #[cfg(test)]
 mod without_threads;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores};
+use crate::common::{DEADLINE, expect, is_installed, is_root, must_skip, must_skip_stores, schema};
 use forgetful::{Fate, ForgetfulStore};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -50,6 +50,7 @@ fn a_plan_reads_what_was_measured_and_the_file_is_gone() {
     assert_eq!(entries(&scratch), Vec::<PathBuf>::new());
     let json: serde_json::Value = serde_json::from_slice(&measured.stdout).expect("one object");
     assert_eq!(json["schema"], "farshore-disk-test/1");
+    schema::seen(&json);
     let sizes = json["sizes"].as_array().expect("a list");
     assert_eq!(sizes.iter().map(|size| size["bytes"].as_u64()).collect::<Vec<_>>(), [4096, 65536, 1 << 20].map(Some));
     for size in sizes {

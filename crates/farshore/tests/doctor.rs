@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::common::wan::WanGuard;
-use crate::common::{Pair, PairPlan, Side, expect};
+use crate::common::{Pair, PairPlan, Side, expect, schema};
 use serde_json::Value;
 
 const FARSHORE: &str = env!("CARGO_BIN_EXE_farshore");
@@ -19,6 +19,7 @@ fn doctor(words: &[&str]) -> Output {
 fn report(output: &Output) -> Value {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     assert_eq!(report["schema"], "farshore-doctor/1");
+    schema::seen(&report);
     let lines = report["checks"].as_array().expect("a list");
     let rank = |verdict: &Value| match verdict.as_str() {
         Some("ok" | "info") => 0,
@@ -299,6 +300,7 @@ fn without_the_disk_the_space_is_still_reported() {
     let lines = String::from_utf8(output.stdout).expect("text");
     let mut events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(events.iter().all(|event| event["schema"] == "farshore-doctor-stream/1"), "{lines}");
+    events.iter().for_each(schema::seen);
     let end = events.pop().expect("an end");
     assert_eq!((&end["event"], &end["data"]["schema"]), (&"end".into(), &"farshore-doctor/1".into()));
     let (doing, found): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event["event"] == "doing");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side};
+use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side, schema};
 
 /// How long the line of a test is cut after the nodes have noticed.
 const OUTAGE_MIN: Duration = Duration::from_millis(1500);
@@ -20,7 +20,10 @@ const OUTAGE_MIN: Duration = Duration::from_millis(1500);
 fn events(pair: &Pair, node: Side, more: &[&str]) -> Vec<Value> {
     let words = [&["events", "--json", "--local"], more].concat();
     let text = pair.done(node, &words);
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    let one = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let events: Vec<Value> = text.lines().map(one).collect();
+    events.iter().for_each(schema::seen);
+    events
 }
 
 fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {

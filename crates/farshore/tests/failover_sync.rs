@@ -2,7 +2,7 @@
 //! acknowledged is on the node that takes over. In the middle of a sync that node goes back to the image before it.
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
-use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom};
+use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom, schema};
 
 const VOLUMES: &[&str] = &["a", "b", "c", "d", "e"];
 const FAILOVERS: u64 = 6;
@@ -72,6 +72,8 @@ fn a_secondary_promoted_in_mid_sync_is_the_image_before_it() {
     pair.until("a part is overwritten", |pair| image(pair, Side::Far) != before);
     let marks = |pair: &Pair| pair.done(Side::Far, &["mark", "list", GROUP]);
     assert!(marks(&pair).contains("before-sync-"), "{}", marks(&pair));
+    let kept = pair.done(Side::Far, &["mark", "list", GROUP, "--json"]);
+    schema::seen(&serde_json::from_str(&kept).expect("JSON"));
     pair.kill(Side::Near);
     assert!(image(&pair, Side::Far) != before, "it is in the middle of the sync");
 

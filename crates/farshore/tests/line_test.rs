@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::line::{LinkServer, PLAN, farshore, interrupt, send as send_signal, stream, streaming};
-use crate::common::{DEADLINE, Pair, PairPlan, Side, is_root, must_skip, must_skip_stores};
+use crate::common::{DEADLINE, Pair, PairPlan, Side, is_root, must_skip, must_skip_stores, schema};
 use engine::wire::{FrameHeader, FrameKind, flags};
 use engine::{FramePayload, GroupId, LinkId, NodeId, SendPayload, SessionId};
 use forgetful::{Fate, ForgetfulStore};
@@ -30,7 +30,14 @@ fn measured(pair: &Pair, server: &LinkServer, words: &[&str]) -> Value {
     let output = test(pair, &server.address.to_string(), &[words, &["--json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"))
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"));
+    // That of several modes is as long as their number.
+    if words.contains(&"all") {
+        schema::check(&json);
+    } else {
+        schema::seen(&json);
+    }
+    json
 }
 
 /// It ends with this code and says this, and nothing else.
@@ -96,6 +103,7 @@ fn every_mode_is_measured_beside_the_others() {
     interrupt(&client);
     let output = client.wait_with_output().expect("it ended");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    schema::seen(&json);
     assert!(output.status.code() == Some(1) && json["interrupted"] == true, "{json}");
     assert!(matches!(json["tests"].as_array().map(Vec::len), Some(1 | 2)), "{json}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::line::{LinkServer, PLAN, farshore, interrupt, stream};
 use crate::common::wan::WanGuard;
-use crate::common::{Pair, Side};
+use crate::common::{Pair, Side, schema};
 use serde_json::Value;
 
 #[test]
@@ -21,7 +21,10 @@ fn a_sweep_a_probe_and_a_soak_report_what_they_found() {
         let output = output.expect("the binary runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {errors}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"))
+        let json: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}: {errors}"));
+        schema::seen(&json);
+        json
     };
     let plots = pair.path("plots");
     let plots_text = plots.to_str().expect("text");
@@ -67,6 +70,7 @@ fn sweeps_are_repeated_compared_and_streamed() {
     let words = ["--congestion", "cubic,reno", "--repeat", "2", "--time", "100ms", "--to", "128KiB"];
     let (points, end) = events("sweep", &[&words[..], &["--plots", plots_text]].concat());
     assert_eq!(end["schema"], "farshore-link-sweeps/1");
+    schema::seen(&end);
     // Two sizes, autotuning, and autotuning paced; the second round begins when the first is over.
     let reported: Vec<_> = points.iter().map(|point| (&point["data"]["congestion"], &point["data"]["round"])).collect();
     assert_eq!(reported.len(), 2 * 2 * 4, "{reported:?}");

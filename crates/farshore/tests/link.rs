@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::common::wan::WanGuard;
-use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom, is_installed, is_root, must_skip};
+use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom, is_installed, is_root, must_skip, schema};
 use demo::relay::RelayDirection;
 use serde_json::Value;
 
@@ -16,6 +16,11 @@ const SMALL: PairPlan = PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, ..Pa
 fn link(pair: &Pair, node: Side) -> Value {
     let output = pair.run(node, &["link", "show", "--json"]);
     let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    schema::check(&shown);
+    // Before the link was looked at there is little to see.
+    if !shown["links"][0]["tcp"].is_null() {
+        schema::seen(&shown);
+    }
     shown["links"][0].clone()
 }
 
@@ -305,6 +310,7 @@ fn the_shortest_pause_is_used_when_both_nodes_announce_it() {
 fn history(pair: &Pair, node: Side) -> Vec<Value> {
     let text = pair.done(node, &["link", "history", "--every", "24h", "--json"]);
     let history: Value = serde_json::from_str(&text).expect("JSON");
+    schema::seen(&history);
     history["rows"].as_array().expect("a list").clone()
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{GROUP, Pair, PairPlan, Side, expect};
+use crate::common::{GROUP, Pair, PairPlan, Side, expect, schema};
 
 fn farshore(folder: &Path, arguments: &[&str], input: Option<&[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farshore"))
@@ -61,12 +61,14 @@ fn a_trace_is_scanned_kept_and_planned() {
     expect(&bench.run(&["scan", "db.iolog", "--out", "db.trace"]), 0, &["fio iolog v3", "10000 (500", "overwritten"]);
     let again = bench.run(&["scan", "db.trace", "--json"]);
     let scan: serde_json::Value = serde_json::from_slice(&again.stdout).expect("one object");
+    schema::seen(&scan);
     assert_eq!((scan["schema"].as_str(), scan["workload"]["writes"].as_u64()), (Some("farshore-scan/1"), Some(10_000)));
     // The file is not overwritten.
     expect(&bench.run(&["scan", "db.iolog", "--out", "db.trace"]), 2, &["not overwritten"]);
     let plan = bench.run(&["plan", "db.trace", "--link", "10Mbit,50ms", "--queue", "1MiB", "--rpo", "5s", "--json"]);
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("one object");
     assert_eq!(plan["schema"], "farshore-plan/1");
+    schema::seen(&plan);
     let modes: Vec<&str> = plan["modes"].as_array().unwrap().iter().filter_map(|mode| mode["mode"].as_str()).collect();
     assert_eq!(modes, ["sync", "nearsync", "async", "superasync", "periodic", "logging"]);
     // 4 MB/s do not go through 10 Mbit/s: writers wait, and the needed bandwidth is near what is written.
@@ -235,6 +237,7 @@ fn formulas_answer_on_their_own() {
     let rest = ["--flush-pages", "17.6", "--transaction-pages", "15.9", "--open", "22.7", "--json"];
     let output = bench.run(&[&hadr[..], &rest[..]].concat());
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    schema::seen(&answer);
     assert_eq!((&answer["rows"][0]["target_mib_per_s"], &answer["rows"][0]["pages"]), (&"5.484".into(), &360.0.into()));
     expect(&bench.run(&["calc", "round-trip", "--write-size", "8kB", "--rtt", "0s"]), 3, &["more than zero"]);
 }

@@ -32,21 +32,27 @@ const EXTENTS_MAX: u64 = 65_536;
 
 /// One piece of advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AdviceItem {
-    /// `mode`, `queue.memory`, ...
+    /// of the configuration: `mode`, `queue.memory`, ...
     pub key: &'static str,
+    /// as the configuration takes it
     pub value: String,
+    /// a sentence
     pub reason: String,
 }
 
 /// All advice, and how the work was understood.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Advice {
+    /// the mode to use
     pub mode: &'static str,
+    /// what to set, each with its reason
     pub items: Vec<AdviceItem>,
-    /// Row of table 2: workload, load, latency, and the mode it advises.
+    /// row of table 2 of AVS: workload, load, latency, and the mode it advises
     pub table2: [&'static str; 4],
-    /// Sentences for whoever must agree to it.
+    /// sentences for whoever must agree to it
     pub warnings: Vec<String>,
     #[serde(skip)]
     pub kind: ModelMode,

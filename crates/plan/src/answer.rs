@@ -1,5 +1,6 @@
 //! What a calculation says: named values with their units, for eyes and for programs.
 
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use units::quantities::{
@@ -78,8 +79,29 @@ pub struct FormulaAnswer {
     pub notes: Vec<String>,
 }
 
-/// The schema of [`FormulaAnswer::json`].
+/// The schema of [`CalcReport`].
 pub const CALC_SCHEMA: &str = "farshore-calc/1";
+
+/// What `calc --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CalcReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// name of the formula
+    pub name: &'static str,
+    /// the formula in words
+    pub formula: &'static str,
+    /// where the formula is from
+    pub source: &'static str,
+    /// numbers and texts by name, with the unit at the end of the key; a value that is never reached is `null`
+    pub results: Map<String, Json>,
+    /// rows of a table, each likewise; in those of the formula `legacy-hadr` figures are texts, with the digits that the HADR calculator
+    /// shows
+    pub rows: Vec<Map<String, Json>>,
+    /// sentences
+    pub notes: &'a [String],
+}
 
 impl FormulaAnswer {
     pub fn new(name: &'static str, formula: &'static str, source: &'static str) -> Self {
@@ -99,17 +121,17 @@ impl FormulaAnswer {
     }
 
     pub fn json(&self) -> Json {
-        let object = |pairs: &[(String, Value)]| {
-            Json::Object(pairs.iter().map(|(name, value)| (value.key(name), value.json())).collect::<Map<_, _>>())
+        let object = |pairs: &[(String, Value)]| -> Map<String, Json> {
+            pairs.iter().map(|(name, value)| (value.key(name), value.json())).collect()
         };
-        json!({
-            "schema": CALC_SCHEMA,
-            "name": self.name,
-            "formula": self.formula,
-            "source": self.source,
-            "results": object(&self.results),
-            "rows": self.rows.iter().map(|row| object(row)).collect::<Vec<_>>(),
-            "notes": self.notes,
+        json!(CalcReport {
+            schema: CALC_SCHEMA,
+            name: self.name,
+            formula: self.formula,
+            source: self.source,
+            results: object(&self.results),
+            rows: self.rows.iter().map(|row| object(row)).collect(),
+            notes: &self.notes,
         })
     }
 

@@ -29,9 +29,11 @@ pub struct Overlap {
 
 /// What a window saves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Saving {
+    /// seconds
     pub window_s: u32,
-    /// Share of the bytes that need not travel when each window sends only its last state.
+    /// 0 to 1, of the bytes: need not be sent if each window is sent as its last state
     pub saved_share: f64,
 }
 

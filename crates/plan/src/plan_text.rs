@@ -1,17 +1,93 @@
 //! The plan for a terminal, and as JSON.
 
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::advice::Advice;
 use crate::answer::table;
 use crate::model::tally::Quantiles;
 use crate::model::{ModelMode, PlannedDisk};
-use crate::plan::{ModePlan, ModesPlan, Variant};
+use crate::plan::{ModePlan, ModesPlan, Needed, OutagePlan, Variant};
+use crate::scan::TraceWorkload;
 use units::quantities::{
     Bytes, Rate, Seconds, show_bit_rate, show_bytes, show_bytes_decimal, show_rate, show_share, show_time,
 };
 
 pub const PLAN_SCHEMA: &str = "farshore-plan/1";
+
+/// What `plan --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PlanReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// what was assumed
+    pub inputs: PlanInputs,
+    /// what `scan` says of the trace
+    pub workload: &'a TraceWorkload,
+    /// one for each mode
+    pub modes: &'a [ModePlan],
+    /// `async` with what could be saved
+    pub variants: &'a [Variant],
+    /// `async` on other links
+    pub changes: &'a [Variant],
+    /// the link away for a while, at its worst moment or from `--outage-at` on
+    pub outage: &'a OutagePlan,
+    /// the answer to `--rpo`; `null` without it
+    pub needed: Option<Needed>,
+    /// what to set
+    pub advice: &'a Advice,
+}
+
+/// Everything that is not the workload.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PlanInputs {
+    /// the way to the other side
+    pub link: LinkInputs,
+    /// disk of the primary
+    pub local_disk: DiskInputs,
+    /// disk of the secondary
+    pub remote_disk: DiskInputs,
+    /// bytes that the queue holds
+    pub queue_bytes: u64,
+    /// writes that the queue holds
+    pub queue_items: u64,
+    /// seconds between two snapshots of the mode `periodic`
+    pub period_s: f64,
+}
+
+/// The way to the other side.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LinkInputs {
+    /// bytes a second, as the line is sold or as measured
+    pub rate_bytes_per_s: f64,
+    /// seconds: idle round trip
+    pub rtt_s: f64,
+    /// 0 to 1, of the packets
+    pub loss_share: f64,
+    /// `reno`, `cubic`, `bbr`
+    pub congestion: &'static str,
+    /// bytes a second that the link carries of writes
+    pub goodput_bytes_per_s: f64,
+}
+
+/// A disk: each write takes the overhead, and all together no more than the rate.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiskInputs {
+    /// bytes a second; `null`: no limit
+    pub rate_bytes_per_s: Option<f64>,
+    /// seconds
+    pub overhead_s: f64,
+}
+
+impl From<&PlannedDisk> for DiskInputs {
+    fn from(disk: &PlannedDisk) -> DiskInputs {
+        DiskInputs { rate_bytes_per_s: disk.rate.map(|rate| rate.bytes_per_s()), overhead_s: disk.overhead.0 }
+    }
+}
 
 fn time(seconds: f64) -> String {
     show_time(Seconds(seconds))
@@ -167,32 +243,33 @@ pub fn text(plan: &ModesPlan, advice: &Advice) -> String {
     out
 }
 
-/// The contract for programs; docs/planner.md lists the keys.
+/// The contract for programs; docs/json.md lists the keys.
 pub fn json(plan: &ModesPlan, advice: &Advice) -> Json {
     let setup = &plan.setup;
-    let disk = |disk: &PlannedDisk| json!({ "rate_bytes_per_s": disk.rate, "overhead_s": disk.overhead });
-    json!({
-        "schema": PLAN_SCHEMA,
-        "inputs": {
-            "link": {
-                "rate_bytes_per_s": setup.link.rate,
-                "rtt_s": setup.link.rtt,
-                "loss_share": setup.link.loss,
-                "congestion": setup.link.congestion.name(),
-                "goodput_bytes_per_s": setup.link.goodput(),
-            },
-            "local_disk": disk(&setup.local),
-            "remote_disk": disk(&setup.remote),
-            "queue_bytes": setup.queue_bytes,
-            "queue_items": setup.queue_items,
-            "period_s": setup.period,
-        },
-        "workload": plan.work,
-        "modes": plan.modes,
-        "variants": plan.variants,
-        "changes": plan.changes,
-        "outage": plan.outage,
-        "needed": plan.needed,
-        "advice": advice,
+    let link = LinkInputs {
+        rate_bytes_per_s: setup.link.rate.bytes_per_s(),
+        rtt_s: setup.link.rtt.0,
+        loss_share: setup.link.loss.0,
+        congestion: setup.link.congestion.name(),
+        goodput_bytes_per_s: setup.link.goodput().bytes_per_s(),
+    };
+    let inputs = PlanInputs {
+        link,
+        local_disk: (&setup.local).into(),
+        remote_disk: (&setup.remote).into(),
+        queue_bytes: setup.queue_bytes,
+        queue_items: setup.queue_items,
+        period_s: setup.period.0,
+    };
+    json!(PlanReport {
+        schema: PLAN_SCHEMA,
+        inputs,
+        workload: &plan.work,
+        modes: &plan.modes,
+        variants: &plan.variants,
+        changes: &plan.changes,
+        outage: &plan.outage,
+        needed: plan.needed,
+        advice,
     })
 }

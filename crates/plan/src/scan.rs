@@ -25,15 +25,37 @@ const INTERVALS_MAX: usize = 2880;
 /// A burst ends here at the latest: more never was one transaction.
 const BURST_BYTES_MAX: u64 = 1 << 30;
 
+/// What `scan --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ScanReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// formats found, one for each file
+    pub formats: &'a [&'static str],
+    /// reads passed over
+    pub reads: u64,
+    /// sentences about records left out
+    pub warnings: &'a [String],
+    /// all figures of the trace; `null` where a figure needs offsets and the source has only counts
+    pub workload: &'a TraceWorkload,
+}
+
 /// A part of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TraceInterval {
+    /// seconds from the beginning of the trace
     pub start_s: f64,
+    /// writes of this part
     pub writes: u64,
+    /// bytes written
     pub bytes: u64,
+    /// flushes of this part
     pub flushes: u64,
-    /// Bytes of its busiest second.
+    /// bytes of its busiest second
     pub peak_second_bytes: u64,
+    /// how often writes came at once: each within 0.1 ms of the one before
     pub bursts: u64,
 }
 
@@ -54,50 +76,77 @@ impl TraceInterval {
     }
 }
 
-/// A distribution in few words; `buckets` are `[upper bound, count]` with bounds that double.
+/// A distribution in few words, in the unit that the key names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Distribution {
+    /// the mean
     pub mean: f64,
+    /// the median
     pub p50: f64,
+    /// 95 of 100 are no larger
     pub p95: f64,
+    /// 99 of 100 are no larger
     pub p99: f64,
+    /// the largest
     pub max: f64,
+    /// `[upper bound, count]`, bounds double
     pub buckets: Vec<(u64, u64)>,
 }
 
 /// Everything the scan found.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TraceWorkload {
+    /// seconds from the first record to the last
     pub duration_s: f64,
+    /// volumes of the trace: the highest number and one
     pub volumes: usize,
+    /// writes of the trace
     pub writes: u64,
+    /// bytes written
     pub bytes: u64,
+    /// flushes of the trace
     pub flushes: u64,
+    /// writes that had to be durable before they were answered
     pub fua_writes: u64,
+    /// trims of the trace
     pub trims: u64,
+    /// over the whole trace
     pub writes_per_s: f64,
+    /// bytes a second over the whole trace
     pub bytes_per_s: f64,
-    /// Bytes in single seconds, idle ones included.
+    /// bytes in single seconds, idle ones included
     pub second_bytes: Distribution,
+    /// bytes a second in the busiest second
     pub peak_1s_bytes_per_s: f64,
+    /// bytes a second in the busiest ten seconds
     pub peak_10s_bytes_per_s: f64,
+    /// bytes a second in the busiest minute
     pub peak_60s_bytes_per_s: f64,
-    /// Busiest second over the mean.
+    /// the busiest second over the mean
     pub peak_to_mean: f64,
+    /// bytes of a write
     pub size_bytes: Distribution,
+    /// nanoseconds from a write to the next
     pub gap_ns: Distribution,
-    /// `None` when the source only counted.
+    /// bytes that were written at least once; `null`: the source only counted
     pub working_set_bytes: Option<u64>,
+    /// one for each window; `null`: the source only counted
     pub savings: Option<Vec<Saving>>,
-    /// The figures of overwriting rest on one page of this many.
+    /// the figures of overwriting rest on one page of this many
     pub sampled_one_in: u64,
-    /// Share of the bytes that continue where the volume's last write ended.
+    /// 0 to 1, of the bytes: continue where the volume's last write ended; `null`: the source only counted
     pub sequential_share: Option<f64>,
+    /// over the whole trace
     pub flushes_per_s: f64,
-    /// Most extents of 4 MiB written within 5 s.
+    /// most extents of 4 MiB written within 5 s; `null`: the source only counted
     pub hot_extents: Option<u64>,
+    /// bytes
     pub largest_write_bytes: u64,
+    /// seconds: length of each of `intervals`
     pub interval_s: f64,
+    /// parts of the trace, oldest first
     pub intervals: Vec<TraceInterval>,
     #[serde(skip)]
     pub fill: TimeSeries,

@@ -16,14 +16,17 @@ use serde::Serialize;
 
 /// How a check ends; the worst one is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckVerdict {
+    /// nothing is wrong
     Ok,
-    /// Nothing is wrong, or nothing can be said: virtual interfaces do not know their speed.
+    /// nothing is wrong, or nothing can be said
+    // Virtual interfaces do not know their speed.
     Info,
-    /// It works, and worse than it could.
+    /// it works, and worse than possible
     Warning,
-    /// It does not work, or will not for long.
+    /// it does not work, or will not for long
     Problem,
 }
 
@@ -40,16 +43,19 @@ impl CheckVerdict {
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
-    /// Stable, for scripts.
+    /// one of [the lines](doctor.md#the-lines); `link`, `tls` and `daemon` may come several times
     pub id: &'static str,
+    /// how it ends
     pub verdict: CheckVerdict,
+    /// what was found
     pub have: String,
-    /// Empty: nothing else.
+    /// what is wanted; empty: nothing else
     pub want: String,
-    /// Empty: nothing to explain.
+    /// the reason; empty: nothing to explain
     pub why: String,
-    /// What to run, exactly; `None`: nothing, or nothing that fits one line.
+    /// what to run, exactly; `null`: nothing, or nothing that fits one line
     pub command: Option<String>,
 }
 

@@ -17,7 +17,7 @@
 //!
 //! `terms` is what is asked · `wire` one connection and what arrives on it · `writer` who fills it · `disk` modelled and real ·
 //! `tally` what was counted · `stage` all of one end's connections · `client`, `serve` the two programs ·
-//! `report` for eyes and for machines · on top of that all `modes` side by side, `sweep` buffer sizes, `path` what the
+//! `report` for eyes and for machines, by the types of `document` · on top of that all `modes` side by side, `sweep` buffer sizes, `path` what the
 //! way is like, `soak` for hours.
 //!
 //! What must hold: nobody gets more than a handshake's attention without the nodes' own credentials; one test at a time; every
@@ -25,6 +25,7 @@
 
 pub mod client;
 pub mod disk;
+pub mod document;
 pub mod modes;
 pub mod path;
 pub mod report;

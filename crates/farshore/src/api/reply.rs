@@ -4,16 +4,12 @@
 //! each of them takes sixteen times the room of a short number. An answer may come from another machine: so its kind is looked for alone,
 //! and what that kind has is then read into its own type, past everything else.
 
-use std::fmt;
+use serde::de::Error;
+use serde::{Deserialize, Serialize};
 
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-
+use super::sentences::sentences;
 use super::{ApiRequest, ClientList, DaemonCounters, ErrorCode, LinkHistory, NodeView};
 use crate::events::EventPage;
-
-/// Sentences of one list: more are no list for people. An empty text takes eight times the room of its line's bytes.
-const SENTENCES_MAX: usize = 16_384;
 
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -174,34 +170,9 @@ impl Reply {
     }
 }
 
-/// A list of sentences, of bounded length.
-pub(super) fn sentences<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    struct Sentences;
-
-    impl<'de> Visitor<'de> for Sentences {
-        type Value = Vec<String>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {SENTENCES_MAX} texts")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
-            let mut texts = Vec::new();
-            while let Some(text) = list.next_element()? {
-                if texts.len() == SENTENCES_MAX {
-                    return Err(A::Error::invalid_length(SENTENCES_MAX + 1, &self));
-                }
-                texts.push(text);
-            }
-            Ok(texts)
-        }
-    }
-
-    deserializer.deserialize_seq(Sentences)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::sentences::SENTENCES_MAX;
     use super::*;
 
     const STATUS: &str = r#"{"reply":"status","schema":"s","node":"beta","version":"1","uptime_s":1.0,"groups":[]"#;

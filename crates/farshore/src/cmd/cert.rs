@@ -13,7 +13,7 @@ use crate::args::{
 use crate::certs::{CertificateHolder, Registry, Validity, certificates_of};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
-const SCHEMA: &str = "farshore-certificates/1";
+pub(crate) const CERTIFICATES_SCHEMA: &str = "farshore-certificates/1";
 /// A year and a month: renewed once a year, with a month to do it in.
 const HOLDER_DAYS: u32 = 397;
 const AUTHORITY_DAYS: u32 = 3650;
@@ -56,10 +56,10 @@ impl CertDirectory {
     }
 }
 
-/// How NBD clients may call a node.
+/// How NBD clients and readers of metrics may call a node: both check the name they dialed.
 fn addresses(node: &ConfiguredNode) -> Vec<String> {
-    let nbd = node.nbd.iter().filter_map(|listen| listen.tcp());
-    let all = std::iter::once(node.address).chain(nbd).map(|address| address.ip());
+    let served = node.nbd.iter().chain(&node.metrics).filter_map(|listen| listen.tcp());
+    let all = std::iter::once(node.address).chain(served).map(|address| address.ip());
     let all = all.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
     std::iter::once(node.name.to_string()).chain(all).collect()
 }
@@ -174,27 +174,41 @@ pub fn revoke(args: &CertRevokeArgs) -> CommandOutcome {
     Ok(Exit::Done.into())
 }
 
-/// One certificate, for scripts.
+/// One certificate.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Certificate"))]
 struct Shown {
+    /// path
     file: String,
-    /// `authority`, `node`, `client`, or `null` for one that names nobody.
+    /// `authority`, `node` or `client`; `null`: it names nobody
     holder: Option<&'static str>,
+    /// of the holder; `null`: none
     name: Option<String>,
+    /// of the holder; `null`: none
     cluster: Option<String>,
+    /// names and addresses for NBD clients
     hosts: Vec<String>,
+    /// RFC 3339
     not_before: String,
+    /// RFC 3339
     not_after: String,
+    /// SHA-256, hexadecimal
     fingerprint: String,
+    /// a sentence when the dates need attention; else `null`
     warning: Option<String>,
 }
 
+/// What `cert show --json` prints.
 #[derive(Serialize)]
-struct CertReport {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CertReport {
+    /// name and version of this schema
     schema: &'static str,
+    /// where the files are
     directory: String,
+    /// one for each certificate (`ca.crt` may hold several)
     certificates: Vec<Shown>,
-    /// Files that could not be read.
+    /// sentences about unreadable files
     errors: Vec<String>,
 }
 
@@ -212,8 +226,8 @@ pub fn show(args: &CertShowArgs) -> CommandOutcome {
         let directory = cert_dir.directory.display();
         return Err(format!("there is no certificate in {directory}; begin with 'farshore cert init'").into());
     }
-    let report =
-        CertReport { schema: SCHEMA, directory: cert_dir.directory.display().to_string(), certificates, errors };
+    let directory = cert_dir.directory.display().to_string();
+    let report = CertReport { schema: CERTIFICATES_SCHEMA, directory, certificates, errors };
     let needs_attention = !report.errors.is_empty() || report.certificates.iter().any(|one| one.warning.is_some());
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
@@ -262,4 +276,27 @@ fn lines(shown: &Shown) -> String {
         "{whose}\n  file       {}\n{hosts}  valid      {} to {}\n  sha256     {}\n",
         shown.file, shown.not_before, shown.not_after, shown.fingerprint
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A reader of metrics at an address of their own refused the certificate, which did not name it.
+    #[test]
+    fn a_certificate_names_every_address_that_speaks_tls() {
+        let text = settings::example::EXAMPLE;
+        let state = "state = \"/var/lib/farshore-alpha\"";
+        let served = format!(
+            "{state}\nmetrics = \"tcp:192.0.2.9:9750\"\nnbd = [\"tcp:192.0.2.8:10809\", \"tcp:0.0.0.0:10810\"]"
+        );
+        let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), text).expect("sound");
+        let own = addresses(&config.nodes[0]);
+        let text = text.replace("insecure = false", "insecure = true").replace(state, &served);
+        let config = Config::parse(Path::new("/etc/farshore/farshore.toml"), &text).expect("sound");
+        let more = addresses(&config.nodes[0]);
+        assert_eq!(more, [&own[..], &["192.0.2.8".to_owned(), "192.0.2.9".to_owned()]].concat());
+    }
 }

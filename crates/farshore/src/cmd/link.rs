@@ -10,10 +10,13 @@ use units::exact::{duration_text, parse_duration};
 use super::reach::{self, report, unexpected};
 use super::set;
 use super::status::colours_wanted;
-use crate::api::{ApiRequest, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkRecord, Reply};
+use crate::api::{
+    ApiRequest, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable, LinkList, LinkRecord,
+    Reply,
+};
 use crate::args::{LinkHistoryArgs, LinkSetArgs, LinkShowArgs};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
-use crate::show::link::{self, HistoryRow};
+use crate::show::link;
 
 /// More rows are no table any more.
 const ROWS_WANTED: u64 = 48;
@@ -28,13 +31,14 @@ pub fn show(args: &LinkShowArgs) -> CommandOutcome {
         let names: Vec<_> = status.links.iter().map(|link| link.node.as_str()).collect();
         return Err(format!("node {} has no peer {peer:?}; its peers are {}", status.node, names.join(", ")).into());
     }
+    let is_well = !links.iter().any(link::needs_attention);
     let text = if args.json {
-        format!("{}\n", json!({ "schema": LINKS_SCHEMA, "node": status.node, "links": links }))
+        format!("{}\n", json!(LinkList { schema: LINKS_SCHEMA, node: status.node, links }))
     } else {
         link::pages(&links, &paint())
     };
     print(&text)?;
-    Ok(if links.iter().any(link::needs_attention) { Exit::Warning } else { Exit::Done }.into())
+    Ok(if is_well { Exit::Done } else { Exit::Warning }.into())
 }
 
 pub fn set(args: &LinkSetArgs) -> CommandOutcome {
@@ -59,25 +63,18 @@ pub fn history(args: &LinkHistoryArgs) -> CommandOutcome {
         other => return Err(unexpected(&other)),
     };
     let rows = rows(&history.records, (from, now), millis(every), against.map(millis));
-    let text = if args.json { as_json(&history, &rows) } else { as_text(&history, &rows, against) };
+    let text = if args.json { as_json(&history, rows) } else { as_text(&history, &rows, against) };
     print(&text)?;
     history.warnings.iter().for_each(warn);
     Ok(if history.warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
 }
 
-fn as_json(history: &LinkHistory, rows: &[HistoryRow]) -> String {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| json!({ "from_unix_ms": row.from_unix_ms, "now": row.now, "before": row.before }))
-        .collect();
-    let (node, peer) = (&history.node, &history.peer);
-    let warnings = &history.warnings;
-    let object =
-        json!({ "schema": LINK_HISTORY_SCHEMA, "node": node, "peer": peer, "rows": rows, "warnings": warnings });
-    format!("{object}\n")
+fn as_json(history: &LinkHistory, rows: Vec<LinkHistoryRow>) -> String {
+    let LinkHistory { node, peer, warnings, .. } = history;
+    format!("{}\n", json!(LinkHistoryTable { schema: LINK_HISTORY_SCHEMA, node, peer, rows, warnings }))
 }
 
-fn as_text(history: &LinkHistory, rows: &[HistoryRow], against: Option<Duration>) -> String {
+fn as_text(history: &LinkHistory, rows: &[LinkHistoryRow], against: Option<Duration>) -> String {
     if rows.is_empty() {
         return format!("Nothing is recorded of the link to {} since then.\n", clean(&history.peer));
     }
@@ -115,7 +112,7 @@ fn unix_ms() -> u64 {
 }
 
 /// Stretches of the clock (whole hours begin at whole hours), oldest first; those of which nothing is known are left out.
-fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Option<u64>) -> Vec<HistoryRow> {
+fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Option<u64>) -> Vec<LinkHistoryRow> {
     let from = from - from % every;
     let gather = |later: u64| {
         let mut stretches: BTreeMap<u64, LinkRecord> = BTreeMap::new();
@@ -131,7 +128,7 @@ fn rows(records: &[LinkRecord], (from, to): (u64, u64), every: u64, against: Opt
     let now = gather(0);
     let before = against.map(gather).unwrap_or_default();
     let begins: BTreeSet<u64> = now.keys().chain(before.keys()).copied().collect();
-    let row = |begin| HistoryRow {
+    let row = |begin| LinkHistoryRow {
         from_unix_ms: begin,
         now: now.get(&begin).copied().unwrap_or_default(),
         before: before.get(&begin).copied(),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use plan::scan::{SCAN_SCHEMA, TraceScan};
+use plan::scan::{SCAN_SCHEMA, ScanReport, TraceScan};
 use plan::show::workload_text;
 use plan::trace::own::TraceWriter;
 use serde_json::json;
@@ -39,10 +39,9 @@ pub fn run(args: &ScanArgs) -> CommandOutcome {
         exit = Exit::Warning;
     }
     if args.json {
-        let answer = json!({
-            "schema": SCAN_SCHEMA, "formats": fed.formats, "reads": fed.reads, "warnings": fed.warnings, "workload": work,
-        });
-        print(&format!("{answer}\n"))?;
+        let (formats, warnings) = (&fed.formats, &fed.warnings);
+        let report = ScanReport { schema: SCAN_SCHEMA, formats, reads: fed.reads, warnings, workload: &work };
+        print(&format!("{}\n", json!(report)))?;
     } else {
         print(&format!("{} ({} reads passed over)\n{}", fed.formats.join(", "), fed.reads, workload_text(&work)))?;
     }

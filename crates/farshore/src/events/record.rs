@@ -14,43 +14,55 @@ pub const EVENTS_SCHEMA: &str = "farshore-events/1";
 /// Texts of an event are cut here: what a command answered may list a thousand clients.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Something that happened on a node. Keys are added, never renamed or reused without a new `schema`.
+/// Something that happened on a node. Keys are added, never renamed or reused without a new `schema`. The comments of fields are the
+/// manual's words: docs/events.md is made from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventRecord {
-    /// [`EVENT_SCHEMA`].
+    /// name and version of this schema
     pub schema: String,
-    /// Goes up with each event of the node: by one within a run of its daemon, which begins with a higher number than any run before.
+    /// goes up by one with each event of a run of the daemon. A run begins with the milliseconds since 1970, or higher. Numbers of events
+    /// that were not kept are missing
     pub number: u64,
-    /// By the node's clock, milliseconds since 1970.
+    /// milliseconds since 1970, by the node's clock
     pub time_unix_ms: u64,
+    /// the node that saw the event
     pub node: String,
+    /// left out where the event is of none
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// left out where the event is of none
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// A word of [`EventKind`], or of a newer version.
+    /// a word of the table of [kinds](#kinds). New kinds are added, so skip what you do not know
     pub kind: String,
-    /// For people.
+    /// for people; the words may change. Cut at 1 KiB
     pub text: String,
     /// Those of the kind.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
-/// Events of one node, oldest first.
+/// Events of one node, oldest first: the answer to the request `events` on the control socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventPage {
-    /// [`EVENTS_SCHEMA`].
+    /// name and version of this schema
     pub schema: String,
+    /// this node
     pub node: String,
+    /// those with a number higher than `after`, oldest first, at most `limit` and 1 000 (of another node 16 KiB); with `last` the newest
+    /// so many
     pub events: Vec<EventRecord>,
-    /// Numbers of the oldest and the newest event that the log has.
+    /// number of the oldest event of the log
     pub first: u64,
+    /// number of the newest event of the log; there are gaps between the two
     pub last: u64,
-    /// What to ask for events after, next time.
+    /// ask for what comes after it next time
     pub position: u64,
-    /// There are more already.
+    /// there is more now
     pub more: bool,
+    /// such as a file of the log that cannot be read
     #[serde(default)]
     pub warnings: Vec<String>,
 }

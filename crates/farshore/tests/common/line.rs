@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Pair, PairPlan, Side};
+use super::{Pair, PairPlan, Side, schema};
 
 pub const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 1 << 20, ..PairPlan::DEFAULT };
 
@@ -31,6 +31,7 @@ pub fn stream(pair: &Pair, address: &str, command: &str, words: &[&str]) -> Vec<
     let schema = format!("farshore-link-{command}-stream/1");
     assert!(events.iter().all(|event| event["schema"] == schema), "{events:?}");
     assert!(events.last().is_some_and(|last| last["event"] == "end"), "{events:?}");
+    events.iter().for_each(schema::seen);
     events
 }
 

@@ -6,6 +6,7 @@ pub mod damage;
 pub mod eight;
 pub mod line;
 pub mod load;
+pub mod schema;
 pub mod wan;
 
 use std::fs;

@@ -10,11 +10,17 @@ const LAG_STEPS: u32 = 8;
 
 /// Quantiles, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quantiles {
+    /// seconds: the median
     pub p50: f64,
+    /// seconds: 95 of 100 are no longer
     pub p95: f64,
+    /// seconds: 99 of 100 are no longer
     pub p99: f64,
+    /// seconds: 999 of 1 000 are no longer
     pub p999: f64,
+    /// seconds: the longest
     pub max: f64,
 }
 

@@ -13,56 +13,82 @@ const OFF_SHARE_MAX: f64 = 0.25;
 /// Of fewer flushes the mean is hardly known.
 const FLUSHES_ENOUGH: usize = 20;
 
-/// The object that `--json` prints; keys are added, never renamed.
+/// What `disk test --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/json.md is made
+/// from them.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskReport {
+    /// name and version of this schema
     pub schema: &'static str,
+    /// what was measured, and how
     pub start: TestStart,
+    /// one for each size of a flush, ascending
     pub sizes: Vec<SizeReport>,
+    /// what the planner reads
     pub end: TestEnd,
+    /// sentences
     pub warnings: Vec<String>,
 }
 
 /// What was measured, and how.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestStart {
+    /// as it was given
     pub path: String,
-    /// `null` on a device.
+    /// its kind; `null` on a device
     pub file_system: Option<String>,
+    /// the device below; `null` on a device
     pub source: Option<String>,
+    /// bytes of the part that is written
     pub span_bytes: u64,
-    /// Past the page cache.
+    /// past the page cache
     pub direct: bool,
+    /// `io_uring`, `workers`
     pub engine: &'static str,
+    /// bytes
     pub physical_block_bytes: u32,
 }
 
 /// The flushes of one size.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SizeReport {
+    /// bytes of each flush
     pub bytes: u64,
+    /// flushes of this size
     pub flushes: usize,
+    /// seconds: the mean
     pub mean_s: f64,
-    /// The median of the rounds' mean times, through which the line is laid.
+    /// seconds: median of the rounds' mean times, through which the line is laid
     pub typical_s: f64,
+    /// seconds: the shortest
     pub min_s: f64,
+    /// seconds: the median
     pub p50_s: f64,
+    /// seconds: 90 of 100 no longer
     pub p90_s: f64,
+    /// seconds: 99 of 100 no longer
     pub p99_s: f64,
+    /// seconds: 999 of 1 000 no longer
     pub p999_s: f64,
+    /// seconds: the longest
     pub max_s: f64,
-    /// One after the other.
+    /// bytes a second, one flush after the other
     pub bytes_per_s: f64,
-    /// What the line says.
+    /// seconds: what the line says
     pub fit_s: f64,
-    /// How much longer the typical time is than the line says, as a share of it; negative: shorter.
+    /// how much longer the typical time is than the line says, as a share of that; below zero: shorter
     pub off_share: f64,
 }
 
 /// What `farshore plan --disk` reads.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestEnd {
+    /// seconds that each flush takes whatever its size
     pub overhead_s: f64,
+    /// bytes a second beyond that
     pub bytes_per_s: f64,
 }
 

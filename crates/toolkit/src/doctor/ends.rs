@@ -11,10 +11,15 @@ use super::{Check, CheckVerdict};
 
 /// One thing, here and there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EndsRow {
+    /// what is compared
     pub what: &'static str,
+    /// on this machine; `unknown` where it is not known
     pub here: String,
+    /// on the other machine
     pub there: String,
+    /// the same, or for measured times within a factor of two
     pub alike: bool,
 }
 

@@ -13,25 +13,36 @@ pub const STREAM_SCHEMA: &str = "farshore-doctor-stream/1";
 /// A reason is wrapped to so many columns.
 const TEXT_COLUMNS: usize = 100;
 
-/// The object that `--json` prints; keys are added, never renamed.
+/// What `doctor --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/json.md is made
+/// from them.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorReport<'a> {
+    /// name and version of this schema
     pub schema: &'static str,
-    /// The worst of all.
+    /// the worst of all lines
     pub verdict: CheckVerdict,
+    /// one for each line
     pub checks: &'a [Check],
+    /// the values compared with
     pub way: WayShown,
+    /// what was found, before any judgement; `--beside` reads this
     pub facts: &'a EndFacts,
-    /// Both ends, with `--beside`.
+    /// both ends, with `--beside`; else `null`
     pub ends: Option<&'a [EndsRow]>,
 }
 
 /// What was compared with.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WayShown {
+    /// bytes a second; `null`: unknown
     pub bandwidth_bytes_per_s: Option<f64>,
+    /// its source; empty: unknown
     pub bandwidth_from: &'static str,
+    /// seconds: round trip; `null`: unknown
     pub rtt_s: Option<f64>,
+    /// its source; empty: unknown
     pub rtt_from: &'static str,
 }
 

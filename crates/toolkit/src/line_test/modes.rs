@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plan::answer::table;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use units::quantities::show_share;
@@ -10,6 +11,7 @@ use units::quantities::show_share;
 use super::TestFailure;
 use super::client::{self, TestOutcome, TestTarget, TestWatch};
 use super::disk::TestDisk;
+use super::document::LinkTestReport;
 use super::report::{self, us};
 use super::terms::{Terms, TestDirection};
 
@@ -23,6 +25,22 @@ pub struct ModeResults {
     pub interrupted: bool,
     /// Why it did not come to its end.
     pub lost: Option<String>,
+}
+
+/// What `link test --mode all --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModesReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// one for each mode
+    pub tests: Vec<LinkTestReport>,
+    /// somebody asked to stop
+    pub interrupted: bool,
+    /// a sentence: why the tests did not come to their end; `null`: they did
+    pub lost: Option<&'a str>,
+    /// sentences, each once
+    pub warnings: Vec<String>,
 }
 
 /// # Errors
@@ -64,10 +82,12 @@ impl ModeResults {
     }
 
     pub fn json(&self, line_rate: Option<units::quantities::Rate>) -> Json {
-        json!({
-            "schema": MODES_SCHEMA,
-            "tests": self.outcomes.iter().map(|outcome| report::json(outcome, line_rate)).collect::<Vec<_>>(),
-            "interrupted": self.interrupted, "lost": self.lost, "warnings": self.warnings(),
+        json!(ModesReport {
+            schema: MODES_SCHEMA,
+            tests: self.outcomes.iter().map(|outcome| report::report(outcome, line_rate)).collect(),
+            interrupted: self.interrupted,
+            lost: self.lost.as_deref(),
+            warnings: self.warnings(),
         })
     }
 

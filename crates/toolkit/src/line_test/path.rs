@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use host::link::SocketOptions;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use units::quantities::show_share;
@@ -14,7 +15,7 @@ use super::client::{self, TestOutcome, TestTarget, TestWatch};
 use super::disk::TestDisk;
 use super::report::{self, rate, us};
 use super::serve::unix_us;
-use super::tally::{Socket, ValueSpread};
+use super::tally::{Socket, SpreadReport, ValueSpread};
 use super::terms::{Terms, TestDirection, TestMode};
 use super::wire::TestWire;
 use super::words::Word;
@@ -90,6 +91,84 @@ impl Hole {
     }
 }
 
+/// What `link probe --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProbeReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// address of the far end
+    pub address: &'a str,
+    #[serde(flatten)]
+    pub path: PathFound,
+    #[serde(flatten)]
+    pub idle: IdleFound,
+    #[serde(flatten)]
+    pub load: LoadFound,
+    /// somebody here asked to stop: the load is not there, or not all of it
+    pub interrupted: bool,
+    /// a sentence: why the load did not come to its end; `null`: it did
+    pub lost: Option<&'a str>,
+    /// sentences
+    pub warnings: Vec<String>,
+}
+
+/// What packets pass.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PathFound {
+    /// bytes of the largest packet, by the route
+    pub mtu_bytes: u64,
+    /// bytes of a full segment
+    pub segment_bytes: u64,
+    /// `pass`, `vanish`
+    pub large_packets: &'static str,
+    /// bytes of the largest packet seen to pass
+    pub path_mtu_bytes: u64,
+    /// nothing vanished, or a packet of one byte more than `path_mtu_bytes` does
+    pub path_mtu_is_exact: bool,
+}
+
+/// What the idle line is like.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IdleFound {
+    /// seconds: round trips through both programs on a connection of its own
+    pub idle_rtt_s: SpreadReport,
+    /// seconds by which the far clock is ahead
+    pub clock_offset_s: f64,
+    /// seconds by which that may be wrong
+    pub clock_error_s: f64,
+}
+
+/// What the full line is like.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LoadFound {
+    /// seconds: round trips beside the load; `null`: an interrupt came before
+    pub loaded_rtt_s: Option<SpreadReport>,
+    /// to the far end; `null`: an interrupt or a loss came before
+    pub forward: Option<LoadedDirection>,
+    /// from the far end; `null`: an interrupt or a loss came before
+    pub reverse: Option<LoadedDirection>,
+}
+
+/// One direction at full load.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LoadedDirection {
+    /// bytes a second that were received; `null`: the receiving end did not report
+    pub bytes_per_s: Option<f64>,
+    /// 0 to 1, of the bytes sent: sent again
+    pub loss_share: f64,
+    /// how often segments arrived in another order
+    pub reorderings: u64,
+    /// seconds: the kernel's smoothed round trip
+    pub rtt_s: SpreadReport,
+    /// how much longer the round trip is under load, as a share of the idle one
+    pub buffer_delay_share: f64,
+}
+
 /// # Errors
 /// There is no connection, nothing passes it, or it was lost.
 pub async fn run(
@@ -111,7 +190,7 @@ pub async fn run(
         segment_bytes: socket.segment_bytes,
         load: None,
     };
-    watch.found("path", &probe.path_json());
+    watch.found("path", &json!(probe.path_found()));
     let idle = async {
         let (control, _) = client::control(&target, timeout).await?;
         let idle_us = client::idle_round_trips(&control, timeout).await?;
@@ -120,7 +199,7 @@ pub async fn run(
         Ok((idle_us, clock))
     };
     (probe.idle_us, (probe.clock_us, probe.clock_error_us)) = client::unless_stopped(stop, idle).await?;
-    watch.found("idle", &probe.idle_json());
+    watch.found("idle", &json!(probe.idle_found()));
     let terms = Terms {
         mode: TestMode::Catchup,
         direction: TestDirection::Both,
@@ -137,7 +216,7 @@ pub async fn run(
         Err(TestFailure::Interrupted) => {}
         load => {
             probe.load = Some(load?);
-            watch.found("load", &probe.load_json());
+            watch.found("load", &json!(probe.load_found()));
         }
     }
     Ok(probe)
@@ -353,46 +432,51 @@ impl PathProbe {
     }
 
     pub fn json(&self) -> Json {
-        let mut whole = json!({
-            "schema": PROBE_SCHEMA, "address": self.address,
-            "interrupted": self.is_interrupted(), "lost": self.lost(), "warnings": self.warnings(),
-        });
-        for part in [self.path_json(), self.idle_json(), self.load_json()] {
-            let (Json::Object(whole), Json::Object(part)) = (&mut whole, part) else { unreachable!("all are objects") };
-            whole.extend(part);
-        }
-        whole
+        json!(ProbeReport {
+            schema: PROBE_SCHEMA,
+            address: &self.address,
+            path: self.path_found(),
+            idle: self.idle_found(),
+            load: self.load_found(),
+            interrupted: self.is_interrupted(),
+            lost: self.lost(),
+            warnings: self.warnings(),
+        })
     }
 
     // In the order in which they are found out.
 
-    fn path_json(&self) -> Json {
-        let large = if self.hole.is_none() { "pass" } else { "vanish" };
-        let path_mtu = self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes);
-        json!({
-            "mtu_bytes": self.mtu_bytes, "segment_bytes": self.segment_bytes, "large_packets": large,
-            "path_mtu_bytes": path_mtu, "path_mtu_is_exact": self.hole.is_none_or(Hole::is_exact),
-        })
+    fn path_found(&self) -> PathFound {
+        PathFound {
+            mtu_bytes: self.mtu_bytes,
+            segment_bytes: self.segment_bytes,
+            large_packets: if self.hole.is_none() { "pass" } else { "vanish" },
+            path_mtu_bytes: self.hole.map_or(self.mtu_bytes, Hole::path_mtu_bytes),
+            path_mtu_is_exact: self.hole.is_none_or(Hole::is_exact),
+        }
     }
 
-    fn idle_json(&self) -> Json {
-        json!({
-            "idle_rtt_s": self.idle_us.json(true),
-            "clock_offset_s": self.clock_us as f64 / 1e6, "clock_error_s": self.clock_error_us as f64 / 1e6,
-        })
+    fn idle_found(&self) -> IdleFound {
+        IdleFound {
+            idle_rtt_s: self.idle_us.in_seconds(),
+            clock_offset_s: self.clock_us as f64 / 1e6,
+            clock_error_s: self.clock_error_us as f64 / 1e6,
+        }
     }
 
-    fn load_json(&self) -> Json {
-        let mut ways = self.summaries().into_iter().map(|summary| {
-            json!({
-                "bytes_per_s": summary.received.map(|received| received.bytes_per_s()), "loss_share": summary.loss_share(),
-                "reorderings": summary.sent.kernel.reorderings, "rtt_s": summary.sent.rtt_us.json(true),
-                "buffer_delay_share": summary.rfc6349().buffer_delay_share,
-            })
+    fn load_found(&self) -> LoadFound {
+        let mut ways = self.summaries().into_iter().map(|summary| LoadedDirection {
+            bytes_per_s: summary.received.map(|received| received.bytes_per_s()),
+            loss_share: summary.loss_share(),
+            reorderings: summary.sent.kernel.reorderings,
+            rtt_s: summary.sent.rtt_us.in_seconds(),
+            buffer_delay_share: summary.rfc6349().buffer_delay_share,
         });
-        let (forward, back) = (ways.next(), ways.next());
-        let loaded = self.load.as_ref().map(|load| load.loaded_us.json(true));
-        json!({ "loaded_rtt_s": loaded, "forward": forward, "reverse": back })
+        LoadFound {
+            loaded_rtt_s: self.load.as_ref().map(|load| load.loaded_us.in_seconds()),
+            forward: ways.next(),
+            reverse: ways.next(),
+        }
     }
 }
 

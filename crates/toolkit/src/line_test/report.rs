@@ -9,6 +9,9 @@ use std::time::Duration;
 use units::quantities::{Bytes, Rate, Seconds, show_bytes, show_rate, show_share, show_time};
 
 use super::client::TestOutcome;
+use super::document::{
+    DirectionReport, LinkTestReport, LinkTestStart, ReceivedReport, Rfc6349, SentReport, SocketPair, SocketSummary,
+};
 use super::tally::{EndReport, ReceivedTally, Sent, Socket, SocketBuffer, TestInterval, ValueSpread};
 use super::terms::{Terms, TestDirection};
 
@@ -43,17 +46,6 @@ pub struct DirectionSummary<'a> {
 pub struct LimitVerdict {
     pub word: &'static str,
     pub sentence: String,
-}
-
-/// RFC 6349's three figures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rfc6349 {
-    /// Time taken over the time at the line's rate; `None`: nobody said the line's rate.
-    pub transfer_time_ratio: Option<f64>,
-    /// Share of bytes that did not have to be sent again.
-    pub tcp_efficiency_share: f64,
-    /// How much longer the round trip is under load, as a share of the idle one.
-    pub buffer_delay_share: f64,
 }
 
 impl DirectionSummary<'_> {
@@ -252,39 +244,35 @@ impl DirectionSummary<'_> {
         format!("{disk} at their disk, {far} for the far end, {room} for room, {pace} for {}", self.pace())
     }
 
-    fn json(&self) -> Json {
-        let (sent, rfc, verdict) = (self.sent, self.rfc6349(), self.verdict());
-        let received = self.received.map(|received| {
-            json!({
-                "bytes": received.bytes, "flushes": received.flushes, "seconds": received.seconds,
-                "bytes_per_s": received.bytes_per_s(), "mib_per_s": received.bytes_per_s() / MIB,
-                "receive_bytes": received.receive_bytes.json(false), "disk_share": received.disk_share,
-            })
-        });
-        json!({
-            "received": received,
-            "sent": {
-                "bytes": sent.bytes, "flushes": sent.flushes, "seconds": sent.seconds,
-                "tracked_flushes": sent.tracked_flushes, "tracked_bytes": sent.tracked_bytes,
-                "plain_bytes": sent.plain_bytes, "wire_bytes": sent.wire_bytes,
-                "retransmitted_bytes": sent.kernel.retransmitted_bytes, "reorderings": sent.kernel.reorderings,
+    fn report(&self) -> DirectionReport {
+        let (sent, verdict) = (self.sent, self.verdict());
+        DirectionReport {
+            received: self.received.map(received_report),
+            sent: SentReport {
+                bytes: sent.bytes,
+                flushes: sent.flushes,
+                seconds: sent.seconds,
+                tracked_flushes: sent.tracked_flushes,
+                tracked_bytes: sent.tracked_bytes,
+                plain_bytes: sent.plain_bytes,
+                wire_bytes: sent.wire_bytes,
+                retransmitted_bytes: sent.kernel.retransmitted_bytes,
+                reorderings: sent.kernel.reorderings,
             },
-            "loss_share": self.loss_share(),
-            "response_s": sent.response_us.json(true),
-            "confirmed_s": sent.confirmed_us.json(true),
-            "flush_bytes": sent.flush_bytes.json(false),
-            "send_bytes": sent.send_bytes.json(false),
-            "congestion_s": sent.congestion_us.json(true),
-            "room_s": sent.room_us.json(true),
-            "rtt_s": sent.rtt_us.json(true),
-            "waits": sent.waits,
-            "rfc6349": {
-                "transfer_time_ratio": rfc.transfer_time_ratio, "tcp_efficiency_share": rfc.tcp_efficiency_share,
-                "buffer_delay_share": rfc.buffer_delay_share,
-            },
-            "limiter": verdict.word, "limiter_reason": verdict.sentence,
-            "intervals": sent.intervals,
-        })
+            loss_share: self.loss_share(),
+            response_s: sent.response_us.in_seconds(),
+            confirmed_s: sent.confirmed_us.in_seconds(),
+            flush_bytes: sent.flush_bytes.in_bytes(),
+            send_bytes: sent.send_bytes.in_bytes(),
+            congestion_s: sent.congestion_us.in_seconds(),
+            room_s: sent.room_us.in_seconds(),
+            rtt_s: sent.rtt_us.in_seconds(),
+            waits: sent.waits,
+            rfc6349: self.rfc6349(),
+            limiter: verdict.word,
+            limiter_reason: verdict.sentence,
+            intervals: sent.intervals.clone(),
+        }
     }
 
     fn distributions(&self) -> String {
@@ -296,6 +284,19 @@ impl DirectionSummary<'_> {
             + &bars("send call", &sent.send_bytes, size)
             + &bars("receive call", receives, size)
             + &bars("congestion", &sent.congestion_us, us)
+    }
+}
+
+fn received_report(received: &ReceivedTally) -> ReceivedReport {
+    let bytes_per_s = received.bytes_per_s();
+    ReceivedReport {
+        bytes: received.bytes,
+        flushes: received.flushes,
+        seconds: received.seconds,
+        bytes_per_s,
+        mib_per_s: bytes_per_s / MIB,
+        receive_bytes: received.receive_bytes.in_bytes(),
+        disk_share: received.disk_share,
     }
 }
 
@@ -322,36 +323,55 @@ pub fn warnings(outcome: &TestOutcome) -> Vec<String> {
 }
 
 /// What there is to tell before a test has begun.
-pub fn start(outcome: &TestOutcome) -> Json {
-    json!({
-        "address": outcome.address, "peer": outcome.peer, "encrypted": outcome.is_encrypted,
-        "terms": outcome.terms, "rtt_s": outcome.idle_us.at(0.5) as f64 / 1e6, "idle_rtt_s": outcome.idle_us.json(true),
-        "mtu_bytes": outcome.near.socket.mtu_bytes, "congestion": outcome.near.socket.congestion,
-        "sockets": { "near": socket_json(&outcome.near.socket), "far": outcome.far.as_ref().map(|far| socket_json(&far.socket)) },
-    })
+pub fn start(outcome: &TestOutcome) -> LinkTestStart {
+    LinkTestStart {
+        address: outcome.address.clone(),
+        peer: outcome.peer.clone(),
+        encrypted: outcome.is_encrypted,
+        terms: outcome.terms.clone(),
+        rtt_s: outcome.idle_us.at(0.5) as f64 / 1e6,
+        idle_rtt_s: outcome.idle_us.in_seconds(),
+        mtu_bytes: outcome.near.socket.mtu_bytes,
+        congestion: outcome.near.socket.congestion.clone(),
+        sockets: SocketPair {
+            near: socket_summary(&outcome.near.socket),
+            far: outcome.far.as_ref().map(|far| socket_summary(&far.socket)),
+        },
+    }
+}
+
+/// The whole of it, as types.
+pub fn report(outcome: &TestOutcome, line_rate: Option<Rate>) -> LinkTestReport {
+    let reports: Vec<DirectionReport> = summaries(outcome, line_rate).iter().map(DirectionSummary::report).collect();
+    let mut reports = reports.into_iter();
+    let (end, reverse) = (reports.next(), reports.next());
+    LinkTestReport {
+        schema: LINK_TEST_SCHEMA,
+        start: start(outcome),
+        intervals: end.as_ref().map(|end| end.intervals.clone()),
+        end,
+        reverse,
+        loaded_rtt_s: outcome.loaded_us.in_seconds(),
+        interrupted: outcome.interrupted,
+        lost: outcome.lost.clone(),
+        warnings: warnings(outcome),
+    }
 }
 
 pub fn json(outcome: &TestOutcome, line_rate: Option<Rate>) -> Json {
-    let mut summaries =
-        summaries(outcome, line_rate).iter().map(DirectionSummary::json).collect::<Vec<_>>().into_iter();
-    let (end, reverse) = (summaries.next(), summaries.next());
-    let intervals = end.as_ref().map(|end| end["intervals"].clone());
-    json!({
-        "schema": LINK_TEST_SCHEMA,
-        "start": start(outcome),
-        "intervals": intervals,
-        "end": end, "reverse": reverse,
-        "loaded_rtt_s": outcome.loaded_us.json(true),
-        "interrupted": outcome.interrupted, "lost": outcome.lost, "warnings": warnings(outcome),
-    })
+    json!(report(outcome, line_rate))
 }
 
-fn socket_json(socket: &Socket) -> Json {
-    json!({
-        "send": socket.send, "receive": socket.receive, "congestion": socket.congestion, "nagle": socket.nagle,
-        "segment_bytes": socket.segment_bytes, "unsent_bytes": socket.unsent_bytes,
-        "min_rto_s": socket.min_rto_us.map(|us| us as f64 / 1e6),
-    })
+fn socket_summary(socket: &Socket) -> SocketSummary {
+    SocketSummary {
+        send: socket.send,
+        receive: socket.receive,
+        congestion: socket.congestion.clone(),
+        nagle: socket.nagle,
+        segment_bytes: socket.segment_bytes,
+        unsent_bytes: socket.unsent_bytes,
+        min_rto_s: socket.min_rto_us.map(|us| us as f64 / 1e6),
+    }
 }
 
 /// The whole page.

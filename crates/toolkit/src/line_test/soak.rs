@@ -24,30 +24,80 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SLOW_SHARE: f64 = 0.9;
 /// And one whose slowest hundredth takes so many times the median's.
 const LATE_FACTOR: f64 = 3.0;
+/// And more than this: waiting for a processor takes milliseconds on a busy machine, many times a line of 0.1 ms. A line that is worth a
+/// word takes longer: whose last segment is lost waits 200 ms, or 20 with the least `min_rto`.
+const LATE_MIN_S: f64 = 0.01;
 /// Stretches before a median says anything.
 const ENOUGH: usize = 5;
 
 /// One stretch of the load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stretch {
+    /// seconds since 1970: its begin
     pub unix_s: f64,
+    /// seconds under load
     pub seconds: f64,
+    /// bytes a second that were received
     pub bytes_per_s: f64,
+    /// seconds that a writer waited: the median
     pub response_p50_s: f64,
+    /// seconds that a writer waited: 99 of 100 no longer
     pub response_p99_s: f64,
+    /// seconds that a writer waited: the longest
     pub response_max_s: f64,
+    /// 0 to 1, of the bytes sent: sent again
     pub loss_share: f64,
-    /// Why it is out of the ordinary, if it is.
+    /// why it is out of the ordinary; `null`: it is not
     pub outlier: Option<String>,
 }
 
 /// A time without a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineOutage {
+    /// seconds since 1970: when it was noticed
     pub unix_s: f64,
-    /// Until the next test began.
+    /// seconds until the next test began
     pub seconds: f64,
+    /// a sentence
     pub reason: String,
+}
+
+/// What `link soak --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SoakReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// what was asked for
+    pub start: SoakStart,
+    /// one for each test, oldest first
+    pub stretches: &'a [Stretch],
+    /// oldest first
+    pub outages: &'a [LineOutage],
+    /// somebody here asked to stop
+    pub interrupted: bool,
+    /// bytes a second: median of the stretches
+    pub median_bytes_per_s: f64,
+    /// seconds: median of the stretches' `response_p99_s`
+    pub median_response_p99_s: f64,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SoakStart {
+    /// address of the far end
+    pub address: String,
+    /// terms of each test
+    pub terms: Terms,
+}
+
+impl SoakStart {
+    pub fn new(address: &str, terms: &Terms) -> SoakStart {
+        SoakStart { address: address.to_owned(), terms: terms.clone() }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -164,7 +214,8 @@ impl Soak {
         if let Some(usual) = usual(|stretch| stretch.bytes_per_s).filter(|usual| slower(*usual)) {
             return Some(format!("carried {} where {} is usual", rate(new.bytes_per_s), rate(usual)));
         }
-        let late = usual(|stretch| stretch.response_p99_s).filter(|usual| new.response_p99_s > usual * LATE_FACTOR)?;
+        let is_late = |usual: &f64| new.response_p99_s > (usual * LATE_FACTOR).max(LATE_MIN_S);
+        let late = usual(|stretch| stretch.response_p99_s).filter(is_late)?;
         Some(format!("1 in 100 waited {} where {} is usual", time(new.response_p99_s), time(late)))
     }
 
@@ -216,10 +267,14 @@ impl Soak {
     }
 
     pub fn json(&self, target: &TestTarget, terms: &Terms) -> Json {
-        json!({
-            "schema": SOAK_SCHEMA, "start": { "address": target.address, "terms": terms },
-            "stretches": self.stretches, "outages": self.outages, "interrupted": self.interrupted,
-            "median_bytes_per_s": self.median(|s| s.bytes_per_s), "median_response_p99_s": self.median(|s| s.response_p99_s),
+        json!(SoakReport {
+            schema: SOAK_SCHEMA,
+            start: SoakStart::new(&target.address, terms),
+            stretches: &self.stretches,
+            outages: &self.outages,
+            interrupted: self.interrupted,
+            median_bytes_per_s: self.median(|s| s.bytes_per_s),
+            median_response_p99_s: self.median(|s| s.response_p99_s),
         })
     }
 }
@@ -255,6 +310,9 @@ mod tests {
         assert_eq!(soak.outlier(&stretch(4.5, 0.06), None), None);
         assert!(soak.outlier(&stretch(4.6, 0.2), None).is_some_and(|why| why.contains("waited 200 ms")));
         assert!(soak.outlier(&stretch(2.0, 0.05), None).is_some_and(|why| why.contains("carried 2 MB/s")));
+        let short = Soak { stretches: vec![stretch(100.0, 0.000_1); 6], ..Soak::default() };
+        assert_eq!(short.outlier(&stretch(100.0, 0.009), None), None, "a processor was waited for, not the line");
+        assert!(short.outlier(&stretch(100.0, 0.021), None).is_some_and(|why| why.contains("waited 21 ms")));
         assert!(!soak.needs_attention());
         soak.outages.push(LineOutage {
             unix_s: 1_795_000_000.0,

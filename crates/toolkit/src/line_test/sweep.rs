@@ -11,11 +11,12 @@ mod plan;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
 pub use charts::charts;
-pub use curve::{Curve, MeasuredSetting, SWEEP_SCHEMA, SweepPoint};
+pub use curve::{Curve, MeasuredSetting, PointFigures, SWEEP_SCHEMA, SweepPoint, SweepReport};
 use plan::ALIKE_FACTOR;
 pub use plan::{LEAST_BYTES, MOST_BYTES, ROUNDS, Setting, SweepPlan};
 
@@ -37,6 +38,49 @@ pub struct Sweep {
     pub interrupted: bool,
     /// Why it did not come to its end.
     pub lost: Option<String>,
+}
+
+/// What `link sweep --json` prints of several congestion controls. The comments of fields are the manual's words: docs/json.md is made
+/// from them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SweepsReport<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// one for each congestion control
+    pub sweeps: Vec<SweepReport>,
+    /// what to take: of those that carry as much as the fastest, the one with the shortest round trip under load; `null`: nothing to compare
+    pub best: Option<BestPoint>,
+    /// sentences: what to set
+    pub advice: Vec<String>,
+    /// somebody here asked to stop
+    pub interrupted: bool,
+    /// a sentence: why the sweep did not come to its end; `null`: it did
+    pub lost: Option<&'a str>,
+    /// sentences, each once
+    pub warnings: Vec<String>,
+}
+
+/// A setting of one of several congestion controls.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BestPoint {
+    #[serde(flatten)]
+    pub figures: PointFigures,
+    /// congestion control
+    pub congestion: String,
+}
+
+/// A test of one round, as it ends.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FoundPoint {
+    #[serde(flatten)]
+    pub figures: PointFigures,
+    /// congestion control
+    pub congestion: String,
+    /// from 1
+    pub round: u32,
 }
 
 /// Sweeps until two sizes bring nothing, then tries what the kernel does by itself.
@@ -146,9 +190,10 @@ impl SweepRounds<'_> {
             curve.congestion.clone_from(&outcome.near.socket.congestion);
             let measured = MeasuredSetting::of(&outcome, summary);
             curve.add(setting, measured.clone());
-            let mut found = curve.point(setting).map(|point| point.json(&measured)).unwrap_or_default();
-            (found["congestion"], found["round"]) = (json!(curve.congestion), json!(round));
-            watch.found("point", &found);
+            if let Some(point) = curve.point(setting) {
+                let (figures, congestion) = (point.figures(&measured), curve.congestion.clone());
+                watch.found("point", &json!(FoundPoint { figures, congestion, round }));
+            }
         }
         Ok(is_whole && watch.listens())
     }
@@ -188,19 +233,22 @@ impl Sweep {
     }
 
     pub fn json(&self) -> Json {
-        let curves: Vec<Json> =
-            self.curves.iter().map(|curve| curve.json(self.interrupted, self.lost.as_deref())).collect();
-        if let [one] = &curves[..] {
-            return one.clone();
+        let lost = self.lost.as_deref();
+        if let [one] = &self.curves[..] {
+            return one.json(self.interrupted, lost);
         }
-        let best = best(&self.curves).map(|(curve, point)| {
-            let mut best = point.json(point.median());
-            best["congestion"] = json!(curve.congestion);
-            best
+        let best = best(&self.curves).map(|(curve, point)| BestPoint {
+            figures: point.figures(point.median()),
+            congestion: curve.congestion.clone(),
         });
-        json!({
-            "schema": SWEEPS_SCHEMA, "sweeps": curves, "best": best, "advice": self.advice(),
-            "interrupted": self.interrupted, "lost": self.lost, "warnings": self.warnings(),
+        json!(SweepsReport {
+            schema: SWEEPS_SCHEMA,
+            sweeps: self.curves.iter().map(|curve| curve.report(self.interrupted, lost)).collect(),
+            best,
+            advice: self.advice(),
+            interrupted: self.interrupted,
+            lost,
+            warnings: self.warnings(),
         })
     }
 

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use host::link::{BufferReport, SocketReport};
 use host::tcp_info::TcpInfo;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::screen::clean;
 
@@ -121,50 +121,99 @@ impl ValueSpread {
         buckets
     }
 
-    /// Quantiles and the whole distribution; microseconds become seconds.
-    pub fn json(&self, is_time: bool) -> Json {
-        let unit = |value: f64| if is_time { json!(value / 1e6) } else { json!(value) };
-        let counts: Vec<Json> = Buckets::from(self.clone())
-            .counts
-            .iter()
-            .map(|(value, count)| json!([unit(*value as f64), count]))
-            .collect();
-        json!({
-            "count": self.count(), "sum": unit(self.sum as f64), "mean": unit(self.mean()), "min": unit(self.min() as f64),
-            "p50": unit(self.at(0.5) as f64), "p90": unit(self.at(0.9) as f64), "p99": unit(self.at(0.99) as f64),
-            "p999": unit(self.at(0.999) as f64), "max": unit(self.max as f64), "histogram": counts,
-        })
+    /// Of microseconds, in seconds.
+    pub fn in_seconds(&self) -> SpreadReport {
+        self.report(|us| us / 1e6)
+    }
+
+    /// Of bytes.
+    pub fn in_bytes(&self) -> SpreadReport {
+        self.report(|bytes| bytes)
+    }
+
+    fn report(&self, unit: fn(f64) -> f64) -> SpreadReport {
+        let counts = Buckets::from(self.clone()).counts;
+        SpreadReport {
+            count: self.count(),
+            sum: unit(self.sum as f64),
+            mean: unit(self.mean()),
+            min: unit(self.min() as f64),
+            p50: unit(self.at(0.5) as f64),
+            p90: unit(self.at(0.9) as f64),
+            p99: unit(self.at(0.99) as f64),
+            p999: unit(self.at(0.999) as f64),
+            max: unit(self.max as f64),
+            histogram: counts.into_iter().map(|(value, count)| (unit(value as f64), count)).collect(),
+        }
     }
 }
 
-/// Where a writer's time went, in seconds.
+/// A distribution, in the unit that the key names.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SpreadReport {
+    /// number of values
+    pub count: u64,
+    /// all values together
+    pub sum: f64,
+    /// 0 without a value
+    pub mean: f64,
+    /// the smallest; 0 without a value
+    pub min: f64,
+    /// the median
+    pub p50: f64,
+    /// 90 of 100 are no larger
+    pub p90: f64,
+    /// 99 of 100 are no larger
+    pub p99: f64,
+    /// 999 of 1 000 are no larger
+    pub p999: f64,
+    /// the largest
+    pub max: f64,
+    /// `[value, count]`, exact to three digits
+    pub histogram: Vec<(f64, u64)>,
+}
+
+/// Where the writers' time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WriterWaits {
+    /// seconds at their own disk
     pub disk_s: f64,
-    /// For the far end's confirmation, or for the socket to take it all.
+    /// seconds for the far end's confirmation, or for the socket to take it all
     pub far_s: f64,
-    /// For room in the queue.
+    /// seconds for room in the queue
     pub room_s: f64,
-    /// For its turn under a target rate.
+    /// seconds for their turn under a target rate, or in a gap
     pub pace_s: f64,
 }
 
 /// One second of a sending end, or longer for long tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestInterval {
-    /// Its end, from the begin of the test.
+    /// seconds from the begin of the test to its end
     pub t_s: f64,
+    /// bytes confirmed
     pub acked_bytes: u64,
-    /// From the other end, where that sends.
+    /// bytes from the other end, where that sends (`--bidir`)
     #[serde(default)]
     pub received_bytes: u64,
+    /// seconds: smoothed round trip
     pub rtt_s: f64,
+    /// seconds: shortest round trip of the connection
     pub min_rtt_s: f64,
+    /// bytes: congestion window
     pub cwnd_bytes: u64,
+    /// bytes that the receiver lets the sender have on the way
     pub send_window_bytes: u64,
+    /// bytes in the kernel, not yet on the line
     pub unsent_bytes: u64,
+    /// bytes sent again
     pub retransmitted_bytes: u64,
+    /// 0 to 1, of the time with data in flight: the receiver's window full
     pub receiver_limited_share: f64,
+    /// 0 to 1, of the time with data in flight: the send buffer full
     pub buffer_limited_share: f64,
 }
 
@@ -262,13 +311,17 @@ impl ReceivedTally {
 
 /// One buffer of a socket, as the kernel counts: twice what it grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SocketBuffer {
-    /// `None`: the kernel tunes it.
+    /// bytes; `null`: the kernel tunes it
     pub requested_bytes: Option<u64>,
+    /// bytes before anything was asked
     pub created_bytes: u64,
+    /// bytes after that
     pub resized_bytes: u64,
+    /// bytes once connected
     pub connected_bytes: u64,
-    /// The largest window seen: of the receiver's when sending, our own when receiving.
+    /// bytes: the largest window seen, the receiver's when sending, this end's when receiving
     pub window_bytes: u64,
 }
 
@@ -422,7 +475,7 @@ mod tests {
             back.at(0.999)
         );
         assert_eq!(back.doubling().last(), Some(&(8_388_608, 10)));
-        assert_eq!(one.json(true)["max"], 5.0);
+        assert_eq!((one.in_seconds().max, one.in_bytes().max), (5.0, 5_000_000.0));
         assert_eq!(ValueSpread::default().at(0.99), 0, "nothing was counted");
     }
 }

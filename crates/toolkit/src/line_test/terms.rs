@@ -45,13 +45,14 @@ const OPEN_FLUSHES: usize = 2 * (QUEUE.default / FLUSH_BYTES.min) as usize;
 
 /// What a flush waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TestMode {
     Sync,
     Nearsync,
     Async,
     Superasync,
-    /// No writer: what was dirtied while the peer was away, as fast as it goes.
+    /// no writer: what was dirtied while the peer was away, as fast as it goes
     Catchup,
 }
 
@@ -87,6 +88,7 @@ impl TestMode {
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TestDirection {
     Forward,
@@ -111,8 +113,11 @@ impl TestDirection {
 
 /// A disk as a model: each write takes this long, and all together no more than the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskModel {
+    /// bytes a second, all flushes together; `null`: no limit
     pub bytes_per_s: Option<f64>,
+    /// seconds, each flush
     pub overhead_s: f64,
 }
 
@@ -144,29 +149,37 @@ impl DiskModel {
 
 /// The far machine's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FarDisk {
+    /// takes no time
     None,
+    /// an object
     Modelled(DiskModel),
-    /// The file that its operator allowed with `--disk-file`.
+    /// the file that its operator allowed with `--disk-file`
     File,
 }
 
 /// What is asked of the sockets of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SocketTerms {
+    /// bytes of the send buffer; `null`: as the configuration says
     pub send_bytes: Option<u64>,
+    /// bytes of the receive buffer; `null`: as the configuration says
     pub receive_bytes: Option<u64>,
-    /// The kernel's autotuning, whatever the configuration says.
+    /// the kernel's autotuning, whatever the configuration says
     pub autotuned: bool,
+    /// small segments wait for confirmations
     pub nagle: bool,
-    /// `None`: as a node chooses by default.
+    /// congestion control; `null`: as the configuration says
     pub congestion: Option<String>,
+    /// bytes a second; `null`: as the configuration says
     pub pacing_bytes_per_s: Option<u64>,
-    /// What the kernel may hold unsent.
+    /// bytes that the kernel may hold unsent; `null`: as the configuration says
     #[serde(default)]
     pub unsent_bytes: Option<u64>,
-    /// The shortest pause before a retransmission; a kernel that has no such option fails the test.
+    /// seconds: shortest pause before a retransmission; `null`: as the configuration says. A kernel without that option fails the test
     #[serde(default)]
     pub min_rto_s: Option<f64>,
 }
@@ -196,45 +209,55 @@ impl SocketTerms {
 
 /// One test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terms {
+    /// of the terms; both ends must have the same
     pub version: u32,
+    /// what a flush waits for
     pub mode: TestMode,
-    /// The waits of Db2's HADR instead of Farshore's.
+    /// the waits of Db2's HADR instead of Farshore's
     pub legacy_hadr: bool,
-    /// Bytes of a flush, and how often it comes beside the others.
+    /// `[bytes, weight]`: sizes of flushes, and how often each comes beside the others
     pub sizes: Vec<(u64, u64)>,
+    /// seconds
     pub time_s: f64,
-    /// Before that time: what happens then is in no figure, at either end.
+    /// seconds before that time: what happens then is in no figure, at either end
     #[serde(default)]
     pub omit_s: f64,
-    /// Flushes of each connection that count, if that ends it before the time.
+    /// flushes of each connection that end it before the time; `null`: none do
     pub count: Option<u64>,
-    /// Of all connections together.
+    /// bytes a second, of all connections together; `null`: as fast as possible
     pub target_bytes_per_s: Option<f64>,
+    /// connections side by side
     pub connections: u32,
-    /// Writers of each connection: so many flushes may be under way on it.
+    /// writers of each connection: so many flushes may be under way on it
     #[serde(default)]
     pub depth: u32,
-    /// After each flush its writer does nothing for so long.
+    /// seconds for which a writer does nothing after each flush
     #[serde(default)]
     pub gap_s: f64,
+    /// who sends
     pub direction: TestDirection,
+    /// what is asked of the sockets of both ends
     pub sockets: SocketTerms,
-    /// As the configuration's `compression`, and what that says when it is left open.
+    /// as the configuration's `compression`; `null`: none
     pub compression: Option<String>,
-    /// Share of the content that repeats itself.
+    /// 0 to 1, of the content: repeats itself
     pub compressible_share: f64,
+    /// the far machine's disk
     pub far_disk: FarDisk,
-    /// Whether the near machine's disk takes time: then its writers are not slowed by the link alone.
+    /// whether the near machine's disk takes time
+    // Then its writers are not slowed by the link alone.
     pub near_disk_takes_time: bool,
-    /// Written and not confirmed, each connection, at most.
+    /// bytes written and not confirmed, each connection, at most
     pub queue_bytes: u64,
-    /// Length of an interval; `None`: a second, or more where there would be too many.
+    /// seconds: length of an interval; `null`: a second, or more where there would be too many
     #[serde(default)]
     pub interval_s: Option<f64>,
-    /// Between two round trips beside the load, from the end that asked.
+    /// seconds between two round trips beside the load, from the end that asked
     #[serde(default)]
     pub probe_s: f64,
+    /// seconds of silence after which the other end counts as gone
     pub timeout_s: f64,
 }
 

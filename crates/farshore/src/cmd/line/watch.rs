@@ -131,7 +131,7 @@ impl TestWatch for JsonStream {
     }
 
     fn began(&self, outcome: &client::TestOutcome) {
-        self.lines.print("start", &report::start(outcome));
+        self.lines.print("start", &json!(report::start(outcome)));
     }
 
     fn interval(&self, interval: &TestInterval) {
@@ -187,8 +187,8 @@ impl TestWatch for SoakWatch {
 
     fn began(&self, outcome: &client::TestOutcome) {
         if !self.has_begun.replace(true) {
-            let start = json!({ "address": outcome.address, "terms": outcome.terms });
-            let _ = event(soak::STREAM_SCHEMA, "start", &start);
+            let start = soak::SoakStart::new(&outcome.address, &outcome.terms);
+            let _ = event(soak::STREAM_SCHEMA, "start", &json!(start));
         }
     }
 }

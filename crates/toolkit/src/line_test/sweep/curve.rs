@@ -1,6 +1,7 @@
 //! What one congestion control made of each size: the plateau, the knee, and what follows from them.
 
 use plan::answer::table;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use units::quantities::show_share;
 
@@ -76,16 +77,113 @@ impl SweepPoint {
     }
 
     /// As a program has it: what was asked for, and the figures of one round or of the median.
-    pub fn json(&self, measured: &MeasuredSetting) -> Json {
-        json!({
-            "requested_bytes": self.setting.asked_bytes(), "paced_bytes_per_s": self.setting.paced_bytes_per_s(),
-            "granted_bytes": measured.granted_bytes, "window_bytes": measured.window_bytes,
-            "bytes_per_s": measured.bytes_per_s,
-            "rtt_s": measured.idle_rtt_us as f64 / 1e6, "loaded_rtt_s": measured.loaded_rtt_us as f64 / 1e6,
-            "buffer_delay_share": measured.buffer_delay_share, "loss_share": measured.loss_share,
-            "limiter": measured.limiter,
-        })
+    pub fn figures(&self, measured: &MeasuredSetting) -> PointFigures {
+        PointFigures {
+            requested_bytes: self.setting.asked_bytes(),
+            paced_bytes_per_s: self.setting.paced_bytes_per_s(),
+            granted_bytes: measured.granted_bytes,
+            window_bytes: measured.window_bytes,
+            bytes_per_s: measured.bytes_per_s,
+            rtt_s: measured.idle_rtt_us as f64 / 1e6,
+            loaded_rtt_s: measured.loaded_rtt_us as f64 / 1e6,
+            buffer_delay_share: measured.buffer_delay_share,
+            loss_share: measured.loss_share,
+            limiter: measured.limiter,
+        }
     }
+}
+
+/// What `link sweep --json` prints of one congestion control. The comments of fields are the manual's words: docs/json.md is made from
+/// them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SweepReport {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// what holds for all tests
+    pub start: SweepStart,
+    /// one for each size of the buffers
+    pub sweep: Vec<CurvePoint>,
+    /// autotuning, and autotuning with pacing
+    pub others: Vec<CurvePoint>,
+    /// what follows
+    pub end: SweepEnd,
+    /// sentences: what to set
+    pub advice: Vec<String>,
+    /// somebody here asked to stop
+    pub interrupted: bool,
+    /// a sentence: why the sweep did not come to its end; `null`: it did
+    pub lost: Option<String>,
+    /// sentences, each once
+    pub warnings: Vec<String>,
+}
+
+/// What holds for all tests of a sweep.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SweepStart {
+    /// address of the far end
+    pub address: String,
+    /// congestion control
+    pub congestion: String,
+    /// seconds: the shortest idle round trip of all tests
+    pub rtt_s: f64,
+    /// how often each setting was measured at most
+    pub rounds: usize,
+}
+
+/// A setting, by the round with the middle rate.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CurvePoint {
+    #[serde(flatten)]
+    pub figures: PointFigures,
+    /// bytes a second: min(plateau, window / idle round trip)
+    pub formula_bytes_per_s: f64,
+    /// bytes a second, in the order of the rounds
+    pub rounds_bytes_per_s: Vec<f64>,
+}
+
+/// A setting as one test found it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PointFigures {
+    /// bytes of each buffer; `null`: autotuning
+    pub requested_bytes: Option<u64>,
+    /// bytes a second; `null`: without pacing
+    pub paced_bytes_per_s: Option<u64>,
+    /// bytes as the kernel counts, twice what it grants; under autotuning where it began
+    pub granted_bytes: u64,
+    /// bytes: the largest window of the receiver
+    pub window_bytes: u64,
+    /// bytes a second that were received
+    pub bytes_per_s: f64,
+    /// seconds: idle round trip
+    pub rtt_s: f64,
+    /// seconds: round trip under load
+    pub loaded_rtt_s: f64,
+    /// how much longer that is, as a share of the idle one
+    pub buffer_delay_share: f64,
+    /// 0 to 1, of the bytes sent: sent again
+    pub loss_share: f64,
+    /// what limits it, as `limiter` of `link test`
+    pub limiter: &'static str,
+}
+
+/// What follows from a sweep.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SweepEnd {
+    /// bytes a second: the best of the fixed sizes
+    pub plateau_bytes_per_s: f64,
+    /// bytes: the smallest size within the tolerance of that; `null`: not all sizes were tried
+    pub knee_bytes: Option<u64>,
+    /// bytes to set; `null`: not all sizes were tried
+    pub recommended_bytes: Option<u64>,
+    /// 0 to 1, of the bytes sent with the largest size: sent again
+    pub loss_share: f64,
+    /// 0 to 1: what counts as no gain
+    pub tolerance: f64,
 }
 
 /// Everything that was measured under one congestion control.
@@ -235,28 +333,38 @@ impl Curve {
 
     /// `interrupted` and `lost` are the whole sweep's.
     pub fn json(&self, interrupted: bool, lost: Option<&str>) -> Json {
-        let point = |point: &SweepPoint| {
-            let mut json = point.json(point.median());
-            json["formula_bytes_per_s"] = json!(self.formula(point));
-            let rounds: Vec<f64> = point.rounds.iter().map(|round| round.bytes_per_s).collect();
-            json["rounds_bytes_per_s"] = json!(rounds);
-            json
+        json!(self.report(interrupted, lost))
+    }
+
+    /// The same as types.
+    pub fn report(&self, interrupted: bool, lost: Option<&str>) -> SweepReport {
+        let point = |point: &SweepPoint| CurvePoint {
+            figures: point.figures(point.median()),
+            formula_bytes_per_s: self.formula(point),
+            rounds_bytes_per_s: point.rounds.iter().map(|round| round.bytes_per_s).collect(),
         };
-        let loss = self.points.last().map_or(0.0, |point| point.median().loss_share);
-        json!({
-            "schema": SWEEP_SCHEMA,
-            "start": {
-                "address": self.address, "congestion": self.congestion, "rtt_s": self.idle_rtt_us as f64 / 1e6,
-                "rounds": self.rounds(),
+        SweepReport {
+            schema: SWEEP_SCHEMA,
+            start: SweepStart {
+                address: self.address.clone(),
+                congestion: self.congestion.clone(),
+                rtt_s: self.idle_rtt_us as f64 / 1e6,
+                rounds: self.rounds(),
             },
-            "sweep": self.points.iter().map(point).collect::<Vec<_>>(),
-            "others": self.others.iter().map(point).collect::<Vec<_>>(),
-            "end": {
-                "plateau_bytes_per_s": self.plateau(), "knee_bytes": self.knee().and_then(|knee| knee.setting.asked_bytes()),
-                "recommended_bytes": self.recommended_bytes(), "loss_share": loss, "tolerance": self.tolerance,
+            sweep: self.points.iter().map(point).collect(),
+            others: self.others.iter().map(point).collect(),
+            end: SweepEnd {
+                plateau_bytes_per_s: self.plateau(),
+                knee_bytes: self.knee().and_then(|knee| knee.setting.asked_bytes()),
+                recommended_bytes: self.recommended_bytes(),
+                loss_share: self.points.last().map_or(0.0, |point| point.median().loss_share),
+                tolerance: self.tolerance,
             },
-            "advice": self.advice(), "interrupted": interrupted, "lost": lost, "warnings": self.warnings(),
-        })
+            advice: self.advice(),
+            interrupted,
+            lost: lost.map(str::to_owned),
+            warnings: self.warnings(),
+        }
     }
 
     /// Each sentence once.

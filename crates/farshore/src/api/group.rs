@@ -1,0 +1,270 @@
+//! A group, as a daemon shows it. The comments of fields are the manual's words: docs/status-json.md is made from them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::link::SettingStatus;
+use super::words::{GroupState, LinkState, Protection, Role};
+
+/// The schema of [`MarkList`] and [`DroppedMark`].
+pub const MARKS_SCHEMA: &str = "farshore-marks/1";
+
+/// A group of volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupView {
+    /// the group
+    pub name: String,
+    /// what this node is for the group
+    pub role: Role,
+    /// true: what is recorded of the group is not known yet, nor is its role
+    #[serde(default)]
+    pub starting: bool,
+    /// of the group's history here: number and tag; empty from an older daemon
+    #[serde(default)]
+    pub generation: String,
+    /// another word after each promotion of this node: requests that were kept for a volume are asked again in the same term only
+    #[serde(default)]
+    pub term: String,
+    /// wanted: `sync`, `nearsync`, `async`, `logging`. On a secondary the mode that its primary last reported; `unknown` before
+    pub mode: String,
+    /// where the group is
+    pub state: GroupState,
+    /// what an acknowledgement means now
+    pub protection: Protection,
+    /// why the state is not the wanted one; `null` when it is
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// one per volume
+    pub volumes: Vec<VolumeView>,
+    /// writes waiting to be sent or confirmed, in memory
+    pub queue: QueueView,
+    /// bytes of the node's memory: the queue, or what a secondary received and granted
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// the landing journal of a secondary; `null` on a primary
+    #[serde(default)]
+    pub journal: Option<JournalStatus>,
+    /// the other node of the group
+    pub peers: Vec<PeerStatusView>,
+    /// on a secondary: the image that a promotion would give; `null`: none
+    #[serde(default)]
+    pub promotable: Option<RecoveryPoint>,
+    /// images kept besides the volumes' own, oldest first
+    #[serde(default)]
+    pub marks: Vec<MarkStatus>,
+    /// while a sync runs; else `null`
+    #[serde(default)]
+    pub sync: Option<SyncView>,
+    /// an ordered sync has not begun: it waits for its turn, for the peer, or until both nodes have compared
+    #[serde(default)]
+    pub sync_ordered: bool,
+    /// place in the line for a turn to sync; 1: next; `null`: not waiting
+    #[serde(default)]
+    pub sync_position: Option<u64>,
+    /// by key
+    pub settings: BTreeMap<String, SettingStatus>,
+    /// the lag from which somebody should know; `null` from an older daemon
+    #[serde(default)]
+    pub rpo: Option<RpoView>,
+    /// sentences about this group, such as a queue over 80 %
+    #[serde(default, deserialize_with = "super::sentences::sentences")]
+    pub warnings: Vec<String>,
+}
+
+impl GroupView {
+    /// A primary that serves nobody: its export waits for the peer, for `start_alone`, or for an operator.
+    pub fn is_closed(&self) -> bool {
+        let is_primary = self.role == Role::Primary && !self.starting && self.state != GroupState::Failed;
+        is_primary && self.protection == Protection::None
+    }
+}
+
+/// Thresholds of a group's lag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RpoView {
+    /// seconds; `null`: off
+    pub warn_seconds: Option<f64>,
+    /// seconds; `null`: off
+    pub error_seconds: Option<f64>,
+}
+
+/// A volume of a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VolumeView {
+    /// the volume
+    pub name: String,
+    /// bytes, of the group: the size of the export, on whichever node is primary
+    pub size_bytes: u64,
+    /// bytes of this node's device; what exceeds `size_bytes` is unused (0 from an older daemon)
+    #[serde(default)]
+    pub device_bytes: u64,
+    /// path on this node
+    pub device: String,
+    /// bytes: regions that may differ from the peer's
+    pub dirty_bytes: u64,
+    /// past the page cache (O_DIRECT)
+    pub direct: bool,
+    /// attached now
+    #[serde(default)]
+    pub clients: u64,
+    /// what is wrong with the device, or that it has not answered for 10 s or more; `null`: nothing
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// Writes waiting to be sent or confirmed, in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct QueueView {
+    /// bytes waiting to be sent or confirmed
+    pub bytes: u64,
+    /// writes waiting to be sent or confirmed
+    pub items: u64,
+    /// bytes: the most since the daemon's start
+    pub bytes_hwm: u64,
+    /// writes: the most since the daemon's start
+    pub items_hwm: u64,
+    /// bytes: where writers begin to wait
+    pub limit_bytes: u64,
+    /// writes: where writers begin to wait
+    pub limit_items: u64,
+    /// milliseconds: sum of the time writers waited for room
+    pub blocked_ms: u64,
+    /// writers that wait for room now
+    #[serde(default)]
+    pub waiting_writers: u64,
+    /// milliseconds, while a full queue [holds writers up](operate/full-queue-and-journal.md): for how long of late (runs back while it
+    /// does not); else `null`
+    #[serde(default)]
+    pub held_up_ms: Option<u64>,
+}
+
+/// The landing journal of a secondary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct JournalStatus {
+    /// bytes received and not yet on a volume, at most [`window`](config.md#window-and-memory)
+    pub bytes: u64,
+    /// bytes: the size of the file
+    pub limit_bytes: u64,
+}
+
+/// The other node, as far as a group is concerned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PeerStatusView {
+    /// the peer
+    pub node: String,
+    /// where the connection is
+    pub link: LinkState,
+    /// seconds: for how long it has been so
+    pub link_since_s: f64,
+    /// why it is not connected, or congested; else `null`
+    #[serde(default)]
+    pub link_reason: Option<String>,
+    /// bytes, on both nodes, as the primary reports: the queue, that is, what is not yet durable in the secondary's journal; during a
+    /// sync, and without a stream, `dirty_bytes`. `null` on a secondary that has not heard its primary for 5 s or is not connected
+    pub lag_bytes: Option<u64>,
+    /// seconds, age of what the secondary can present: now, less the primary's time of the last write that is applied, flushed and
+    /// recorded. So more than the age of the oldest write of `lag_bytes`. 0: everything is applied. `null` until something is, and where
+    /// `lag_bytes` is
+    pub lag_seconds: Option<f64>,
+    /// seconds, on a secondary: how long ago the primary was last heard; `null`: not since this daemon's start
+    #[serde(default)]
+    pub heard_s: Option<f64>,
+    /// bytes: the lag that it then told; `null`: none
+    #[serde(default)]
+    pub heard_lag_bytes: Option<u64>,
+    /// seconds: the lag that it then told; `null`: none
+    #[serde(default)]
+    pub heard_lag_seconds: Option<f64>,
+    /// the peer's, by key, as last reported; they count once the peer is promoted. `null`: none reported
+    #[serde(default)]
+    pub settings: Option<BTreeMap<String, String>>,
+    /// bytes: regions that may differ from this peer's; on a secondary as the primary reports, where known
+    pub dirty_bytes: u64,
+    /// the newest point that the secondary can present; during a sync the one before; `null`: none
+    pub recovery_point: Option<RecoveryPoint>,
+}
+
+/// A position of the write order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RecoveryPoint {
+    /// position in the write order
+    pub sequence: u64,
+    /// RFC 3339, the primary's clock
+    pub time: String,
+}
+
+/// An image of the group at one position of the write order, kept in the undo store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MarkStatus {
+    /// for `mark drop`, such as `before-sync-12`
+    pub name: String,
+    /// position in the write order
+    pub sequence: u64,
+    /// RFC 3339, the primary's clock
+    pub time: String,
+    /// bytes of the undo store in use
+    pub used_bytes: u64,
+    /// bytes of the undo store reserved for the running sync
+    pub reserved_bytes: u64,
+    /// bytes that the undo store may take in all
+    pub limit_bytes: u64,
+    /// why nothing can go back to the mark; `null`: something can
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// A sync that runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SyncView {
+    /// everything, not only dirty regions
+    pub full: bool,
+    /// bytes done, of the snapshot if there is one
+    pub done_bytes: u64,
+    /// bytes in all, of the snapshot if there is one
+    pub total_bytes: u64,
+    /// bytes a second, lately
+    pub rate_bytes_per_s: f64,
+    /// number of the snapshot that travels; `null`: regions travel in the stream of writes
+    #[serde(default)]
+    pub snapshot: Option<u64>,
+    /// bytes a second: regions dirtied during the snapshot before, each counted once; `null` before the second snapshot
+    #[serde(default)]
+    pub dirtied_bytes_per_s: Option<u64>,
+    /// bytes a second: by how much that exceeds what reaches the other node (0: the catch-up ends by itself); `null` likewise
+    #[serde(default)]
+    pub missing_bytes_per_s: Option<u64>,
+}
+
+/// What `mark list --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MarkList<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// the group
+    pub group: &'a str,
+    /// oldest first
+    pub marks: &'a [MarkStatus],
+}
+
+/// What `mark drop --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DroppedMark<'a> {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// the group
+    pub group: &'a str,
+    /// the mark that is no more
+    pub dropped: &'a str,
+}

@@ -1,0 +1,162 @@
+//! What a client may ask.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What a client may ask. Waiting is the client's business (it asks for status again), so that it outlives a restart of
+/// the daemon and costs the daemon nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ApiRequest {
+    /// All groups, or one.
+    Status {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// The same, and beside it what the daemons of the peers say of themselves.
+    StatusOfBoth {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// A request that the daemon of another node answers, or of this one.
+    On { node: String, order: Box<ApiRequest> },
+    /// Who is attached to the exports, or to those of one group.
+    Clients {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
+    /// Stop sending; only dirty bits are set.
+    Logging { group: String },
+    /// Bring the secondary up to date: dirty regions, or with `full` everything.
+    Sync {
+        group: String,
+        #[serde(default)]
+        full: bool,
+    },
+    /// All or none of the keys; the value `default` gives a key back to the configuration file.
+    Set { group: String, settings: BTreeMap<String, String> },
+    /// Settings of all links of this node, all or none; they connect again. The value `default` gives a key back.
+    SetLink { settings: BTreeMap<String, String> },
+    /// How the link to a peer did, from a moment on (milliseconds since 1970). The peer may be left out where there is one.
+    LinkHistory {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<String>,
+        #[serde(default)]
+        since_unix_ms: u64,
+    },
+    /// Refused while clients are attached, unless they may be cut off.
+    Demote {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
+    },
+    Promote {
+        group: String,
+        #[serde(default)]
+        force: bool,
+    },
+    /// Give a mark up; so far the rollback point is the only one.
+    DropMark { group: String, name: String },
+    /// What was counted since the daemon started.
+    Counters,
+    /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
+    Record { group: String },
+    /// What changed on this node, oldest first: events with a higher number than `after`, from a moment on (milliseconds since 1970), so
+    /// many at most. A reply has no more than 1 000 of them.
+    Events {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+        #[serde(default)]
+        since_unix_ms: u64,
+        #[serde(default)]
+        after: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<usize>,
+        /// Only the newest ones, so many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<usize>,
+    },
+}
+
+impl ApiRequest {
+    /// It only looks: nothing changes, and it is answered soon.
+    pub fn is_look(&self) -> bool {
+        match self {
+            ApiRequest::Status { .. }
+            | ApiRequest::StatusOfBoth { .. }
+            | ApiRequest::Clients { .. }
+            | ApiRequest::Counters
+            | ApiRequest::Record { .. }
+            | ApiRequest::Events { .. }
+            | ApiRequest::LinkHistory { .. } => true,
+            ApiRequest::On { order, .. } => order.is_look(),
+            ApiRequest::Logging { .. }
+            | ApiRequest::Sync { .. }
+            | ApiRequest::Set { .. }
+            | ApiRequest::SetLink { .. }
+            | ApiRequest::Demote { .. }
+            | ApiRequest::Promote { .. }
+            | ApiRequest::DropMark { .. } => false,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(request: &ApiRequest) -> String {
+        serde_json::to_string(request).expect("serialises")
+    }
+
+    #[test]
+    fn requests_have_their_documented_form() {
+        let group = || "db".to_owned();
+        for (request, text) in [
+            (ApiRequest::Status { group: None }, r#"{"request":"status"}"#),
+            (ApiRequest::Status { group: Some(group()) }, r#"{"request":"status","group":"db"}"#),
+            (ApiRequest::StatusOfBoth { group: Some(group()) }, r#"{"request":"status-of-both","group":"db"}"#),
+            (
+                ApiRequest::On { node: "beta".into(), order: Box::new(ApiRequest::Clients { group: None }) },
+                r#"{"request":"on","node":"beta","order":{"request":"clients"}}"#,
+            ),
+            (ApiRequest::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
+            (
+                ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
+                r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
+            ),
+            (
+                ApiRequest::Promote { group: group(), force: false },
+                r#"{"request":"promote","group":"db","force":false}"#,
+            ),
+            (ApiRequest::Demote { group: group(), close_clients: false }, r#"{"request":"demote","group":"db"}"#),
+            (
+                ApiRequest::Demote { group: group(), close_clients: true },
+                r#"{"request":"demote","group":"db","close_clients":true}"#,
+            ),
+            (ApiRequest::Counters, r#"{"request":"counters"}"#),
+            (
+                ApiRequest::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
+                r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,
+            ),
+            (
+                ApiRequest::Events { group: None, since_unix_ms: 0, after: 5, limit: None, last: None },
+                r#"{"request":"events","since_unix_ms":0,"after":5}"#,
+            ),
+            (
+                ApiRequest::LinkHistory { peer: Some("beta".into()), since_unix_ms: 5 },
+                r#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#,
+            ),
+        ] {
+            assert_eq!(line(&request), text);
+            assert_eq!(serde_json::from_str::<ApiRequest>(text).expect(text), request);
+        }
+        assert!(serde_json::from_str::<ApiRequest>(r#"{"request":"status","grp":"db"}"#).is_err());
+        assert!(serde_json::from_str::<ApiRequest>(r#"{"request":"format","group":"db"}"#).is_err());
+    }
+}
