@@ -1,9 +1,12 @@
 //! `cargo xtask faults`: injects one fault after the other in the engine, whose own invariants are off, and counts the
 //! seeds until a checker outside of it objects. The same worlds pass without a fault.
 
+use crate::measured::RunFile;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 
@@ -12,13 +15,20 @@ pub struct FaultsArgs {
     /// Only these; without any, all
     names: Vec<String>,
     /// Seeds to try in each range
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = SEEDS)]
     seeds: u64,
     /// Ranges of seeds to try; the median over them is what counts
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = RANGES)]
     ranges: u64,
+    /// Also add the rows of those that are caught to this file of measurements, of which a test makes the table in
+    /// docs/simulator.md
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
 }
 
+/// Seeds of a range, and ranges, of the table in docs/simulator.md.
+const SEEDS: u64 = 200;
+const RANGES: u64 = 3;
 /// Where the next range of seeds begins.
 const RANGE_STEP: u64 = 100_000;
 /// Worlds of other kinds, for a fault that seeds do not show: how the simulator calls them, and how many are tried.
@@ -41,12 +51,40 @@ struct FaultOutcome {
     worlds: Option<&'static str>,
 }
 
+/// A row for the page: how many worlds of which kind each range took, and the median of the ranges.
+#[derive(Serialize)]
+struct FaultRow {
+    fault: String,
+    counts: Vec<u64>,
+    worlds: Vec<&'static str>,
+    median_count: u64,
+    median_worlds: &'static str,
+    checker: String,
+}
+
 /// How many worlds of each kind it took to catch all that they caught.
 type Farthest = BTreeMap<Option<&'static str>, u64>;
 
 impl FaultOutcome {
     fn is_caught(&self, tried: u64) -> bool {
         self.worlds.is_some() || self.seeds <= tried
+    }
+
+    fn worlds_name(&self) -> &'static str {
+        self.worlds.map_or("seeds", |option| option.trim_start_matches('-'))
+    }
+}
+
+impl FaultRow {
+    fn new(fault: &ListedFault, outcomes: &[FaultOutcome], median: &FaultOutcome) -> FaultRow {
+        FaultRow {
+            fault: fault.name.clone(),
+            counts: outcomes.iter().map(|outcome| outcome.seeds).collect(),
+            worlds: outcomes.iter().map(FaultOutcome::worlds_name).collect(),
+            median_count: median.seeds,
+            median_worlds: median.worlds_name(),
+            checker: median.oracle.clone(),
+        }
     }
 }
 
@@ -55,6 +93,10 @@ impl FaultOutcome {
 pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     ensure!(arguments.seeds > 0 && arguments.ranges > 0, "there must be at least one seed and one range");
     let project = Project::find()?;
+    let unlike = [(arguments.seeds != SEEDS, "`--seeds`"), (arguments.ranges != RANGES, "`--ranges`")];
+    let machine = "any: a seed is the same run on each";
+    let open = |path: &PathBuf| RunFile::open(path, project.commit(), machine.to_owned(), unlike);
+    let file = arguments.append.as_ref().map(open).transpose()?;
     let build = ["build", "--profile", "faults", "--locked", "--package", "sim", "--features", "injected-faults"];
     let status = project.command("cargo").args(build).status().context("starting `cargo build` failed")?;
     ensure!(status.success(), "building the simulator failed; see above");
@@ -62,22 +104,29 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     let faults = chosen(list(&sim)?, &arguments.names)?;
     let outcomes = run_all(&sim, &faults, arguments)?;
     println!("{:<28} {:<22} {:>6}  {:<14} by", "fault", "breaks", "median", "seeds");
-    let (mut missed, mut farthest) = (0, Farthest::new());
-    for (fault, mut of_fault) in faults.iter().zip(outcomes) {
+    let (mut missed, mut farthest, mut rows) = (0, Farthest::new(), Vec::new());
+    for (fault, of_fault) in faults.iter().zip(outcomes) {
         let seeds: Vec<String> = of_fault.iter().map(|outcome| outcome_text(outcome, arguments.seeds)).collect();
         for outcome in of_fault.iter().filter(|outcome| outcome.is_caught(arguments.seeds)) {
             let most = farthest.entry(outcome.worlds).or_default();
             *most = outcome.seeds.max(*most);
         }
-        of_fault.sort_by_key(|outcome| (!outcome.is_caught(arguments.seeds), outcome.worlds, outcome.seeds));
-        let median = &of_fault[of_fault.len() / 2];
-        missed += usize::from(!median.is_caught(arguments.seeds));
+        let mut sorted: Vec<&FaultOutcome> = of_fault.iter().collect();
+        sorted.sort_by_key(|outcome| (!outcome.is_caught(arguments.seeds), outcome.worlds, outcome.seeds));
+        let median = sorted[sorted.len() / 2];
+        match median.is_caught(arguments.seeds) {
+            true => rows.push(FaultRow::new(fault, &of_fault, median)),
+            false => missed += 1,
+        }
         let median_text = outcome_text(median, arguments.seeds);
         let (name, breaks, oracle) = (&fault.name, &fault.breaks, &median.oracle);
         println!("{name:<28} {breaks:<22} {median_text:>6}  {:<14} {oracle}", seeds.join(" "));
     }
     let clean = passes_without(&sim, &farthest, arguments.ranges)?;
     println!("{} faults, {} caught, {missed} missed", faults.len(), faults.len() - missed);
+    if let Some(mut file) = file {
+        file.add("faults", &rows)?;
+    }
     Ok(if missed == 0 && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -62,6 +62,12 @@ impl Project {
         command.current_dir(&self.root);
         command
     }
+
+    /// The commit, for whoever compares reports.
+    pub fn commit(&self) -> String {
+        let output = self.command("git").args(["describe", "--always", "--dirty"]).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    }
 }
 
 impl Crate {

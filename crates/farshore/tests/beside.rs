@@ -336,16 +336,19 @@ async fn measure(pair: &Pair, trouble: &mut impl Disturbance) -> f64 {
     let status: serde_json::Value = serde_json::from_slice(&status).expect("status is JSON");
     let limit_mib = status["shared"]["memory_limit_bytes"].as_u64().expect("it is told") >> 20;
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
-    println!(
-        "BESIDE {}: p99 of the others before {:.2} ms, meanwhile {:.2} ms, ratio {ratio:.2} (bar {RATIO_MAX}: {}); resident {} MiB before, {} MiB \
-         meanwhile, of {limit_mib} MiB allowed",
-        trouble.name(),
-        milliseconds(before),
-        milliseconds(beside),
-        if ratio <= RATIO_MAX { "met" } else { "not met" },
-        resident[0],
-        resident[1],
-    );
+    // A row for `cargo xtask bench beside`.
+    let row = serde_json::json!({
+        "name": trouble.name(),
+        "p99_alone_ms": milliseconds(before),
+        "p99_beside_ms": milliseconds(beside),
+        "ratio": ratio,
+        "ratio_max": RATIO_MAX,
+        "met": ratio <= RATIO_MAX,
+        "memory_alone_mib": resident[0],
+        "memory_beside_mib": resident[1],
+        "memory_limit_mib": limit_mib,
+    });
+    println!("BESIDE {row}");
     assert!(resident[1] <= limit_mib, "{} MiB, {limit_mib} are allowed", resident[1]);
     ratio
 }

@@ -443,6 +443,30 @@ mod tests {
         assert!(notes.len() == 1 && notes[0].contains("NBD on 127.0.0.1:10809 (alpha)"), "{notes:?}");
     }
 
+    /// `set` and `config check` say the same of a queue that memory cannot hold.
+    #[test]
+    fn a_queue_or_a_window_above_four_fifths_of_memory_deserves_a_word() {
+        let text = include_str!("../tests/valid_configs/one-machine.toml");
+        let notes = |text: &str| parse(text).expect("sound").notes();
+        let large = notes(text);
+        assert_eq!(large.len(), 2, "1 GiB of the default of 1 GiB, on either node: {large:?}");
+        for (note, node) in large.iter().zip(["alpha", "beta"]) {
+            let words = format!(
+                "db: queue.memory = \"1GiB\" has no effect above 819 MiB, four fifths of the memory.limit of 1 GiB that node {node} has"
+            );
+            assert!(note.starts_with(&words) && note.contains("memory.limit = \"1280MiB\" or more"), "{note}");
+        }
+        assert_eq!(notes(&text.replace("\"1GiB\"", "\"819MiB\"")), Vec::<String>::new());
+        let given =
+            text.replace("state = \"alpha-state\"", "state = \"alpha-state\", memory = { limit = \"1280MiB\" }");
+        assert!(matches!(&*notes(&given), [note] if note.contains("that node beta has")), "{:?}", notes(&given));
+        let window = text.replace("queue = { memory = \"1GiB\" }", "window = \"1GiB\"\njournal = \"2GiB\"");
+        assert!(notes(&window)[0].starts_with("db: window = \"1GiB\" has no effect above"), "{:?}", notes(&window));
+        let config = parse(text).expect("sound");
+        let said = config.beyond_memory(&config.nodes[0], &config.groups[0].name, ("queue.memory", 1 << 30));
+        assert_eq!(said.as_ref(), large.first());
+    }
+
     #[test]
     fn a_node_is_found_by_name() {
         let config = parse(example::EXAMPLE).expect("sound");

@@ -199,7 +199,7 @@ pub(crate) fn count<T: Copy + Display + PartialOrd + TryFrom<u64> + 'static>(
 }
 
 /// A number and its unit for eyes: `65 536`, `64 MiB`, `10 min`.
-fn spaced(text: &str) -> String {
+pub(crate) fn spaced(text: &str) -> String {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let mut number = String::new();
     for (at, digit) in digits.char_indices() {

@@ -19,6 +19,8 @@ mod forms;
 pub mod group;
 pub mod keys;
 pub mod limits;
+#[cfg(test)]
+mod limits_page;
 pub mod link;
 pub mod manual;
 mod names;

@@ -16,6 +16,7 @@ mod rows;
 mod server;
 mod workload;
 
+use crate::measured::RunFile;
 use crate::project::Project;
 use crate::wan::sys;
 use anyhow::{Context, Result, bail, ensure};
@@ -29,6 +30,10 @@ use std::process::ExitCode;
 use workload::{BenchWorkload, WORKLOADS};
 
 const SCHEMA: &str = "farshore-bench/1";
+/// What the figures in docs/bench.md were measured with: turns of each server, seconds of a turn, size of the file.
+const ROUNDS: u32 = 9;
+const SECONDS: u32 = 2;
+const SIZE_MIB: u32 = 1024;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -38,14 +43,17 @@ pub struct BenchArgs {
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Also add the rows to this file of measurements, of which `cargo xtask measured` makes the page
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
     /// How often each server gets its turn
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Length of one turn
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Size of the file in MiB
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    #[arg(long, default_value_t = SIZE_MIB, value_parser = clap::value_parser!(u32).range(64..))]
     size: u32,
     /// Where the file is made; it should be on the disk of interest
     #[arg(long, default_value = "/var/tmp")]
@@ -67,6 +75,17 @@ enum OtherBench {
     Link(link::LinkBenchArgs),
     /// What others' clients feel beside a hanging device, stalled clients, many connects and a hostile peer (see docs/bench.md)
     Beside(beside::BesideArgs),
+}
+
+impl BenchArgs {
+    /// Options that make another measurement than docs/bench.md has.
+    fn unlike_the_page(&self) -> [(bool, &'static str); 3] {
+        [
+            (self.rounds < ROUNDS, "`--rounds` below 9"),
+            (self.seconds < SECONDS, "`--seconds` below 2"),
+            (self.size != SIZE_MIB, "`--size`"),
+        ]
+    }
 }
 
 /// Past the page cache or through it, and who is the peer.
@@ -104,6 +123,10 @@ pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
         None => {}
     }
     let project = Project::find()?;
+    let open = |path: &PathBuf| {
+        RunFile::open(path, project.commit(), machine::machine(&arguments.dir), arguments.unlike_the_page())
+    };
+    let mut append = arguments.append.as_ref().map(open).transpose()?;
     let signals = sys::signals_as_bytes()?;
     let program = build(&project)?;
     let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&arguments.dir);
@@ -115,15 +138,19 @@ pub fn main(arguments: BenchArgs) -> Result<ExitCode> {
     for series in [BenchSeries::Direct, BenchSeries::Cached] {
         if arguments.series.as_ref().is_none_or(|only| only == series.name()) {
             let stage = BenchStage { program: &program, home: home.path(), file: &file, signals: &signals };
-            rows.extend(stage.play(series, &arguments)?);
+            let of_series = stage.play(series, &arguments)?;
+            if let Some(append) = &mut append {
+                append.add("export", &of_series)?;
+            }
+            rows.extend(of_series);
         }
     }
     let (rounds, seconds) = (arguments.rounds, arguments.seconds);
-    let report = BenchReport { schema: SCHEMA, commit: commit(&project), rounds, seconds, size_bytes, rows };
+    let report = BenchReport { schema: SCHEMA, commit: project.commit(), rounds, seconds, size_bytes, rows };
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        rows::print(&report.rows);
+        rows::print(&report.rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,12 +163,6 @@ fn build(project: &Project) -> Result<PathBuf> {
         .context("starting `cargo build` failed")?;
     ensure!(status.success(), "building farshore failed; see above");
     Ok(project.target.join("release/farshore"))
-}
-
-/// The commit, for whoever compares reports.
-fn commit(project: &Project) -> String {
-    let output = project.command("git").args(["describe", "--always", "--dirty"]).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 /// Every byte written, so that no server reads a hole.

@@ -3,6 +3,8 @@
 use super::BenchSeries;
 use super::fio::FioRun;
 use super::workload::BenchWorkload;
+use crate::measured::{Row, export_text};
+use anyhow::Result;
 use serde::Serialize;
 
 /// A bar "at least" is met when the median holds and the lower quartile is this near; "at most" likewise above.
@@ -77,16 +79,12 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-pub fn print(rows: &[ReportRow]) {
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    println!("{:width$}  {:>10}  {:>10}  {:<10}  {:>6}  {:<6}  met  peer", "", "ours", "peer", "unit", "ratio", "bar");
-    for row in rows {
-        let met = if row.met { "yes" } else { "no" };
-        println!(
-            "{:width$}  {:>10.1}  {:>10.1}  {:<10}  {:>6.2}  {:<6}  {met:<3}  {}",
-            row.name, row.ours, row.peer_value, row.unit, row.ratio, row.bar, row.peer
-        );
-    }
+/// # Errors
+/// A row is no JSON.
+pub fn print(rows: &[ReportRow]) -> Result<()> {
+    let rows = rows.iter().map(Row::of).collect::<Result<Vec<Row>>>()?;
+    print!("{}", export_text(&rows)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -115,6 +113,13 @@ mod tests {
         assert_eq!(met(&[(1.0, 1.0); 9]), [true, true]);
         // The median holds, the lower quartile is at 0.9.
         assert_eq!(met(&[(0.9, 1.0), (0.9, 1.0), (1.0, 1.0), (1.0, 1.0), (1.0, 1.0)]), [false, true]);
+    }
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = &of(&WORKLOADS[0], BenchSeries::Direct, "p", &rounds(&[(2.0, 1.0)]))[0];
+        let text = crate::measured::shown("export", row);
+        assert!(text.contains(&format!("{}         2.0         1.0  ", row.name)), "{text}");
     }
 
     #[test]

@@ -3,17 +3,21 @@
 
 mod house;
 mod links;
+mod parts;
 mod proofs;
 mod size;
 mod source;
 mod walls;
 
+use crate::measured;
 use crate::project::Project;
 use anyhow::{Context, Result, ensure};
 use source::SourceFile;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+
+pub use parts::BookWords;
 
 /// A broken rule, and where.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,7 +68,20 @@ pub fn check(project: &Project) -> Result<Vec<TidyProblem>> {
     problems.extend(walls::check(&modules));
     let page = others.get(proofs::PROOFS_PAGE).map(String::as_str);
     problems.extend(collect_proofs(&sources, &others).check(page));
+    for (path, text) in others.iter().filter(|(path, _)| path.ends_with(".md")) {
+        problems.extend(parts::check(path, text));
+    }
+    let problem = |(path, sentence)| TidyProblem { path, line: 0, sentence };
+    problems.extend(measured::check(&others).into_iter().map(problem));
     Ok(problems)
+}
+
+/// How long the book is, and how much of it is made.
+///
+/// # Errors
+/// When git cannot list the files.
+pub fn book_words(project: &Project) -> Result<BookWords> {
+    Ok(BookWords::count(&read_files(project)?.1))
 }
 
 /// Writes docs/proofs.md, and returns the page's path.
@@ -77,6 +94,21 @@ pub fn write_proofs(project: &Project) -> Result<&'static str> {
     fs::write(project.root.join(proofs::PROOFS_PAGE), page)
         .with_context(|| format!("writing {} failed", proofs::PROOFS_PAGE))?;
     Ok(proofs::PROOFS_PAGE)
+}
+
+/// Writes what of the pages is made from `docs/measured`, and returns the paths of what changed.
+///
+/// # Errors
+/// When git cannot list the files, a row lacks a figure, a page has no place for a table, or a file cannot be written.
+pub fn write_measured(project: &Project) -> Result<Vec<String>> {
+    let (_, others) = read_files(project)?;
+    let made = measured::make(&others)?;
+    let changed = made.into_iter().filter(|(path, text)| others.get(path) != Some(text));
+    let write = |(path, text): (String, String)| -> Result<String> {
+        fs::write(project.root.join(&path), text).with_context(|| format!("writing {path} failed"))?;
+        Ok(path)
+    };
+    changed.map(write).collect()
 }
 
 fn collect_proofs(sources: &FileTexts, others: &FileTexts) -> proofs::Proofs {

@@ -12,9 +12,10 @@ use host::tls::clients::{Grant, Scope};
 use super::clients::{key_of, text_of};
 use super::hooks::{ConfiguredHook, HookUrl};
 use super::{Config, ConfiguredGroup, ConfiguredNode, ListenAddress, is_loopback};
+use crate::names::GroupName;
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
-use units::exact::{duration_text, size_text};
+use units::exact::{duration_text, show_size, size_text};
 
 pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     if let Err((key, why)) = config.link.settings.check(config.link.timeout) {
@@ -42,6 +43,25 @@ impl Config {
     /// What is sound, and may not be what was meant: a word for whoever checks the file.
     pub fn notes(&self) -> Vec<String> {
         notes(self)
+    }
+
+    /// Of `key`, which takes so many bytes of a node's memory for a group: that the group never gets all of it. The data path lends one group
+    /// four fifths of `memory.limit` at most.
+    pub fn beyond_memory(&self, node: &ConfiguredNode, group: &GroupName, (key, bytes): (&str, u64)) -> Option<String> {
+        let limit = self.memory_bytes(node);
+        let most = limit / 5 * 4;
+        let enough = bytes.div_ceil(4).saturating_mul(5).div_ceil(limits::MIB).saturating_mul(limits::MIB);
+        (bytes > most).then(|| {
+            format!(
+                "{group}: {key} = \"{}\" has no effect above {}, four fifths of the memory.limit of {} that node {} has; set it lower, or \
+                 memory.limit = \"{}\" or more there, which counts when its daemon starts",
+                size_text(bytes),
+                show_size(most),
+                show_size(limit),
+                node.name,
+                size_text(enough.min(limits::MEMORY.max))
+            )
+        })
     }
 }
 
@@ -95,20 +115,31 @@ fn open_metrics(config: &Config) -> Option<String> {
 }
 
 fn notes(config: &Config) -> Vec<String> {
-    let Some(tls) = config.tls.as_ref().filter(|tls| tls.clients != Clients::Any) else { return Vec::new() };
+    let members =
+        config.nodes.iter().flat_map(|node| config.groups_of(&node.name).map(move |(_, group)| (node, group)));
+    let beyond = members.flat_map(|(node, group)| {
+        let held = [("queue.memory", group.settings.queue_memory_bytes), ("window", group.layout.window_bytes)];
+        held.into_iter().filter_map(move |held| config.beyond_memory(node, &group.name, held))
+    });
+    plain_listeners(config).into_iter().chain(beyond).collect()
+}
+
+/// Where whoever comes in the clear passes the table of clients.
+fn plain_listeners(config: &Config) -> Option<String> {
+    let tls = config.tls.as_ref().filter(|tls| tls.clients != Clients::Any)?;
     let listens =
         config.nodes.iter().flat_map(|node| node.nbd.iter().filter_map(move |listen| Some((node, listen.tcp()?))));
     let plain = listens.filter(|(_, address)| !config.needs_tls(*address));
     let plain: Vec<String> = plain.map(|(node, address)| format!("NBD on {address} ({})", node.name)).collect();
     if plain.is_empty() {
-        return Vec::new();
+        return None;
     }
     let directory = tls.directory.display();
-    vec![format!(
+    Some(format!(
         "'clients' does not bind who comes in the clear: any program that reaches these addresses can read and write the \
          volumes without a certificate of {directory}: {}; a unix socket is open to its owner alone",
         plain.join(", ")
-    )]
+    ))
 }
 
 fn check_node(config: &Config, node: &ConfiguredNode, sheet: &mut Sheet<'_>) {

@@ -91,3 +91,23 @@ fn cell_of(table: &Value, buffer_kib: u64, rtt_ms: u64) -> Result<f64> {
     let cell = row.and_then(|row| row[format!("mibit_per_s_at_{rtt_ms}ms")].as_f64());
     cell.with_context(|| format!("no {buffer_kib} KiB at {rtt_ms} ms in {table}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = BufferCell {
+            buffer_kib: 24,
+            rtt_ms: 20,
+            table_mibit: 9.375,
+            measured_mibit: 7.81,
+            window_bytes: 21_730.0,
+            window_mibit: 8.29,
+            limit: "receiver-window".to_owned(),
+        };
+        assert!(shown("buffers", &row).ends_with("| 20 | 9.38 | 7.81 | 8.29 |\n"));
+    }
+}

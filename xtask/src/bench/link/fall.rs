@@ -213,6 +213,15 @@ mod tests {
     }
 
     #[test]
+    fn a_row_has_what_the_page_shows() {
+        let mut waits_ms = vec![100.0; SHOWN_S as usize];
+        (waits_ms[3], waits_ms[9]) = (1734.0, 9999.0);
+        let run = FallRun { in_use: "bbr".to_owned(), waits_ms, steady_ms: 238.0, back_s: 2.7, carried_share: 0.95 };
+        let row = cell("auto", 5.0, QueueFall::Shrinks, &[run]);
+        assert!(crate::measured::shown("fall", &row).ends_with("| 5 | shrinks | 1734/ | 238/ | 2.7/ | 95/ |\n"));
+    }
+
+    #[test]
     fn a_write_counts_for_as_long_as_it_is_under_way() {
         let waits = waits(&[0.1, 2.0, 0.1]);
         assert!((waits.mean_ms(0.0, 1.0) - 100.0).abs() < 1e-6);

@@ -113,3 +113,24 @@ pub fn small(stage: &LinkStage, seconds: u32) -> Result<ReportSection> {
     pair.stop()?;
     Ok(section)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = Large {
+            congestion: "bbr",
+            slow_start_after_idle: 1,
+            ideal_ms: 137.0,
+            warm_ms: 139.2,
+            after_idle_ms: 137.4,
+            after_idle_ms_most: 249.0,
+        };
+        assert!(shown("idle", &row).ends_with("| bbr | 1 | 139 ms | 137 ms | 249 ms |\n"));
+        let row = Small { min_rto: "40ms", p50_ms: 2.8, p99_ms: 16.2, max_ms: 66.1, per_second: 281.3 };
+        assert!(shown("rto", &row).ends_with("| 40ms | 2.8 | 16.2 | 66.1 | 281 |\n"));
+    }
+}

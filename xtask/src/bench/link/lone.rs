@@ -99,3 +99,25 @@ fn lone(stage: &LinkStage, congestion: &'static str, kib: u32) -> Result<Lone> {
     let met = fresh_share <= BAR;
     Ok(Lone { congestion, kib, ideal_ms, fresh_ms, fresh_share, loaded_ms, loaded_share, in_use, met })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = Lone {
+            congestion: "auto",
+            kib: 16,
+            ideal_ms: 51.36,
+            fresh_ms: 52.0,
+            fresh_share: 1.014,
+            loaded_ms: 52.5,
+            loaded_share: 1.023,
+            in_use: "bbr".to_owned(),
+            met: true,
+        };
+        assert!(shown("lone", &row).ends_with("| 16 KiB | 51.36 ms | 1.014 | | | 1.023 | | |\n"));
+    }
+}

@@ -18,13 +18,16 @@ mod report;
 mod slow;
 mod throughput;
 
-use super::{build, commit};
+use super::build;
+use super::machine::machine;
+use crate::measured::{RunFile, rate_text};
 use crate::project::Project;
 use crate::wan::{WanOptions, sys};
 use anyhow::Result;
+use clap::ValueEnum;
 use report::{LinkBenchReport, ReportSection};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use units::traffic_control;
@@ -33,12 +36,21 @@ use units::traffic_control;
 const BAR: f64 = 0.95;
 /// Of a group's queue and window, told here so that the bench is what users have.
 const DEFAULT_BYTES: u64 = 64 << 20;
+/// What the figures in docs/link.md were measured with: seconds of a turn at least, the volume's size, where files were, and
+/// what lossy lines drew their losses from.
+const SECONDS_MIN: u32 = 4;
+const SIZE_MIB: u32 = 256;
+const DIRECTORY: &str = "/dev/shm";
+const SEED: u64 = 1;
 
 #[derive(clap::Args)]
 pub struct LinkBenchArgs {
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
+    /// Also add the rows to this file of measurements, of which `cargo xtask measured` makes the page
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
     /// Only this series [default: all, more than an hour]
     #[arg(long, value_enum)]
     only: Option<LinkSeries>,
@@ -67,20 +79,20 @@ pub struct LinkBenchArgs {
     #[arg(long)]
     ipv6: bool,
     /// What the lines of the series loss draw their losses from: under one seed two runs lose the same segments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     seed: u64,
     /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/link.md]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     queue: Option<u64>,
     /// Size of the volume in MiB
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..))]
+    #[arg(long, default_value_t = SIZE_MIB, value_parser = clap::value_parser!(u32).range(16..))]
     size: u32,
     /// Where volumes, journal and state are made; the default is memory, because the line is what is measured
-    #[arg(long, default_value = "/dev/shm")]
+    #[arg(long, default_value = DIRECTORY)]
     dir: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LinkSeries {
     /// Beside iperf3, every rate at every round trip
     Throughput,
@@ -120,6 +132,11 @@ impl LinkSeries {
         LinkSeries::Slow,
         LinkSeries::Compression,
     ];
+
+    /// As `--only` knows it.
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 
     fn play(self, stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSection> {
         match self {
@@ -195,18 +212,34 @@ impl TableLine {
 }
 
 impl LinkBenchArgs {
+    fn series(&self) -> impl Iterator<Item = LinkSeries> {
+        LinkSeries::ALL.into_iter().filter(move |&series| self.only.is_none_or(|only| only == series))
+    }
+
+    /// Options that make another measurement of a series than docs/link.md has. Rates, round trips and most congestion controls
+    /// stand in the rows.
+    fn unlike_the_page(&self, series: LinkSeries) -> [(bool, &'static str); 10] {
+        let is_throughput = series == LinkSeries::Throughput;
+        let is_auto = self.congestion.first().is_none_or(|first| first == "auto");
+        let is_modes = series == LinkSeries::Modes;
+        let is_in_memory = self.dir == Path::new(DIRECTORY);
+        [
+            (self.program.is_some(), "`--program`"),
+            (!self.link.is_empty(), "`--link`"),
+            (self.ipv6, "`--ipv6`"),
+            (self.seconds < SECONDS_MIN, "`--seconds` below 4"),
+            (self.queue.is_some(), "`--queue`"),
+            (self.size != SIZE_MIB, "`--size`"),
+            (self.seed != SEED, "`--seed`"),
+            (is_throughput && !is_auto, "`--congestion` of throughput"),
+            (!is_modes && !is_in_memory, "`--dir` of another series than modes"),
+            (is_modes && is_in_memory, "modes without the `--dir` of a disk (`--only` leaves other series out)"),
+        ]
+    }
+
     fn lines(&self) -> Vec<TableLine> {
         let line = |rate_bits_per_second, rtt_ns| TableLine { rate_bits_per_second, rtt_ns, loss: 0.0 };
         self.rates.iter().flat_map(|&rate| self.rtts.iter().map(move |&rtt| line(rate, rtt))).collect()
-    }
-}
-
-/// A line's rate as people say it.
-fn rate_text(mbit: f64) -> String {
-    match mbit {
-        1000.0.. => format!("{} Gbit/s", mbit / 1000.0),
-        1.0.. => format!("{mbit} Mbit/s"),
-        _ => format!("{} kbit/s", mbit * 1000.0),
     }
 }
 
@@ -216,17 +249,23 @@ fn rate_text(mbit: f64) -> String {
 /// A series could not be played to its end.
 pub fn main(arguments: &LinkBenchArgs) -> Result<ExitCode> {
     let project = Project::find()?;
+    let machine = machine(&arguments.dir);
+    let unlike = arguments.series().flat_map(|series| arguments.unlike_the_page(series));
+    let open = |path: &PathBuf| RunFile::open(path, project.commit(), machine.clone(), unlike);
+    let mut append = arguments.append.as_ref().map(open).transpose()?;
     let signals = sys::signals_as_bytes()?;
     let program = arguments.program.clone().map_or_else(|| build(&project), Ok)?;
     let (dir, ipv6) = (arguments.dir.clone(), arguments.ipv6);
     let (volume_bytes, link) = (u64::from(arguments.size) << 20, arguments.link.join("\n"));
     let stage = LinkStage { program, dir, signals, ipv6, volume_bytes, link };
     let runs = (arguments.rounds, arguments.seconds);
-    let mut report = LinkBenchReport::new(commit(&project), &arguments.dir, ipv6, runs);
-    for series in LinkSeries::ALL {
-        if arguments.only.is_none_or(|only| only == series) {
-            report.add(series.play(&stage, arguments)?);
+    let mut report = LinkBenchReport::new(project.commit(), machine, ipv6, runs);
+    for series in arguments.series() {
+        let section = series.play(&stage, arguments)?;
+        if let Some(append) = &mut append {
+            append.add(&series.name(), section.rows())?;
         }
+        report.add(section);
     }
     report.show(arguments.json)?;
     Ok(ExitCode::SUCCESS)
@@ -235,6 +274,54 @@ pub fn main(arguments: &LinkBenchArgs) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{CommandFactory, Parser};
+    use std::collections::BTreeSet;
+
+    #[derive(Parser)]
+    struct LinkBenchCommand {
+        #[command(flatten)]
+        arguments: LinkBenchArgs,
+    }
+
+    /// By some words of the command.
+    fn unlike_the_page(words: &str) -> BTreeSet<&'static str> {
+        let command = LinkBenchCommand::try_parse_from(format!("link {words}").split_whitespace());
+        let arguments = command.unwrap_or_else(|error| panic!("{words}: {error}")).arguments;
+        let options = arguments.series().flat_map(|series| arguments.unlike_the_page(series));
+        options.filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect()
+    }
+
+    /// Rows replace each other by line, round trip and control; each option changes those, or nothing, or is refused.
+    #[test]
+    fn what_no_row_says_is_refused_beside_the_page() {
+        const HARMLESS: [&str; 6] = ["json", "append", "only", "rounds", "rates", "rtts"];
+        let refused = [
+            ("--only lone --program old", "`--program`"),
+            ("--only lone --link unsent=1", "`--link`"),
+            ("--only lone --ipv6", "`--ipv6`"),
+            ("--only lone --seconds 3", "`--seconds` below 4"),
+            ("--only loss --queue 8", "`--queue`"),
+            ("--only lone --size 64", "`--size`"),
+            ("--only loss --seed 11", "`--seed`"),
+            ("--only throughput --congestion cubic", "`--congestion` of throughput"),
+            ("--only lone --dir /var/tmp", "`--dir` of another series than modes"),
+        ];
+        for (words, option) in refused {
+            assert_eq!(unlike_the_page(words), BTreeSet::from([option]), "{words}");
+        }
+        let as_the_page =
+            ["--only throughput --congestion auto", "--only loss --congestion bbr", "--only modes --dir /var/tmp"];
+        for words in as_the_page {
+            assert!(unlike_the_page(words).is_empty(), "{words}");
+        }
+        assert_eq!(unlike_the_page("").len(), 1, "modes in memory, beside all other series");
+        let command = LinkBenchCommand::command();
+        let options = command.get_arguments().filter_map(|argument| argument.get_long());
+        for option in options.filter(|option| !HARMLESS.contains(option)) {
+            let is_refused = |(words, _): &(&str, &str)| words.contains(&format!("--{option}"));
+            assert!(refused.iter().any(is_refused), "--{option}: in which rows, or else refused");
+        }
+    }
 
     #[test]
     fn a_queue_holds_a_second_or_four_times_what_is_on_its_way() {

@@ -76,3 +76,16 @@ fn run(pair: &LinkPair, writers: u32, size_kib: u32, seconds: u32) -> Result<Lat
     let fixed = ["--rw=randwrite", "--iodepth=1", "--time_based"];
     fio::latency(pair.fio(&[&fixed[..], &words.each_ref().map(String::as_str)].concat()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = ModeCell { size_kib: 8, writers: 5, p50_ms: [0.1, 0.2, 0.3, 0.4], p99_ms: [1.0, 2.0, 3.0, 4.0] };
+        let cells = "| 8 KiB, 5 | 0.100/1.000 | 0.200/2.000 | 0.300/3.000 | 0.400/4.000 |\n";
+        assert!(shown("modes", &row).ends_with(cells));
+    }
+}

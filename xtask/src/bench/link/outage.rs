@@ -112,3 +112,21 @@ fn cell(outage_s: u64, settings: &str, blows: &[OutageKind]) -> OutageCell {
         state: blows.last().map(|blow| blow.state.clone()).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let outage = |settings: &str| {
+            let blow =
+                OutageKind { resumed_s: 0.25, caught_up_s: 1.5, kept_connection: true, state: "queuing".to_owned() };
+            cell(12, settings, &[blow])
+        };
+        assert!(shown("outage", &outage(SETTINGS[0])).ends_with("| defaults | 0.25 s | 1.50 s |\n"));
+        let row = "| `timeout = \"60s\", max_rto = \"1s\"` | 0.25 s | 1.50 s |\n";
+        assert!(shown("outage", &outage(SETTINGS[1])).ends_with(row));
+    }
+}

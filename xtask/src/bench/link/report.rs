@@ -1,11 +1,10 @@
 //! Rows of every series, as a table for eyes and as JSON.
 
-use super::super::machine::machine;
 use super::super::rows::quantile;
+use crate::measured::three_digits;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
-use std::path::Path;
 
 const SCHEMA: &str = "farshore-bench-link/1";
 
@@ -44,6 +43,11 @@ impl ReportSection {
         Ok(())
     }
 
+    /// As a file of measurements has them.
+    pub fn rows(&self) -> &[Value] {
+        &self.rows
+    }
+
     fn print(&self) {
         let width = |at: usize| {
             let cells = self.table.iter().map(|row| row[at].chars().count());
@@ -72,8 +76,7 @@ pub struct LinkBenchReport {
 }
 
 impl LinkBenchReport {
-    pub fn new(commit: String, directory: &Path, ipv6: bool, (rounds, seconds): (u32, u32)) -> LinkBenchReport {
-        let machine = machine(directory);
+    pub fn new(commit: String, machine: String, ipv6: bool, (rounds, seconds): (u32, u32)) -> LinkBenchReport {
         LinkBenchReport { schema: SCHEMA, commit, machine, ipv6, rounds, seconds, series: Vec::new() }
     }
 
@@ -100,11 +103,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// A rate of a line or on it, in Mbit/s of 10^6 bits, at three digits.
 pub fn mbit_text(mbit: f64) -> String {
-    match mbit {
-        0.0..10.0 => format!("{mbit:.2}"),
-        10.0..100.0 => format!("{mbit:.1}"),
-        _ => format!("{mbit:.0}"),
-    }
+    three_digits(mbit)
 }
 
 pub fn share_text(share: f64) -> String {

@@ -130,3 +130,29 @@ fn cell(stage: &LinkStage, arguments: &LinkBenchArgs, line: &TableLine, congesti
         cores: [of(|carried| carried.cores[0]), of(|carried| carried.cores[1]), of(|carried| carried.cores[2])],
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::shown;
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let row = ThroughputCell {
+            line_mbit: 100.0,
+            rtt_ms: 50.0,
+            loss: LOSS,
+            congestion: "bbr".to_owned(),
+            iperf_mbit: 95.8,
+            farshore_mbit: 94.6,
+            share: 0.987,
+            share_least: 0.97,
+            met: true,
+            limit: "network".to_owned(),
+            sent_again_share: 0.001,
+            cores: [0.1, 0.2, 0.3],
+        };
+        assert!(shown("throughput", &row).ends_with("| 100 Mbit/s | 95.8/94.6 (98.7) |\n"));
+        assert!(shown("loss", &row).ends_with("| 100 Mbit/s | bbr | 95.8/94.6 (98.7) |\n"));
+    }
+}

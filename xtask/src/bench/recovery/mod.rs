@@ -10,7 +10,9 @@ mod nbd;
 mod pair;
 mod report;
 
-use super::{build, commit};
+use super::build;
+use super::machine::machine;
+use crate::measured::RunFile;
 use crate::project::Project;
 use crate::wan::sys;
 use anyhow::{Context, Result};
@@ -26,12 +28,20 @@ use std::time::{Duration, Instant};
 const EXTENT_BYTES: u64 = 4 << 20;
 const EXTENTS: u64 = 1024;
 const HOT_EXTENTS: u64 = 10;
+/// What the figures in docs/recovery.md were measured with at least: rounds, seconds of writing; and the group's size and volumes.
+const ROUNDS_MIN: u32 = 2;
+const SECONDS_MIN: u32 = 5;
+const SIZE_GIB: u32 = 1024;
+const VOLUMES: u32 = 1;
 
 #[derive(clap::Args)]
 pub struct RecoveryArgs {
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Also add the rows to this file of measurements, of which `cargo xtask measured` makes the page
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
     /// How often each blow is dealt
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -39,14 +49,26 @@ pub struct RecoveryArgs {
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Size of the group in GiB; its files are sparse
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    #[arg(long, default_value_t = SIZE_GIB, value_parser = clap::value_parser!(u32).range(64..))]
     size: u32,
     /// How many volumes share that size
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, default_value_t = VOLUMES, value_parser = clap::value_parser!(u32).range(1..=16))]
     volumes: u32,
     /// Where the files are made; it should be on the disk of interest
     #[arg(long, default_value = "/var/tmp")]
     dir: PathBuf,
+}
+
+impl RecoveryArgs {
+    /// Options that make another measurement than docs/recovery.md has.
+    fn unlike_the_page(&self) -> [(bool, &'static str); 4] {
+        [
+            (self.rounds < ROUNDS_MIN, "`--rounds` below 2"),
+            (self.seconds < SECONDS_MIN, "`--seconds` below 5"),
+            (self.size != SIZE_GIB, "`--size`"),
+            (self.volumes != VOLUMES, "`--volumes`"),
+        ]
+    }
 }
 
 /// What happens to the primary.
@@ -113,6 +135,9 @@ impl Scenario {
 /// Runs it; the exit code is zero whatever the numbers are, as they belong to the machine.
 pub fn main(arguments: &RecoveryArgs) -> Result<ExitCode> {
     let project = Project::find()?;
+    let machine = machine(&arguments.dir);
+    let open = |path: &PathBuf| RunFile::open(path, project.commit(), machine.clone(), arguments.unlike_the_page());
+    let append = arguments.append.as_ref().map(open).transpose()?;
     let signals = sys::signals_as_bytes()?;
     let program = build(&project)?;
     let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&arguments.dir);
@@ -131,11 +156,14 @@ pub fn main(arguments: &RecoveryArgs) -> Result<ExitCode> {
         }
     }
     pair.stop()?;
-    let report = RecoveryReport::new(commit(&project), &arguments.dir, shape, first_sync, rows.into());
+    let report = RecoveryReport::new(project.commit(), machine, shape, first_sync, rows.into());
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        report.print();
+        report.print()?;
+    }
+    if let Some(mut append) = append {
+        report.append(&mut append)?;
     }
     Ok(ExitCode::SUCCESS)
 }

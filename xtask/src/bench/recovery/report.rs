@@ -1,10 +1,10 @@
 //! Runs become rows, and rows a table with the facts of the machine.
 
-use super::super::machine::machine;
 use super::super::rows::quantile;
 use super::pair::GroupShape;
+use crate::measured::{Row, RunFile, recovery_text};
+use anyhow::Result;
 use serde::Serialize;
-use std::path::Path;
 use std::time::Duration;
 
 const SCHEMA: &str = "farshore-bench-recovery/1";
@@ -53,6 +53,23 @@ impl RecoveryRow {
     }
 }
 
+/// A row as it is shown: medians over the runs, and the slowest.
+#[derive(Serialize)]
+struct ShownRow<'a> {
+    name: &'a str,
+    volumes: u64,
+    volume_gib: u64,
+    first_sync_s: f64,
+    served_s: f64,
+    served_s_most: f64,
+    replicating_s: f64,
+    writes: f64,
+    compared_mib: f64,
+    shipped_mib: f64,
+    pulled_mib: f64,
+    met: bool,
+}
+
 #[derive(Serialize)]
 pub struct RecoveryReport {
     schema: &'static str,
@@ -67,52 +84,49 @@ pub struct RecoveryReport {
 impl RecoveryReport {
     pub fn new(
         commit: String,
-        directory: &Path,
+        machine: String,
         shape: GroupShape,
         first_sync: Duration,
         rows: Vec<RecoveryRow>,
     ) -> RecoveryReport {
         let GroupShape { volumes, volume_bytes } = shape;
         let first_sync_s = first_sync.as_secs_f64();
-        RecoveryReport {
-            schema: SCHEMA,
-            commit,
-            machine: machine(directory),
-            volumes,
-            volume_bytes,
-            first_sync_s,
-            rows,
+        RecoveryReport { schema: SCHEMA, commit, machine, volumes, volume_bytes, first_sync_s, rows }
+    }
+
+    fn shown<'a>(&self, row: &'a RecoveryRow) -> ShownRow<'a> {
+        let mib = |value: fn(&RecoveryRun) -> u64| row.median(|run| value(run) as f64) / f64::from(1 << 20);
+        ShownRow {
+            name: &row.name,
+            volumes: self.volumes,
+            volume_gib: self.volume_bytes >> 30,
+            first_sync_s: self.first_sync_s,
+            served_s: row.median(|run| run.served_s),
+            served_s_most: row.most(|run| run.served_s),
+            replicating_s: row.median(|run| run.replicating_s),
+            writes: row.median(|run| run.writes as f64),
+            compared_mib: mib(|run| run.compared_bytes),
+            shipped_mib: mib(|run| run.shipped_bytes),
+            pulled_mib: mib(|run| run.pulled_bytes),
+            met: row.met(),
         }
     }
 
-    pub fn print(&self) {
-        println!("{}", self.machine);
-        println!(
-            "{} x {} GiB, first sync {:.1} s, {}",
-            self.volumes,
-            self.volume_bytes >> 30,
-            self.first_sync_s,
-            self.commit
-        );
-        println!(
-            "{:22}  {:>8}  {:>8}  {:>10}  {:>8}  {:>12}  {:>11}  {:>11}  bars met",
-            "", "serves", "worst", "replicates", "writes", "compared MiB", "shipped MiB", "pulled MiB"
-        );
-        for row in &self.rows {
-            let mib = |value: fn(&RecoveryRun) -> u64| row.median(|run| value(run) as f64) / f64::from(1 << 20);
-            println!(
-                "{:22}  {:6.2} s  {:6.2} s  {:8.2} s  {:>8.0}  {:>12.1}  {:>11.1}  {:>11.1}  {}",
-                row.name,
-                row.median(|run| run.served_s),
-                row.most(|run| run.served_s),
-                row.median(|run| run.replicating_s),
-                row.median(|run| run.writes as f64),
-                mib(|run| run.compared_bytes),
-                mib(|run| run.shipped_bytes),
-                mib(|run| run.pulled_bytes),
-                if row.met() { "yes" } else { "no" }
-            );
-        }
+    /// # Errors
+    /// A row is no JSON.
+    pub fn print(&self) -> Result<()> {
+        let rows = self.rows.iter().map(|row| Row::of(&self.shown(row))).collect::<Result<Vec<Row>>>()?;
+        println!("{}, {}", self.machine, self.commit);
+        print!("{}", recovery_text(&rows)?);
+        Ok(())
+    }
+
+    /// Adds the rows to a file of measurements.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append(&self, file: &mut RunFile) -> Result<()> {
+        file.add("recovery", &self.rows.iter().map(|row| self.shown(row)).collect::<Vec<_>>())
     }
 }
 
@@ -122,6 +136,15 @@ mod tests {
 
     fn run(served_s: f64, shipped_bytes: u64) -> RecoveryRun {
         RecoveryRun { served_s, replicating_s: 1.0, writes: 1, compared_bytes: 0, shipped_bytes, pulled_bytes: 0 }
+    }
+
+    #[test]
+    fn a_row_has_what_the_page_shows() {
+        let rows = vec![RecoveryRow { runs: vec![run(0.07, 1 << 20)], ..RecoveryRow::new("kill -9".into(), 100) }];
+        let shape = GroupShape { volumes: 1, volume_bytes: 1 << 40 };
+        let report = RecoveryReport::new(String::new(), String::new(), shape, Duration::from_secs(52), rows);
+        let text = crate::measured::shown("recovery", &report.shown(&report.rows[0]));
+        assert!(text.contains("\n1 x 1024 GiB, first sync 52.0 s\n") && text.contains("   0.07 s"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,296 @@
+//! Tables of docs/protocol.md.
+
+use super::bytes::{bytes, checksum, flag_of, flags, magic, number, position, table, values, zero};
+use super::samples;
+use engine::cell;
+use engine::limits::VOLUMES_MAX;
+use engine::state::{Pause, Policy};
+use engine::wire::{self, Ack, FrameKind, GroupHello, Tick};
+use engine::{Settings, StartAlone};
+
+/// By the names of their parts in the page.
+pub fn parts() -> [(&'static str, String); 8] {
+    [
+        ("frame", frame_header_table()),
+        ("kinds", kinds_table()),
+        ("group-hello", group_hello_table()),
+        ("tick", tick_table()),
+        ("sync-begin", sync_begin_table()),
+        ("ack", ack_table()),
+        ("tail-ask", tail_ask_table()),
+        ("tail", tail_table()),
+    ]
+}
+
+/// Of each kind of frame its sender and meaning, the header's fields in use, and the payload.
+const KINDS: [(FrameKind, &str, &str, &str); 21] = [
+    (FrameKind::GroupHello, "both: first of each group on a session", "", "[GroupHello](#grouphello)"),
+    (FrameKind::SyncBegin, "P: a stream begins", "", "[SyncBegin](#syncbegin)"),
+    (FrameKind::SyncReady, "S: earlier writes are applied, the stream is recorded", "offset: the attempt", "none"),
+    (FrameKind::Data, "P, numbered: a write", "flags, volume, range, wall, origin", "the bytes"),
+    (FrameKind::Zero, "P, numbered: the range reads as zeroes", "as Data", "none"),
+    (FrameKind::Void, "P, numbered: the number never became a write", "wall", "none"),
+    (
+        FrameKind::Probe,
+        "P, numbered: compare the range at this point of the order",
+        "volume, range",
+        "keyed BLAKE3, 32 bytes",
+    ),
+    (FrameKind::ProbeResult, "S", "seq of the probe, flags", "none"),
+    (FrameKind::SyncEnd, "P, numbered: all dirty regions are sent", "wall", "none"),
+    (FrameKind::Ack, "S: progress, at most once per turn", "offset: recalls", "[Ack](#ack)"),
+    (
+        FrameKind::Tick,
+        "P: a change of state, and every second",
+        "seq: last given; offset: recalls seen; wall",
+        "[Tick](#tick)",
+    ),
+    (FrameKind::Heartbeat, "both, every 200 ms", "", "8 bytes for the sender"),
+    (FrameKind::HeartbeatEcho, "both, at once; the newest for a slow reader", "", "the same bytes"),
+    (
+        FrameKind::GroupState,
+        "both: role, health or settings changed; S, before SyncReady: progress",
+        "",
+        "as GroupHello",
+    ),
+    (FrameKind::Goodbye, "both: clean stop; the receiver ends the connection", "", "a sentence"),
+    (
+        FrameKind::TailAsk,
+        "P, after an unclean run: name the ranges that you confirmed with numbers above these flush points",
+        "",
+        "[TailAsk](#tailask)",
+    ),
+    (
+        FrameKind::Tail,
+        "S: these ranges, in some frames",
+        "flags of the last one: last frame, unknown writes",
+        "[Tail](#tail)",
+    ),
+    (FrameKind::Pull, "P: send this range of your volume", "volume, range", "none"),
+    (FrameKind::Pulled, "S", "volume, range", "the bytes"),
+    (FrameKind::BitsAsk, "P: send your dirty regions", "", "none"),
+    (
+        FrameKind::Bits,
+        "S: dirty bits, as in the [bitmap](format.md#bitmap)",
+        "volume; offset: first region; flags of the last one: last frame",
+        "words of 8 bytes",
+    ),
+];
+
+/// The kinds that the code knows, in the order of their bytes.
+fn kinds_table() -> String {
+    let head = "| Byte | Kind | Sender and meaning | Header fields | Payload |\n|---|---|---|---|---|\n";
+    let mut table = head.to_owned();
+    for (byte, known) in (0..=u8::MAX).filter_map(|byte| Some((byte, FrameKind::from_byte(byte)?))) {
+        let row = KINDS.iter().find(|(kind, ..)| *kind == known);
+        let (_, meaning, fields, payload) = row.unwrap_or_else(|| panic!("{known:?} has no row"));
+        table += &format!("| {byte} | {known:?} | {meaning} | {fields} | {payload} |\n").replace("|  |", "| |");
+    }
+    assert_eq!(table.lines().count(), KINDS.len() + 2, "a kind has two rows");
+    table
+}
+
+/// Flags of a frame's header, which no decoder refuses.
+fn frame_flags() -> String {
+    let flags = [
+        (wire::flags::WANT_RECEIVED, "the writer waits for `received`"),
+        (wire::flags::RESYNC, "resync"),
+        (wire::flags::NO_HOLE, "zeroes stay allocated"),
+        (wire::flags::EQUAL, "equal hashes"),
+        (wire::flags::LAST, "last frame"),
+        (wire::flags::UNKNOWN, "unknown writes were confirmed too"),
+    ];
+    flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
+}
+
+fn frame_header_table() -> String {
+    let image = samples::header().encode();
+    let fields = [
+        magic("FSHR", "`FSHR`"),
+        number("version", 1, wire::VERSION as u64, (wire::VERSION as u8).to_string()),
+        number("kind", 1, 4, "[below](#kinds)"),
+        number("flags", 2, 0x91, frame_flags()),
+        number("session", 8, 0x99, "of the connection"),
+        number("incarnation", 8, 0x94, "the primary's run"),
+        number("generation tag", 8, 0x95, "the history"),
+        number("seq", 8, 0x96, ""),
+        number("offset", 8, 0x97, "on the volume"),
+        number("length", 8, 5, "of the range; of data also of the payload"),
+        number("wall", 8, 0x98, "the primary's stamp, ns since 1970; never goes back"),
+        number("group", 4, 0x9a, ""),
+        number("volume", 2, 0x92, ""),
+        number("origin", 2, 0x93, "the node that gives the numbers"),
+        number("payload bytes", 4, 5, ""),
+        number("payload checksum", 4, crc32c::crc32c(b"bytes").into(), ""),
+        number("flushed", 8, 0x9b, "flushed at the sender up to here"),
+        zero(4, ""),
+        checksum(&image, "of the header"),
+    ];
+    table("frame header", &image, fields)
+}
+
+/// The list of a field of a hello's settings.
+fn setting_values(at: usize, word: fn(&Settings) -> &'static str) -> String {
+    let read = |image: &[u8]| {
+        let hello = GroupHello::decode(image)?;
+        Some((format!("`{}`", word(&hello.settings)), hello.encode()))
+    };
+    values(&samples::hello().encode(), at, read)
+}
+
+fn hello_flags() -> String {
+    let read = |image: &[u8]| {
+        let hello = GroupHello::decode(image)?;
+        let meaning =
+            flag_of([(hello.failed, "failed"), (hello.lacks_image, "a secondary without an image to promote")]);
+        Some((meaning, hello.encode()))
+    };
+    flags(&samples::hello().encode(), 106, read)
+}
+
+fn modes() -> String {
+    setting_values(123, |settings| settings.mode.word())
+}
+
+fn policies() -> String {
+    let word = |settings: &Settings| match settings.policy {
+        Policy::Degrade => "degrade",
+        Policy::Hold(_) => "hold",
+        Policy::Strict => "strict",
+    };
+    setting_values(124, word)
+}
+
+fn starts() -> String {
+    let word = |settings: &Settings| match settings.start_alone {
+        StartAlone::Serve => "serve",
+        StartAlone::Wait(_) => "wait",
+    };
+    setting_values(142, word)
+}
+
+fn group_hello_table() -> String {
+    let fields = [
+        bytes(
+            "identity",
+            samples::superblock().encode()[cell::HEAD_BYTES..][..90].to_vec(),
+            "[format](format.md#identity)",
+        ),
+        number("granted bytes", 8, 0xb1, "of a secondary: the grant if the queue continues"),
+        number("dirty bytes", 8, 0xb2, ""),
+        number("flags", 1, 1, format!("{}; others are refused", hello_flags())),
+        number("features", 8, 0xb4, "abilities; unknown bits are ignored"),
+        number(
+            "required",
+            8,
+            0xb5,
+            "abilities that the peer needs; unknown bits are [refused](#versions-and-features)",
+        ),
+        number(
+            "mode",
+            1,
+            2,
+            format!(
+                "{}. From here to queue items: the sender's settings, for display. [A further \
+                 key](change.md#a-configuration-key) is a new protocol version",
+                modes()
+            ),
+        ),
+        number("policy", 1, 1, policies()),
+        number("hold", 8, 0xb6, "ns; 0 without `hold`"),
+        number("wait limit", 8, 0xb7, "ns"),
+        number("autosync", 1, 1, ""),
+        number("start alone", 1, 1, starts()),
+        number("wait", 8, 0xba, "ns"),
+        number("queue bytes", 8, 0xb8, ""),
+        number("queue items", 8, 0xb9, ""),
+        number("volumes", 2, 1, format!("at most {VOLUMES_MAX}")),
+        number("first volume's size", 8, 0xb3, "and so on: in the group (P), or of the device (S)"),
+    ];
+    table("GroupHello", &samples::hello().encode(), fields)
+}
+
+fn tick_table() -> String {
+    let tick = samples::tick().encode();
+    let state = |image: &[u8]| {
+        let tick = Tick::decode(image)?;
+        Some((tick.state.word().to_owned(), tick.encode()))
+    };
+    let mode = |image: &[u8]| {
+        let tick = Tick::decode(image)?;
+        Some((format!("`{}`", tick.mode.word()), tick.encode()))
+    };
+    assert_eq!(values(&tick, 1, mode), modes(), "the page says: as in GroupHello");
+    let fields = [
+        number("state", 1, 4, values(&tick, 0, state)),
+        number("mode", 1, 1, "as in GroupHello"),
+        number("lag bytes", 8, 0xbb, "not durable at S; in a sync or without a stream: dirty"),
+        number("lag", 8, 0xbc, "ns; all ones: unknown"),
+        number("dirty bytes", 8, 0xbd, ""),
+        number("clock", 8, 0xbe, "P's clock, ns since 1970; may go back"),
+    ];
+    table("Tick", &tick, fields)
+}
+
+fn sync_begin_table() -> String {
+    let mut fields = Vec::from(position("", 0xc100, ["history of the stream", "", "", "the number before the first"]));
+    fields.extend(position("parent", 0xc200, ["where the history begins in its parent", "", "", ""]));
+    fields.extend([
+        number("to", 8, 0xc6, "the run of S, which answers with GroupState if promoted since"),
+        number("nothing dirty", 1, 1, "S stays consistent"),
+        number("dirty bytes", 8, 0xc5, "sure to be sent; S reserves undo space"),
+        number("snapshot", 8, 0xc4, "catch-up snapshot of this position; 0: the stream"),
+        number("attempt", 8, 0xc3, "repeated by SyncReady"),
+    ]);
+    table("SyncBegin", &samples::begin().encode(), fields)
+}
+
+/// The flags of an ack: one is said with another, so each pair is looked at, and no other byte is read.
+fn ack_flags() -> String {
+    let written = |paused, wants_flush| Ack { paused, wants_flush, ..samples::ack() }.encode()[40];
+    let [volume, store] = [Pause::PeerFull, Pause::HistoryFull].map(|pause| written(Some(pause), false));
+    let flush = written(None, true);
+    assert_eq!(written(None, false), 0);
+    let image = samples::ack().encode();
+    let is_read = |byte: &u8| {
+        let mut image = image.clone();
+        image[40] = *byte;
+        Ack::decode(&image).is_some()
+    };
+    let known: Vec<u8> = (0..=u8::MAX).filter(is_read).collect();
+    let mut wanted = vec![0, volume, store, flush, volume | flush, store | flush];
+    wanted.sort_unstable();
+    assert_eq!(known, wanted, "what an ack's flags may be");
+    let with = store & !volume;
+    format!(
+        "{volume} applying waits for space, on a volume or (with {with}) in the undo store; {flush} P should flush: the \
+         journal fills; others are refused"
+    )
+}
+
+fn ack_table() -> String {
+    let fields = [
+        number("received", 8, 0xa1, "up to here in memory"),
+        number("durable", 8, 0xa2, "in the journal, flushed"),
+        number("applied", 8, 0xa3, "on the volumes, flushed, and recorded"),
+        number("granted bytes", 8, 0xa4, "what P may send in total"),
+        number("applied wall", 8, 0xa5, "of the last applied write"),
+        number("flags", 1, 7, ack_flags()),
+        number("noted", 8, 0xa6, "P's flush point, recorded at S"),
+    ];
+    table("Ack", &samples::ack().encode(), fields)
+}
+
+fn tail_ask_table() -> String {
+    let fields = [
+        number("incarnation", 8, 0xd1, "the run whose last writes may be missing"),
+        number("volumes", 2, 1, format!("at most {VOLUMES_MAX}")),
+        number("first volume's flushed", 8, 0xd2, "its writes up to here are flushed; and so on"),
+    ];
+    table("TailAsk", &samples::flush_points().encode(), fields)
+}
+
+fn tail_table() -> String {
+    let fields = [number("volume", 2, 0xe1, ""), number("offset", 8, 0xe2, ""), number("length", 8, 0xe3, "")];
+    table("Tail", &samples::range(), fields)
+}
