@@ -3,6 +3,8 @@
 mod bench;
 mod demo;
 mod faults;
+mod made;
+mod measured;
 mod mutants;
 mod newcomer;
 mod pacemaker;
@@ -13,6 +15,8 @@ mod suite;
 mod systems;
 mod tidy;
 mod tools;
+#[cfg(test)]
+mod typed;
 mod unchanged;
 mod wan;
 
@@ -41,6 +45,8 @@ enum Task {
     Tidy,
     /// Write docs/proofs.md: which test proves which promise or rule, by the tags beside the tests
     Proofs,
+    /// Write the tables and the picture that the pages make of the measurements in docs/measured
+    Measured,
     /// Build the product and play the demonstration beside an emulated WAN
     Demo {
         /// `--json`, `--dir DIR`, `--relay` (no WAN)
@@ -75,6 +81,7 @@ fn main() -> ExitCode {
         Task::Unchanged(arguments) => unchanged::main(&arguments),
         Task::Tidy => check_tidiness(),
         Task::Proofs => write_proofs(),
+        Task::Measured => write_measured(),
         Task::Demo { arguments } => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(arguments),
         Task::Package(arguments) => package::main(&arguments),
@@ -98,14 +105,23 @@ fn bench_scan(records: u64) -> Result<ExitCode> {
 }
 
 fn check_tidiness() -> Result<ExitCode> {
-    let problems = tidy::check(&project::Project::find()?)?;
+    let project = project::Project::find()?;
+    let problems = tidy::check(&project)?;
     for problem in &problems {
         println!("{problem}");
     }
+    println!("{}", tidy::book_words(&project)?);
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write_proofs() -> Result<ExitCode> {
     println!("{} is written", tidy::write_proofs(&project::Project::find()?)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_measured() -> Result<ExitCode> {
+    let written = tidy::write_measured(&project::Project::find()?)?;
+    written.iter().for_each(|path| println!("{path} is written"));
+    println!("{} pages and pictures differed from docs/measured", written.len());
     Ok(ExitCode::SUCCESS)
 }

@@ -30,6 +30,7 @@ const PACKAGES: &[TestPackage] = &[
     package("iproute2", "ip", "sets up the emulated WAN's namespaces"),
     package("iputils-ping", "ping", "round trips of the emulated WAN"),
     package("ethtool", "ethtool", "what a link report is compared with"),
+    package("jq", "jq", "what pages of the manual do with --json"),
     package("sqlite3", "sqlite3", "a database that must survive a failover"),
     package("postgresql", "postgres", "a database with its own crash recovery, as a second witness"),
     package(
