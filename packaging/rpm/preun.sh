@@ -16,6 +16,8 @@ if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
         # Nothing is attached: these are the ones that wait for their next try.
         systemctl stop 'farshore-attach@*.service'
         systemctl stop farshore.service
+        # One that has failed would stay on systemd's list, without a unit.
+        systemctl reset-failed 'farshore*' || :
     fi
     systemctl --quiet disable farshore.service || :
     # An instance that stays enabled would begin by itself after a later installation.

@@ -35,6 +35,9 @@ mod sync;
 mod up;
 mod wait;
 
+#[cfg(test)]
+pub(crate) use cert::{CERTIFICATES_SCHEMA, CertReport};
+
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -11,6 +11,7 @@ mod difference;
 mod events;
 mod front_desk;
 mod group_directory;
+mod history_room;
 mod link_view;
 pub mod names;
 mod open;

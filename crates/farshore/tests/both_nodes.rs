@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, schema};
 use engine::wire::FrameHeader;
 use engine::{FramePayload, LinkId, NodeId, SessionId};
 use host::buffers::Pool;
@@ -20,8 +20,10 @@ use settings::{Config, ConfiguredGroup};
 
 fn json(pair: &Pair, node: Side, words: &[&str]) -> Value {
     let output = pair.run(node, words);
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{words:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)))
+    let json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{words:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
+    schema::check(&json);
+    json
 }
 
 /// What the peer says, as `node` shows it.
@@ -47,7 +49,9 @@ fn status_shows_what_the_peer_says_of_itself_or_why_that_is_not_known() {
         assert!(page.contains(&head) && page.contains("  Position    ") && page.contains("  Space       "), "{page}");
         let page = pair.done(node, &["status", GROUP, "--on", node.other().name()]);
         assert!(page.starts_with(node.other().name()) && !page.contains("says of itself"), "{page}");
-        assert!(json(&pair, node, &["status", "--local", "--json"]).get("peer_says").is_none());
+        let alone = json(&pair, node, &["status", "--local", "--json"]);
+        assert!(alone.get("peer_says").is_none());
+        schema::seen(&alone);
         assert!(!pair.done(node, &["status", "--local"]).contains("says of itself"));
     }
 
@@ -190,7 +194,7 @@ fn hang_up_on_orders(listen: SocketAddr, definitions: String) -> mpsc::Receiver<
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async move {
             let (door, mut visits) = control::door(["far".to_owned()]);
-            let peers = vec![LinkPeer { id: NodeId(0), name: "far".into(), address: String::new() }];
+            let peers = vec![LinkPeer { id: NodeId(0), name: "far".into(), address: listen }];
             let (socket, flow, bounds) = (SocketOptions::default(), FrameOptions::default(), LinkBounds::default());
             let config =
                 LinkConfig { ours, peers, listen: vec![listen], tls: None, socket, flow, bounds, control: Some(door) };
@@ -244,6 +248,7 @@ fn clients_lists_who_uses_an_export() {
     });
     let list = json(&pair, Side::Far, &["clients", "--json", "--on", "near"]);
     assert_eq!((&list["schema"], &list["node"]), (&"farshore-clients/1".into(), &"near".into()), "{list}");
+    schema::seen(&list);
     let found = &list["clients"][0];
     assert_eq!((&found["export"], found["clients"].as_array()), (&"g/data".into(), None), "{list}");
     assert!(found["process"].as_i64().is_some() && found["user"].as_i64().is_some(), "{list}");

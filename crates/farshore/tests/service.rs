@@ -146,6 +146,15 @@ fn no_other_unit_starts_the_daemon() {
 
 const DAEMON: &str = "farshore.service";
 
+/// Of the settings that keep a service from devices, `ProtectClock=` does not look like one: before systemd 253 it leaves only the clock's.
+#[test]
+fn the_unit_of_a_device_may_open_devices() {
+    let unit = include_str!("../../../packaging/systemd/farshore-attach@.service");
+    for closes in ["ProtectClock=", "PrivateDevices=", "DevicePolicy=", "DeviceAllow="] {
+        assert!(!unit.lines().any(|line| line.starts_with(closes)), "{closes}");
+    }
+}
+
 /// What a script of a package asks of systemctl before a removal, on a system of these links. The script is led to folders of ours.
 fn asked_by_removal(script: &str, word: &str) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -190,6 +199,7 @@ fn a_removal_stops_and_disables_each_instance() {
                 "stop farshore-primary@*.target",
                 "stop farshore-attach@*.service",
                 "stop farshore.service",
+                "reset-failed farshore*",
                 "--quiet disable farshore.service",
                 "--quiet disable farshore-attach@db-data.service",
                 r"--quiet disable farshore-attach@db-my\x2dlog.service",

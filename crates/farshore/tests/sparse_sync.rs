@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{Pair, PairPlan, Side};
 
 const VOLUME_BYTES: u64 = 8 << 30;
 /// Of these, at places far apart.
@@ -27,6 +27,8 @@ fn what_a_file_does_not_hold_is_not_sent() {
     stale.write_all_at(&[9; 4096], 4 << 30).expect("written");
     drop(stale);
     Side::BOTH.into_iter().for_each(|node| pair.serve(node));
+    // A new primary opens its export once it has met its peer, and no full sync begins before.
+    pair.until("the nodes have met", |pair| pair.status(Side::Near)["protection"] != "none");
     for piece in 0..PIECES {
         pair.qemu_io(
             Side::Near,
@@ -34,8 +36,8 @@ fn what_a_file_does_not_hold_is_not_sent() {
             &[&format!("write -P {} {} {PIECE_BYTES}", piece + 1, location(piece)), "flush"],
         );
     }
-    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
-    pair.wait_for(Side::Near, "replicating");
+    pair.sync_fully(Side::Near);
+    pair.wait_for_rest(Side::Near);
     let (read, sent) = (read_bytes(&pair), carried_bytes(&pair));
     assert!(read <= 2 * PIECES * PIECE_BYTES + READ_BESIDE_BYTES, "{read} bytes were read");
     assert!(sent <= PIECES * PIECE_BYTES + SENT_BESIDE_BYTES, "{sent} bytes were sent");

@@ -1,14 +1,16 @@
 //! Whole daemons that know each other by certificates: replication, renewal without a resync, warnings, unauthenticated peers.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, address, must_skip};
+use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, address, must_skip, schema};
 use farshore::certs::{CertificateHolder, Registry, Validity};
 use host::tls::MemberIdentity;
 use rustix::fs::OFlags;
@@ -293,6 +295,7 @@ fn clients_of_a_served_volume_encrypt_by_certificates_made_here() {
     assert!(output.status.success() && said.contains("\"TLS\": true"), "{said}\n{}", pair.log(Side::Near));
     assert!(pair.log(Side::Near).contains("CN=backup"), "{}", pair.log(Side::Near));
     assert!(cert(&pair, &["show"], 0).contains("client backup of cluster test"));
+    schema::seen(&serde_json::from_str(&cert(&pair, &["show", "--json"], 0)).expect("JSON"));
     assert!(cert(&pair, &["client", "backup"], 2).contains("left as it is"));
     cert(&pair, &["rotate", "--client", "backup"], 0);
     pair.stop_both();
@@ -433,8 +436,15 @@ fn a_program_with_keys_that_is_killed_leaves_no_core() {
     let answers = || pair.output_of(Side::Near, &["status"]).0 < 2;
     let listens =
         || fs::read_to_string(location.path().join("said")).is_ok_and(|said| said.contains("serving line tests"));
-    let connects = || listener.accept().is_ok();
-    let reads = || rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).is_ok();
+    // What they wait for stays open until they are killed, or the end of it would be theirs before.
+    let held = RefCell::new(Vec::new());
+    let hold = |end: Option<OwnedFd>| {
+        let is_there = end.is_some();
+        held.borrow_mut().extend(end);
+        is_there
+    };
+    let connects = || hold(listener.accept().ok().map(|(stream, _)| stream.into()));
+    let reads = || hold(rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).ok());
     let programs: [(&str, &Path, &dyn Fn() -> bool); 4] = [
         ("serve --node near", &config, &answers),
         ("link serve --listen 127.0.0.1:0 --node near", &config, &listens),

@@ -75,7 +75,7 @@ fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Credential
         definitions: String::new(),
         versions: Versions::OURS,
     };
-    let peers = vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }];
+    let peers = vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address }];
     let listen = vec!["127.0.0.1:0".parse().expect("an address")];
     let config = LinkConfig {
         control: None,

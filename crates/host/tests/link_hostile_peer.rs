@@ -147,7 +147,11 @@ fn against<F: Future<Output = ()>>(bad_frames: impl FnOnce(TcpStream, SessionId)
         let config = LinkConfig {
             control: None,
             ours: ours("west", "east"),
-            peers: vec![LinkPeer { id: NodeId(0), name: "east".into(), address: "127.0.0.1:9".into() }],
+            peers: vec![LinkPeer {
+                id: NodeId(0),
+                name: "east".into(),
+                address: SocketAddr::from(([127, 0, 0, 1], 9)),
+            }],
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             tls: None,
             socket: SocketOptions::default(),

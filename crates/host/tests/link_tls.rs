@@ -138,7 +138,7 @@ impl TlsNode {
         let config = LinkConfig {
             control: None,
             ours,
-            peers: vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address.to_string() }],
+            peers: vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             tls,
             socket: SocketOptions::default(),

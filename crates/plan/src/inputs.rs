@@ -70,11 +70,21 @@ fn rate(json: &Json, pointer: &str) -> Result<Rate, String> {
 mod tests {
     use super::*;
 
+    /// 10 MB/s came through with 0.1 % lost over 50 ms: the formula, which leaves 1.12 MB/s of a nominal line, was applied to that as well.
+    #[test]
+    fn a_measured_rate_is_not_lowered_by_its_loss_again() {
+        let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"congestion":"cubic"},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#;
+        let found = link(text).expect("sound");
+        assert_eq!((found.goodput(), found.loss), (Rate::from_mb(10.0), Share(0.001)));
+        let nominal = LinkModel { loss: found.loss, ..LinkModel::of_line(Rate::from_mbit(100.0), found.rtt) };
+        assert!((nominal.goodput().as_mb() - 1.12).abs() < 0.01, "{:?}", nominal.goodput());
+    }
+
     #[test]
     fn what_the_toolkit_measured() {
         let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05,"congestion":"htcp"},"end":{"received":{"bytes_per_s":1e7},"loss_share":0.001}}"#;
         let found = link(text).unwrap();
-        assert_eq!((found.goodput() < Rate::from_mb(10.0), found.rtt, found.payload_share), (true, Seconds(0.05), 1.0));
+        assert_eq!((found.rtt, found.loss, found.payload_share), (Seconds(0.05), Share(0.001), 1.0));
         let text = r#"{"schema":"farshore-link-test/1","start":{"rtt_s":0.05},"end":{"received":{"bytes_per_s":1e7}}}"#;
         assert_eq!(link(text).map(|link| link.congestion), Ok(CongestionModel::Bbr));
         let text = r#"{"schema":"farshore-disk-test/1","end":{"bytes_per_s":2e8,"overhead_s":0.001}}"#;

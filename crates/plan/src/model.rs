@@ -99,9 +99,29 @@ impl LinkModel {
         Self { payload_share: 1.0, ..Self::of_line(rate, rtt) }
     }
 
-    /// What frames get: the line without headers, or what loss leaves of it.
+    /// What frames get: of a line what it carries without headers, or what loss leaves of that. A measured rate has both in it already.
     pub fn goodput(&self) -> Rate {
-        loss_limit(self.rate.times(self.payload_share), self.rtt, self.loss, self.congestion)
+        let carried = self.rate.times(self.payload_share);
+        if self.is_measured() { carried } else { self.left_by_loss(carried) }
+    }
+
+    /// The rate of a line that is so many times as wide. What was measured with loss may be what loss leaves of the line: of a wider one
+    /// no more is known to come through than that, or than the formula leaves.
+    pub fn widened_rate(&self, factor: f64) -> Rate {
+        let wider = self.rate.times(factor);
+        if !self.is_measured() {
+            return wider;
+        }
+        let most = self.left_by_loss(wider).bytes_per_s().max(self.rate.bytes_per_s());
+        Rate::from_bytes_per_s(wider.bytes_per_s().min(most))
+    }
+
+    fn is_measured(&self) -> bool {
+        self.payload_share >= 1.0
+    }
+
+    fn left_by_loss(&self, rate: Rate) -> Rate {
+        loss_limit(rate, self.rtt, self.loss, self.congestion)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::model::{ModelMode, ModelSetup, moment_s};
 use crate::scan::TraceWorkload;
 use crate::series::TimeSeries;
 use crate::trace::{TraceKind, TraceRecord};
-use units::quantities::{Bytes, Rate, Seconds};
+use units::quantities::{Bytes, Rate, Seconds, show_rate};
 
 /// Compression that is shown as a possibility when nothing is known of the data.
 pub const COMPRESSION_ASSUMED: f64 = 2.0;
@@ -69,42 +69,59 @@ impl WhatIf {
 
     fn applied(self, setup: ModelSetup) -> ModelSetup {
         let mut link = setup.link;
-        link.rate = link.rate.times(self.bandwidth);
         link.rtt = Seconds(link.rtt.0 * self.rtt);
+        // Loss takes the more the longer the way is.
+        link.rate = link.widened_rate(self.bandwidth);
         ModelSetup { link, queue_bytes: (setup.queue_bytes as f64 * self.queue) as u64, ..setup }
     }
 
-    fn name(self) -> String {
+    fn name(self, setup: ModelSetup) -> String {
         let parts = [("bandwidth", self.bandwidth), ("rtt", self.rtt), ("queue", self.queue)];
         let changed: Vec<String> = parts
             .iter()
             .filter(|(_, factor)| *factor != 1.0)
             .map(|(name, factor)| format!("{factor} x {name}"))
             .collect();
-        if changed.is_empty() { "as it is".to_owned() } else { changed.join(", ") }
+        let rate = self.applied(setup).link.rate;
+        if changed.is_empty() {
+            "as it is".to_owned()
+        } else if rate.bytes_per_s() < setup.link.rate.times(self.bandwidth).bytes_per_s() {
+            format!("{} (loss leaves {})", changed.join(", "), show_rate(rate))
+        } else {
+            changed.join(", ")
+        }
     }
 }
 
 /// What one mode does to this workload.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModePlan {
+    /// `sync`, `nearsync`, `async`, `superasync`, `periodic`, `logging`
     pub mode: &'static str,
-    /// The HADR calculator's mark: empty, `?`, `??`, `???`.
+    /// the HADR calculator's mark: empty, `?`, `??`, `???`
     pub rating: &'static str,
-    /// What a write takes, and how much longer than without replication.
+    /// what a write takes
     pub response_s: Quantiles,
+    /// how much longer a write takes than without replication
     pub added_s: Quantiles,
+    /// writers that waited for room in the queue
     pub blocked: Blocked,
+    /// the queue
     pub queue: QueuePlan,
-    /// Age of the far copy, over time.
+    /// age of the far copy, over time
     pub lag_s: Quantiles,
-    /// From the fullest moment until nothing waited.
+    /// seconds from the fullest moment until nothing waited
     pub drain_s: f64,
+    /// 0 to 1, of the time: the link was sending
     pub link_use_share: f64,
+    /// bytes on the line
     pub wire_bytes: f64,
+    /// bytes on the line in a day like the trace
     pub wire_bytes_per_day: f64,
-    /// Sets of regions shipped, and the largest; for modes that ship states.
+    /// sets of regions sent, in modes that send states
     pub snapshots: u64,
+    /// bytes of the largest of them
     pub snapshot_bytes_max: u64,
     #[serde(skip)]
     pub kind: ModelMode,
@@ -112,21 +129,31 @@ pub struct ModePlan {
     pub curves: Option<Curves>,
 }
 
+/// Writers that waited for room in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blocked {
+    /// writes that waited
     pub writes: u64,
-    /// Sum over all writers, and time in which anybody waited.
+    /// seconds: sum over all writers
     pub writer_s: f64,
+    /// seconds in which anybody waited
     pub clock_s: f64,
 }
 
+/// The queue of a mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueuePlan {
+    /// bytes: the most
     pub peak_bytes: u64,
+    /// writes: the most
     pub peak_items: u64,
+    /// seconds from the beginning of the trace to the moment with the most bytes
     pub peak_at_s: f64,
-    /// A queue of this size blocks nobody.
+    /// bytes: a queue of this size makes nobody wait; `null`: the mode never waits for room
     pub zero_blocking_bytes: Option<u64>,
+    /// writes: a queue of this size makes nobody wait; `null`: the mode never waits for room
     pub zero_blocking_items: Option<u64>,
 }
 
@@ -141,36 +168,53 @@ pub struct Curves {
 
 /// Async with what could be saved.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Variant {
+    /// what is different
     pub name: String,
+    /// bytes on the line
     pub wire_bytes: f64,
+    /// bytes: the most in the queue
     pub queue_peak_bytes: u64,
+    /// seconds in which anybody waited for room
     pub blocked_clock_s: f64,
+    /// seconds: the greatest age of the far copy
     pub lag_max_s: f64,
+    /// seconds: for 99 of 100 moments the far copy is no older
     pub lag_p99_s: f64,
 }
 
 /// The link away for a while, at its worst moment.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutagePlan {
+    /// seconds from the beginning of the trace
     pub start_s: f64,
+    /// seconds
     pub length_s: f64,
-    /// Written meanwhile, and as regions.
+    /// bytes written meanwhile
     pub written_bytes: u64,
+    /// bytes of the regions that were written meanwhile
     pub region_bytes: u64,
-    /// In order: what the queue must hold, and how much of it beyond memory.
+    /// bytes that the queue must hold to send in order
     pub queue_bytes: u64,
+    /// bytes of it beyond the queue's memory
     pub spill_bytes: u64,
-    /// From the link's return until the far copy is up to date: in order, and as a resync of regions.
+    /// seconds from the link's return until the far copy is up to date, in order; `null`: never
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub catch_up_s: f64,
+    /// seconds from the link's return until the far copy is up to date, as a resync of regions; `null`: never
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub resync_s: f64,
 }
 
 /// The answer to `--rpo`.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Needed {
+    /// seconds: what was asked for
     pub rpo_s: f64,
-    /// As the line is sold; `None`: no bandwidth keeps it, the round trip alone is longer.
+    /// bytes a second, as the line is sold; `null`: no bandwidth keeps it, the round trip alone is longer
     pub rate_bytes_per_s: Option<f64>,
 }
 
@@ -232,7 +276,7 @@ impl Planner {
             // Where the source only counted, nobody knows what is overwritten.
             foldings: work.savings.is_some().then(|| [Folding::new(setup), Folding::new(packed)]),
             changes: changes
-                .map(|change| (change.name(), StreamReplay::new(ModelMode::Async, change.applied(setup))))
+                .map(|change| (change.name(setup), StreamReplay::new(ModelMode::Async, change.applied(setup))))
                 .collect(),
             outage: StreamReplay::new(ModelMode::Async, down),
             outage_span_s,
@@ -483,8 +527,10 @@ pub fn rating(mode: ModelMode, setup: &ModelSetup, work: &TraceWorkload) -> Load
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formulas::CongestionModel;
     use crate::model::LinkModel;
     use crate::scan::TraceScan;
+    use units::quantities::Share;
 
     fn planned(setup: ModelSetup, questions: Questions, records: &[TraceRecord]) -> ModesPlan {
         let mut scan = TraceScan::new(Seconds(60.0));
@@ -565,6 +611,27 @@ mod tests {
             assert_eq!((mode.blocked.writes, mode.rating), (0, ""), "{}", mode.mode);
         }
         assert!(plan.modes[0].added_s.p99 < 0.002);
+    }
+
+    /// A line twice as wide carried twice of what was measured, though it is loss that holds the connection back.
+    #[test]
+    fn a_wider_line_does_not_end_the_loss_of_a_measured_one() {
+        let measured = LinkModel::measured(Rate::from_mb(10.0), Seconds::from_ms(50.0));
+        let link = LinkModel { loss: Share(0.001), ..measured };
+        let changed = |link: LinkModel, text: &str| {
+            let (change, setup) = (WhatIf::parse(text).unwrap(), ModelSetup::new(link));
+            (change.applied(setup).link.goodput().as_mb(), change.name(setup))
+        };
+        let is = |mb: f64, name: &str| (mb, name.to_owned());
+        // The formula leaves 1.12 MB/s of any line, less than came through.
+        assert_eq!(changed(link, "bandwidth=2x"), is(10.0, "2 x bandwidth (loss leaves 10 MB/s)"));
+        assert_eq!(changed(link, "bandwidth=0.5x"), is(5.0, "0.5 x bandwidth"));
+        assert_eq!(changed(link, "rtt=0.5x"), is(10.0, "0.5 x rtt"));
+        // 112 MB/s over half a millisecond; bbr passes over loss; without loss it is the line that was measured.
+        assert_eq!(changed(link, "bandwidth=2x,rtt=0.01x"), is(20.0, "2 x bandwidth, 0.01 x rtt"));
+        let bbr = LinkModel { congestion: CongestionModel::Bbr, ..link };
+        assert_eq!(changed(bbr, "bandwidth=2x"), is(20.0, "2 x bandwidth"));
+        assert_eq!(changed(measured, "bandwidth=2x"), is(20.0, "2 x bandwidth"));
     }
 
     #[test]

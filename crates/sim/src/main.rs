@@ -26,7 +26,7 @@ const USAGE: &str = "\
 usage: sim SEED                       one seed, a line per transition
        sim FROM..TO | --seeds COUNT   many, TO not included; from 1000 seeds on every rare branch must be taken
        sim --seconds N [--from SEED]  seeds until then
-       sim --skirmishes FROM..TO      the skirmishes of seeds alone, each a tenth of a second
+       sim --skirmishes FROM..TO      the skirmishes of seeds alone, each a tenth of a second; of one alone: a line per transition
        sim --sparse FROM..TO          sparse scenarios: few writes, much time; about ten milliseconds each
        sim --sparse SECONDS --from N  as many as there is time for, from that number on
        sim --sparse N [STEP,...]      one of them, a line per step and transition; of its steps only these
@@ -41,15 +41,23 @@ usage: sim SEED                       one seed, a line per transition
        sim --inject NAME [--wide | --crowd | --sparse] FROM..TO
                                       injects one and runs seeds until a checker catches it (cargo feature `injected-faults`)";
 
-/// Runs of one kind: what one of them and many are called, and what replays one.
+/// Runs of one kind: what one of them and many are called, and the words that replay one with a line per transition.
 struct Runs {
     one: &'static str,
     many: &'static str,
-    replay: &'static str,
+    replay: fn(u64) -> String,
 }
 
-const SEEDS: Runs = Runs { one: "seed", many: "seeds", replay: "" };
-const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: "--sparse " };
+const SEEDS: Runs = Runs { one: "seed", many: "seeds", replay: |seed| seed.to_string() };
+const SKIRMISHES: Runs = Runs { replay: |seed| alone("--skirmishes", seed), ..SEEDS };
+const WIDE: Runs = Runs { replay: |seed| alone("--wide", seed), ..SEEDS };
+const CROWD: Runs = Runs { replay: |seed| alone("--crowd", seed), ..SEEDS };
+const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: |number| format!("--sparse {number}") };
+
+/// A range of one seed.
+fn alone(profile: &str, seed: u64) -> String {
+    format!("{profile} {seed}..{}", seed + 1)
+}
 
 /// What was asked for.
 enum SimTask {
@@ -107,10 +115,6 @@ fn task(words: &[&str]) -> Option<SimTask> {
         ["--seeds", count] => SimTask::Many(0, count.parse().ok().filter(|count| *count > 0)?),
         ["--seconds", seconds] => SimTask::Seconds(seconds.parse().ok()?, 0),
         ["--seconds", seconds, "--from", seed] => SimTask::Seconds(seconds.parse().ok()?, seed.parse().ok()?),
-        ["--skirmishes", seeds] => {
-            let (from, to) = range(seeds)?;
-            SimTask::Runs(run_skirmish, &SEEDS, from, to)
-        }
         ["--sparse", number] if number.parse::<u64>().is_ok() => SimTask::Scenario(number.parse().ok()?, None),
         ["--sparse", numbers] => {
             let (from, to) = range(numbers)?;
@@ -127,11 +131,11 @@ fn task(words: &[&str]) -> Option<SimTask> {
             let (from, to) = range(seeds)?;
             SimTask::HostilePeers(from, to)
         }
-        [profile @ ("--wide" | "--crowd"), seeds] => {
+        [profile @ ("--wide" | "--crowd" | "--skirmishes"), seeds] => {
             let (from, to) = range(seeds)?;
             match worlds(profile) {
-                run if to == from + 1 => SimTask::One(run, from),
-                run => SimTask::Runs(run, &SEEDS, from, to),
+                (run, _) if to == from + 1 => SimTask::One(run, from),
+                (run, runs) => SimTask::Runs(run, runs, from, to),
             }
         }
         ["--inject", name, seeds] | ["--inject", name, "--seeds", seeds] => {
@@ -140,7 +144,7 @@ fn task(words: &[&str]) -> Option<SimTask> {
         }
         ["--inject", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
-            SimTask::Inject((*name).to_owned(), worlds(profile), from, to)
+            SimTask::Inject((*name).to_owned(), worlds(profile).0, from, to)
         }
         [seed] if seed.parse::<u64>().is_ok() => SimTask::One(run_seed, seed.parse().ok()?),
         [seeds] => {
@@ -151,11 +155,12 @@ fn task(words: &[&str]) -> Option<SimTask> {
     })
 }
 
-fn worlds(profile: &str) -> SeedRun {
+fn worlds(profile: &str) -> (SeedRun, &'static Runs) {
     match profile {
-        "--wide" => run_wide,
-        "--crowd" => run_crowd,
-        _ => run_sparse,
+        "--wide" => (run_wide, &WIDE),
+        "--crowd" => (run_crowd, &CROWD),
+        "--skirmishes" => (run_skirmish, &SKIRMISHES),
+        _ => (run_sparse, &SPARSE),
     }
 }
 
@@ -244,7 +249,7 @@ fn conclude(sum: &SeedTotals, runs: &Runs) -> u8 {
         worst = if worst == 0 { verdict.code() } else { worst.min(verdict.code()) };
     }
     if let Some((seed, _)) = sum.failed.first() {
-        println!("to see every transition: cargo run --profile sim -p sim -- {}{seed}", runs.replay);
+        println!("to see every transition: cargo run --profile sim -p sim -- {}", (runs.replay)(*seed));
     }
     println!("{}", sum.tally.describe((sum.seeds, runs.many)));
     println!("{} passed, {} failed", sum.seeds - sum.failed.len() as u64, sum.failed.len());
@@ -343,4 +348,28 @@ fn inject(name: &str, run: SeedRun, from: u64, to: u64) -> ExitCode {
 fn inject(name: &str, _: SeedRun, _: u64, _: u64) -> ExitCode {
     eprintln!("this build cannot inject {name}: build it with `--features injected-faults --profile faults`");
     ExitCode::from(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a wide world that failed it named the plain seed, which is another run.
+    #[test]
+    fn the_line_that_is_printed_replays_the_same_kind_of_run() {
+        for (profile, line) in [
+            ("--wide", "--wide 7..8"),
+            ("--crowd", "--crowd 7..8"),
+            ("--skirmishes", "--skirmishes 7..8"),
+            ("--sparse", "--sparse 7"),
+        ] {
+            let Some(SimTask::Runs(_, runs, 3, 9)) = task(&[profile, "3..9"]) else { panic!("{profile}") };
+            let replay = (runs.replay)(7);
+            let again: Vec<&str> = replay.split(' ').collect();
+            assert_eq!(replay, line);
+            assert!(matches!(task(&again), Some(SimTask::One(_, 7) | SimTask::Scenario(7, None))), "{line}");
+        }
+        let plain = (SEEDS.replay)(7);
+        assert!(matches!(task(&[plain.as_str()]), Some(SimTask::One(_, 7))), "{plain}");
+    }
 }

@@ -80,7 +80,6 @@ fn a_demotion_whose_bits_are_stored_too_late_is_refused() {
     }
 }
 
-/// The superblock that would say that the rollback point is given up cannot be written.
 /// A region of the primary cannot be read for a quarter of an hour: no sync can end, and nobody who does not want that region is
 /// kept from anything.
 #[test]
@@ -108,6 +107,7 @@ fn a_primary_that_cannot_read_for_a_sync_goes_on_serving() {
     }
 }
 
+/// The superblock that would say that the rollback point is given up cannot be written.
 #[test]
 fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
     let tight = SimOptions { bytes_per_s: 400_000, history_bytes: 160 * KIB, ..options(Mode::Async, Policy::Degrade) };

@@ -23,7 +23,7 @@ use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
 use super::terms::Terms;
 use super::watch::StateWatch;
-use super::{attached, promises, recording, view};
+use super::{attached, history_room, promises, recording, view};
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
 use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
@@ -205,9 +205,7 @@ impl Desk {
         let from_node = asker.node.clone();
         let Some(command) = CommandText::of(&request) else { return self.reply(request, from_node.as_deref()).await };
         let begun = Instant::now();
-        let who = beside(move || CommandSource::look(asker));
-        // A disk that hangs keeps nobody from a command: then nobody knows who gave it.
-        let who = timeout(EVENT_PATIENCE, who).await.unwrap_or_default();
+        let who = CommandSource::look_within(asker, EVENT_PATIENCE).await;
         let mut under_way = CommandUnderWay::new(self.events.sender(), Some(command), who, None, begun);
         let reply = self.reply(request, from_node.as_deref()).await;
         under_way.ended(result_of(&reply));
@@ -230,7 +228,8 @@ impl Desk {
             ApiRequest::Counters => self.counters().await,
             ApiRequest::Record { group } => self.record(&group).await,
             ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
-            ApiRequest::Sync { group, full } => self.command(&group, Command::Sync { full }).await,
+            ApiRequest::Sync { group, full: true } => self.sync_fully(&group).await,
+            ApiRequest::Sync { group, full: false } => self.command(&group, Command::Sync { full: false }).await,
             ApiRequest::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
             ApiRequest::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
             ApiRequest::Promote { group, force } => self.promote(&group, force).await,
@@ -358,6 +357,23 @@ impl Desk {
         Ok(reply(group, result))
     }
 
+    /// A secondary keeps its image while it is overwritten, and too little room for that is said with the order: a sync that finds none
+    /// stands still.
+    async fn sync_fully(&self, name: &str) -> Result<Reply, Gone> {
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let groups = self.control.snapshot().await?.groups;
+        let before = groups.iter().map(|group| &group.status).find(|status| status.id == id);
+        let warning = before.and_then(|now| history_room::of_full_sync(&self.node, group, now));
+        let mut reply = self.command(name, Command::Sync { full: true }).await?;
+        if let Reply::Ok { warnings, .. } = &mut reply {
+            warnings.extend(warning);
+        }
+        Ok(reply)
+    }
+
     /// One of a group at a time, or a term might begin on a node that another promotion has just made primary. A second one is refused, and
     /// never waits: it would be carried out when whoever typed it has long gone, and the other node may be primary by then. Before the
     /// node becomes primary its term is another one: what was asked in an earlier one must not reach this content.
@@ -452,7 +468,8 @@ impl Desk {
             CommandResult::Warning(text) => vec![text],
             refused @ CommandResult::Refused(_) => return Ok(reply(group, refused)),
         };
-        let file = self.config.node(&self.node).expect("the node was looked up before").overrides_file();
+        let here = self.config.node(&self.node).expect("the node was looked up before");
+        let file = here.overrides_file();
         let (wanted, saved) = beside(move || {
             let saved = wanted.save(&file);
             (wanted, saved)
@@ -466,6 +483,10 @@ impl Desk {
         let snapshot = self.control.snapshot().await?;
         let theirs = snapshot.groups.iter().find(|group| group.status.id == id).and_then(|g| g.status.peer.settings);
         let keys = keys_of(&settings);
+        if keys.iter().any(|key: &GroupKey| key.as_str() == "queue.memory") {
+            let queue = ("queue.memory", effective.queue_memory_bytes);
+            warnings.extend(self.config.beyond_memory(here, &group.name, queue));
+        }
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
         let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
         Ok(Reply::Ok { message, warnings, done_on: None })

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use settings::events::EventKind;
 use settings::{Config, NodeName};
 
@@ -27,7 +28,7 @@ use self::queue::BoundedQueue;
 use super::reader_room::ReaderRoom;
 use crate::api::{ErrorCode, Reply};
 use crate::events::log::{EventLog, EventQuestion, LogReader, OpenedLog};
-use crate::events::{NewEvent, unix_ms};
+use crate::events::{EventRecord, NewEvent, unix_ms};
 
 /// Events that may wait to be written; what comes while as many wait is lost and counted.
 const WAITING_MAX: usize = 16_384;
@@ -138,15 +139,7 @@ impl EventKeeper {
             let write = move || write_for_ever(&sender, log, &hooks);
             std::thread::Builder::new().name("events".into()).spawn(write)?
         };
-        let clean = newest.map(|newest| newest.kind == EventKind::DaemonStopped.as_str());
-        let version = env!("CARGO_PKG_VERSION");
-        let how = match clean {
-            Some(false) => "; the run before did not stop in order",
-            _ => "",
-        };
-        let text = format!("farshore {version} started{how}");
-        let started = NewEvent::now(EventKind::DaemonStarted, text).with("version", version).with_known("clean", clean);
-        sender.record(started);
+        sender.record(started(newest.as_ref()));
         let readers = ReaderRoom::new("the log of events");
         Ok(EventKeeper { sender, log: reader, readers, writer, hooks, values, missed })
     }
@@ -203,6 +196,21 @@ impl EventKeeper {
     }
 }
 
+/// That this run begins, and how the one before ended, whose newest event this is. Whether groups were at rest it said itself, if it could.
+fn started(newest: Option<&EventRecord>) -> NewEvent {
+    let before = newest.map(|newest| match newest.kind == EventKind::DaemonStopped.as_str() {
+        true if newest.fields.get("clean") == Some(&Value::Bool(false)) => {
+            (false, "; the run before stopped before all groups were at rest")
+        }
+        true => (true, ""),
+        false => (false, "; the run before did not stop in order"),
+    });
+    let (clean, how) = before.unzip();
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("farshore {version} started{}", how.unwrap_or_default());
+    NewEvent::now(EventKind::DaemonStarted, text).with("version", version).with_known("clean", clean)
+}
+
 fn write_for_ever(sender: &EventSender, mut log: EventLog, hooks: &Hooks) {
     while let Some(events) = sender.waiting.take_all() {
         let lost = sender.lost.swap(0, Ordering::Relaxed);
@@ -215,6 +223,23 @@ fn write_for_ever(sender: &EventSender, mut log: EventLog, hooks: &Hooks) {
 mod tests {
     use super::*;
     use crate::api::ApiRequest;
+
+    /// A stop that was not waited for to its end is an event of its own, and passed for a clean one at the next start.
+    #[test]
+    fn a_start_says_whether_the_run_before_came_to_rest() {
+        let event = |kind| NewEvent::now(kind, "").numbered(1, "alpha");
+        let stopped = |clean| NewEvent::now(EventKind::DaemonStopped, "").with("clean", clean).numbered(1, "alpha");
+        for (newest, clean, how) in [
+            (None, None, ""),
+            (Some(stopped(true)), Some(true), ""),
+            (Some(stopped(false)), Some(false), "; the run before stopped before all groups were at rest"),
+            (Some(event(EventKind::Note)), Some(false), "; the run before did not stop in order"),
+        ] {
+            let started = started(newest.as_ref());
+            assert_eq!(started.text(), format!("farshore {} started{how}", env!("CARGO_PKG_VERSION")));
+            assert_eq!(started.numbered(2, "alpha").fields.get("clean").and_then(Value::as_bool), clean, "{newest:?}");
+        }
+    }
 
     /// An order that was on its way to another node when its daemon was restarted stood in no log here; a promotion that waited for a disk
     /// then stood in none at all.

@@ -348,7 +348,7 @@ fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverr
     let peer = |other: &ConfiguredNode| LinkPeer {
         id: config.node_id(&other.name),
         name: other.name.to_string(),
-        address: other.address.to_string(),
+        address: other.address,
     };
     let peers: Vec<LinkPeer> = config.peers_of(&here.name).map(peer).collect();
     let settings = link_overrides.effective(&config.link.settings);

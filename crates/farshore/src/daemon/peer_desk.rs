@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use host::driver::{LinkSetup, NodeProof};
 use host::link::control::{CONTROL_REPLY_BYTES_MAX, ControlDialer, ControlFailure};
-use host::link::{ClusterSecret, Ourselves, Versions};
+use host::link::{ClusterSecret, LinkPeer, Ourselves, Versions};
 use settings::limits::{
     PEER_ANSWER_BYTES_MAX, PEER_CLIENTS_BYTES_MAX, PEER_HISTORY_BYTES_MAX, PEER_LOOK_TIMEOUT, PEER_ORDER_TIMEOUT,
     PEER_PAGE_BYTES_MAX, PEER_STATUS_BYTES_MAX, PEER_STATUS_GROUP_BYTES_MAX, PEER_STATUS_ROUND_TRIPS,
@@ -140,12 +140,11 @@ impl PeerDesk {
             definitions: link.definitions.clone(),
             versions: Versions::OURS,
         };
-        let known = link.peers.iter().filter_map(|peer| {
-            // A configuration has addresses, no names of hosts.
-            let address = peer.address.parse().ok()?;
-            Some(KnownPeer::new(peer.name.clone(), address, ReplyBounds::new(config, node, &peer.name)))
-        });
-        PeerDesk { node: node.to_string(), peers: known.collect(), dialer: ControlDialer::new(ours, tls) }
+        let known = |peer: &LinkPeer| {
+            KnownPeer::new(peer.name.clone(), peer.address, ReplyBounds::new(config, node, &peer.name))
+        };
+        let peers = link.peers.iter().map(known).collect();
+        PeerDesk { node: node.to_string(), peers, dialer: ControlDialer::new(ours, tls) }
     }
 
     /// Asks a peer's daemon, which answers within [`PEER_LOOK_TIMEOUT`] or not at all.

@@ -12,7 +12,7 @@ use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
 use units::exact::show_seconds;
 
-use super::{link_view, promises};
+use super::{history_room, link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 
 /// From here on a queue's fill is worth a warning, in percent.
@@ -270,6 +270,7 @@ fn warnings(
     warnings.extend(question);
     let now = &snapshot.status;
     warnings.extend(queue_warning(&now.queue, &now.settings));
+    warnings.extend(history_room::of_group(node, group, now, snapshot.sync.is_some_and(|pace| pace.full)));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
     warnings

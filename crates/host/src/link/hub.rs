@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use engine::{LinkId, NodeId};
 use rustls::pki_types::CertificateDer;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -166,9 +166,7 @@ impl LinkHub {
         }
         assert!(!ours.peers.contains(&ours.node), "a node is not its own peer");
         let unauthenticated = UnauthenticatedPeers::new(config.bounds.unauthenticated_max);
-        // Names are asked for when they are dialed: whoever is known by one is a stranger until he has come in.
-        let expected = config.peers.iter().filter_map(|peer| peer.address.parse::<SocketAddr>().ok());
-        expected.for_each(|address| unauthenticated.expect(address.ip()));
+        config.peers.iter().for_each(|peer| unauthenticated.expect(peer.address.ip()));
         Ok(LinkHub {
             ours: Rc::new(ours),
             socket: RefCell::new(config.socket.clone()),
@@ -351,12 +349,14 @@ impl LinkHub {
         peer: &LinkPeer,
         path: &mut PathWatch,
     ) -> Result<Duration, (String, LinkFailure)> {
-        let named = |failure| (peer.address.clone(), failure);
+        let address = peer.address;
+        let at = |failure| (address.to_string(), failure);
         let segment_bytes = path.segment_bytes(Instant::now());
         let options = SocketOptions { segment_bytes, ..self.socket.borrow().clone() };
-        let (stream, address, mut report) = self.connect(peer, &options).await.map_err(named)?;
+        let connected = tcp::connect(address, &options, self.config.bounds.connect_timeout).await;
+        let (stream, mut report) =
+            connected.map_err(|error| at(LinkFailure::Address(format!("cannot connect: {error}"))))?;
         report.warnings.extend(segment_bytes.map(|_| PathWatch::warning()));
-        let at = |failure| (address.to_string(), failure);
         let line = self.line(stream, |tls| tls.current().dial(std::slice::from_ref(&peer.name))).map_err(at)?;
         let limit = self.config.bounds.auth_timeout;
         let Ok(done) = timeout(limit, self.authenticate_acceptor(&line, peer)).await else {
@@ -389,29 +389,6 @@ impl LinkHub {
         let (mut handshake, hello) = Handshake::dial_announcing(ours, &peer.name, random()?, attempt, self.announced());
         let shaken = run_handshake(line, &mut handshake, hello).await?;
         Ok((handshake, shaken))
-    }
-
-    /// Tries all addresses of the name, in the resolver's order.
-    async fn connect(
-        &self,
-        peer: &LinkPeer,
-        options: &SocketOptions,
-    ) -> Result<(TcpStream, SocketAddr, SocketReport), LinkFailure> {
-        let limit = self.config.bounds.connect_timeout;
-        let name = &peer.address;
-        let unresolved = |why: &dyn fmt::Display| LinkFailure::Address(format!("cannot resolve {name:?}: {why}"));
-        let addresses = timeout(limit, lookup_host(name.as_str()))
-            .await
-            .map_err(|_| unresolved(&"no answer"))?
-            .map_err(|error| unresolved(&error))?;
-        let mut failure = unresolved(&"it has no address");
-        for address in addresses {
-            match tcp::connect(address, options, limit).await {
-                Ok((stream, report)) => return Ok((stream, address, report)),
-                Err(error) => failure = LinkFailure::Address(format!("cannot connect: {error}")),
-            }
-        }
-        Err(failure)
     }
 
     // --- Verifying again ---

@@ -111,8 +111,8 @@ pub struct LinkTraffic {
 pub struct LinkPeer {
     pub id: NodeId,
     pub name: String,
-    /// `HOST:PORT`, dialed when this node's name sorts before the peer's.
-    pub address: String,
+    /// Dialed when this node's name sorts before the peer's. No name of a host: a resolver that hangs would keep a link down.
+    pub address: SocketAddr,
 }
 
 #[derive(Clone, Debug)]

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{LinkId, SessionId};
-use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -25,6 +24,7 @@ use super::tcp::{self, Listener};
 use super::{FrameOptions, LinkEvents, Ourselves, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::random::random;
+use crate::resolver;
 use crate::tls::{CertificateFacts, ChannelError, CredentialStore};
 
 /// Spaces keep them apart from names of nodes; the dialer's sorts first.
@@ -140,7 +140,13 @@ pub struct DialRequest<'a> {
 pub async fn dial(credentials: &LineCredentials, request: &DialRequest<'_>) -> Result<SingleConnection, DialRefusal> {
     let unresolved =
         |why: &dyn fmt::Display| DialRefusal::Unreachable(format!("cannot resolve {:?}: {why}", request.address));
-    let addresses = timeout(request.timeout, lookup_host(request.address))
+    let found = async {
+        match request.address.parse::<SocketAddr>() {
+            Ok(address) => Ok(vec![address]),
+            Err(_) => resolver::addresses(request.address.to_owned()).await,
+        }
+    };
+    let addresses = timeout(request.timeout, found)
         .await
         .map_err(|_| unresolved(&"no answer"))?
         .map_err(|error| unresolved(&error))?;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use settings::events::EventKind;
+use tokio::sync::Semaphore;
 
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, Reply};
@@ -18,6 +19,8 @@ use crate::events::NewEvent;
 const ENVIRONMENT_BYTES_MAX: u64 = 256 << 10;
 /// Most of the list of users.
 const USERS_BYTES_MAX: u64 = 4 << 20;
+/// Looks at once. Each has a thread, which it keeps while a disk hangs: the daemon's other files are read and written by the rest of them.
+static LOOKS: Semaphore = Semaphore::const_new(4);
 /// What the audit system says of who never logged in.
 const NEVER_LOGGED_IN: u32 = u32::MAX;
 
@@ -115,8 +118,16 @@ impl CommandSource {
     /// The same on a thread of its own, within this time: a disk that hangs keeps nobody from a command, and then nobody knows who gave
     /// it.
     pub async fn look_within(asker: Asker, patience: Duration) -> CommandSource {
-        let look = tokio::task::spawn_blocking(move || CommandSource::look(asker));
-        tokio::time::timeout(patience, look).await.ok().and_then(Result::ok).unwrap_or_default()
+        let look = async {
+            let place = LOOKS.acquire().await.ok()?;
+            let look = tokio::task::spawn_blocking(move || {
+                let who = CommandSource::look(asker);
+                drop(place);
+                who
+            });
+            look.await.ok()
+        };
+        tokio::time::timeout(patience, look).await.ok().flatten().unwrap_or_default()
     }
 
     /// Looks while whoever asked still waits for the answer. Reads files of `/proc` and the list of users.
@@ -187,6 +198,16 @@ fn user_name(users: &str, uid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each look that hung with a disk kept a thread, until none was left to read and write the daemon's files.
+    #[tokio::test]
+    async fn while_looks_hang_the_next_takes_no_thread_and_knows_nobody() {
+        let hanging = LOOKS.acquire_many(4).await.expect("it is never closed");
+        let asker = || Asker { uid: Some(0), ..Asker::default() };
+        assert_eq!(CommandSource::look_within(asker(), Duration::from_millis(1)).await, CommandSource::default());
+        drop(hanging);
+        assert_eq!(CommandSource::look_within(asker(), Duration::from_secs(60)).await.uid, Some(0));
+    }
 
     fn alice() -> CommandSource {
         let [user, login] = ["root", "alice"].map(|name| Some(name.to_owned()));

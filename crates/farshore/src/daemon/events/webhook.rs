@@ -3,11 +3,12 @@
 //! It runs on the hook's own thread, with a runtime of its own, so that looking up a name or a server that takes its time holds nobody
 //! else up.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::resolver;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -17,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use settings::HookUrl;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -158,21 +158,12 @@ impl Webhook {
     }
 }
 
-/// Where a host is. Names are looked up on a thread of their own: tokio's way panics where the system gives no thread, and the hook's
-/// thread would be gone until the next start.
+/// Where a host is.
 async fn addresses(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),
+        Err(_) => resolver::addresses((host.to_owned(), port)).await,
     }
-    let (found_to, found) = oneshot::channel();
-    let name = host.to_owned();
-    let look_up = move || {
-        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-        // Given up, nobody waits any more.
-        let _ = found_to.send(addresses);
-    };
-    std::thread::Builder::new().name("hook-name".into()).spawn(look_up)?;
-    found.await.unwrap_or_else(|_| Err(std::io::Error::other("its name could not be looked up")))
 }
 
 fn shown(status: StatusCode) -> String {

@@ -1,0 +1,122 @@
+//! Whether what a sync overwrites fits into `history`: without room the group pauses, and before that somebody can still set it.
+
+use engine::identity::{DecisionReason, Role};
+use engine::limits::REGION_BYTES;
+use engine::state::{Pause, State};
+use engine::status::GroupStatus;
+use engine::undo::INDEX_BYTES;
+use settings::limits::{GIB, MIB};
+use settings::{ConfiguredGroup, NodeName};
+use units::exact::size_text;
+
+/// In the engine's reasons why nothing is sent.
+const ASKS_FOR_FULL: &str = "'farshore sync GROUP --full'";
+
+/// As `status` warns: before the full sync that the group waits for, and while a sync stands still. `is_full`: the sync under way is one.
+pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, is_full: bool) -> Option<String> {
+    let stands_still = now.state == State::Paused(Pause::HistoryFull);
+    match now.role {
+        Role::Primary if stands_still => {
+            let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
+            let (need, have) = (reserved_for(differs_bytes), group.layout.history_bytes);
+            paused(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
+        }
+        Role::Primary if now.reason.contains(ASKS_FOR_FULL) => of_full_sync(node, group, now),
+        Role::Secondary if stands_still => {
+            let point = now.rollback_point.as_ref()?;
+            let need = point.used_bytes.saturating_add(point.reserved_bytes);
+            paused(group.name.as_str(), node.as_str(), need, point.limit_bytes)
+        }
+        _ => None,
+    }
+}
+
+/// Of a full sync from this primary, as the group was before the order. What a secondary's file says is not known here; both nodes have
+/// the same one, or should.
+pub(super) fn of_full_sync(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus) -> Option<String> {
+    if now.role != Role::Primary || has_no_image(&now.reason) {
+        return None;
+    }
+    let (need, have) = (reserved_for(volume_bytes(now)), group.layout.history_bytes);
+    ahead(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
+}
+
+/// A copy that was never made, or is none any more, has no image to go back to: its first sync needs no room.
+fn has_no_image(reason: &str) -> bool {
+    let none = [DecisionReason::NeverSynced, DecisionReason::CopyLost];
+    none.iter().any(|none| reason.starts_with(&none.to_string()))
+}
+
+fn volume_bytes(now: &GroupStatus) -> u64 {
+    now.volumes.iter().fold(0, |sum: u64, volume| sum.saturating_add(volume.size_bytes))
+}
+
+/// What the undo store reserves: each region at worst in a batch of its own.
+fn reserved_for(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes.div_ceil(REGION_BYTES).saturating_mul(INDEX_BYTES as u64))
+}
+
+fn ahead(group: &str, peer: &str, need: u64, have: u64) -> Option<String> {
+    (need > have).then(|| {
+        format!(
+            "a full sync keeps the image that {peer} has until the sync ends, and reserves 9/8 of the volumes for that: history = \"{}\" or \
+             more, where the configuration here says \"{}\"; with less the group pauses with 'history full' before anything is overwritten: \
+             raise history on both nodes and restart the daemon of {peer} first, or give that image up on {peer} when the group has \
+             paused ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
+            to_set(need),
+            size_text(have)
+        )
+    })
+}
+
+fn paused(group: &str, secondary: &str, need: u64, have: u64) -> Option<String> {
+    (need > have).then(|| {
+        format!(
+            "the sync needs history = \"{}\" or more and has \"{}\": raise history on both nodes and restart the daemon of {secondary}, or \
+             give the image before the sync up on {secondary} ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
+            to_set(need),
+            size_text(have)
+        )
+    })
+}
+
+/// In the largest unit in which a person would write it, and never less.
+fn to_set(bytes: u64) -> String {
+    if bytes > GIB { format!("{}GiB", bytes.div_ceil(GIB)) } else { format!("{}MiB", bytes.div_ceil(MIB)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Generation;
+
+    use super::*;
+
+    #[test]
+    fn a_full_sync_needs_nine_eighths_of_the_volumes() {
+        for (volumes, to_set) in [(1, "1MiB"), (64 * MIB, "72MiB"), (14 * GIB, "16GiB"), (1024 * GIB, "1152GiB")] {
+            let need = reserved_for(volumes);
+            let warning = ahead("db", "beta", need, need - 1).expect("a byte is missing");
+            assert!(warning.contains(&format!("history = \"{to_set}\" or more")), "{volumes}: {warning}");
+            assert_eq!((ahead("db", "beta", need, need), paused("db", "beta", need, need)), (None, None));
+        }
+        let warning = paused("db", "beta", reserved_for(1024 * GIB), 16 * GIB).expect("it does not fit");
+        assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");
+    }
+
+    /// The words are the engine's: which of them ask for a full sync, and of which secondaries nothing is kept.
+    #[test]
+    fn the_engines_reasons_are_understood() {
+        let blank = Generation::default();
+        let unrelated = DecisionReason::Unrelated { ours: blank, theirs: blank };
+        for (reason, asks, none) in [
+            (DecisionReason::NeverSynced, true, true),
+            (DecisionReason::CopyLost, true, true),
+            (unrelated, true, false),
+            (DecisionReason::PeerSawOurFuture, true, false),
+            (DecisionReason::TwoPrimaries { ours: blank, theirs: blank }, false, false),
+        ] {
+            let text = reason.to_string();
+            assert_eq!((text.contains(ASKS_FOR_FULL), has_no_image(&text)), (asks, none), "{text}");
+        }
+    }
+}
