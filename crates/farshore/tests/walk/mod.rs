@@ -52,6 +52,7 @@ walks! {
     replace_a_node: "operate/replace-a-node.md",
     lost_link: "operate/lost-link.md",
     copy_lags: "operate/copy-lags.md",
+    writers_are_slow: "operate/writers-are-slow.md",
     full_queue_and_journal: "operate/full-queue-and-journal.md",
     certificates: "operate/certificates.md",
     cli: "cli.md",
