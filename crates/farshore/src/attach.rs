@@ -126,10 +126,11 @@ pub fn disconnect(device: &AttachedDevice, claim: Option<OwnedFd>) -> io::Result
         DeviceKind::Nbd => KernelNbd::find()?.disconnect(device.index),
         DeviceKind::Ublk => {
             let control = UblkControl::open()?;
-            control.stop(device.index)?;
+            // Another helper, or another program, may have taken it away since the look.
+            if_there(control.stop(device.index))?;
             // Of a disk that is gone nobody can take hold, and what still holds it keeps its index.
             drop(claim);
-            control.delete(device.index)
+            if_there(control.delete(device.index)).map(drop)
         }
     }
 }

@@ -182,6 +182,11 @@ begin "no force where the cluster does not say who is a member"
 cut; last_was beta; rm "$T/members"; echo 2 > "$T/promote.code"
 act promote 1; ordered "promote "
 
+begin "no force where the cluster does not say who was promoted last"
+: > "$T/run/farshore-db.in-step"; : > "$T/farshore-primary-db.fails"
+cut; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
+act promote 1; ordered "promote "
+
 begin "no force where it is not known whether the copy is behind"
 : > "$T/run/farshore-db.in-step"; : > "$T/attrd--query.fails"
 cut; last_was beta; echo alpha > "$T/members"; echo 2 > "$T/promote.code"
@@ -247,6 +252,9 @@ for linked in yes no; do
     echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
     peer_says farshore_role=primary; act promote 1; ordered "promote promote "
     peer_says farshore_role= farshore_condition=starting; act promote 1; ordered "promote promote promote "
+    # A copy's role is what a group begins with whose record could not be read.
+    peer_says farshore_condition=halted farshore_state=failed farshore_generation=0-00000000; act monitor 0
+    holds "the score is not 500" [ "$(cat "$T/fact-score")" != 500 ]; act promote 1; ordered "promote promote promote promote "
 done
 
 begin "nor while the daemon of one that is gone is linked"
@@ -328,6 +336,10 @@ act monitor 7; score -INFINITY; act stop 0; act start 1; says "promoted here by 
 begin "and before the monitor looks"
 daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
 act demote 1; says "not known that this primary is of before"; ordered ""
+begin "also where the cluster does not say who was promoted last"
+daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
+: > "$T/farshore-primary-db.fails"; act demote 1; act monitor 8; keeps ""; act demote 1; act stop 1; says "does not say who was promoted last"
+rm "$T/farshore-primary-db.fails"; act stop 0; says "stays primary here"; ordered ""
 begin "also where it is to be stopped"
 daemon; last_was beta; act start 0; primary farshore_generation=4.beef; fact farshore-generation-db@beta 3.cafe; then_daemon demote
 act stop 0; says "stays primary here"; ordered ""
@@ -417,6 +429,13 @@ for next in stop demote notify; do
     rm "$T/demote.hangs"; daemon farshore_in_step=no; act $next 0; there behind-beta; ordered "demote "
 done
 
+for other in history generation; do
+    begin "also where the cluster has not kept it, or not of this history: $other"
+    primary; last_was alpha; act start 0; : > "$T/demote.hangs"; generation=3.cafe
+    if [ $other = history ]; then : > "$T/farshore-generation-db.read-only"; else generation=4.cafe; fi
+    act demote 1; rm "$T/demote.hangs"; daemon farshore_in_step=no farshore_generation=$generation; act monitor 0; there behind-beta
+done
+
 begin "and where the mark cannot be set, the next action tries again"
 primary; last_was alpha; act start 0; echo 1 > "$T/demote.code"; then_daemon demote farshore_in_step=no
 : > "$T/attrd--update.fails"; act demote 1; act stop 1; rm "$T/attrd--update.fails"; act stop 0; there behind-beta; ordered "demote "
@@ -427,6 +446,16 @@ primary; last_was alpha; act start 0; daemon farshore_in_step=no; act monitor 0;
 begin "a demotion of which the cluster does not say whether it counts marks the other copy"
 primary; last_was alpha; act start 0; : > "$T/farshore-primary-db.fails"; echo 1 > "$T/demote.code"
 then_daemon demote farshore_in_step=no; act demote 0; there behind-beta
+
+begin "a demotion beside which the group fails is not known to be done"
+primary; last_was alpha; act start 0; echo 2 > "$T/demote.code"
+then_daemon demote farshore_condition=halted farshore_state=failed farshore_in_step=no farshore_generation=0-00000000
+act demote 1; says "is not demoted"; act stop 1; gone behind-beta; ordered "demote "
+
+begin "the last primary says why it is not promoted where an operator has demoted it after a question, and for any other reason"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe/t1:unclear; act start 0; score -INFINITY
+says "was asked whether its history counts"
+rm "$T/log"; daemon farshore_in_step=no farshore_promotable=no; fact farshore-generation-db 3.cafe/t1; act monitor 0; says "what a promotion takes"
 
 begin "the last primary says why it is not promoted"
 cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; act start 0; score -INFINITY; says "does not say that it is a copy"
@@ -464,6 +493,10 @@ begin "a copy that is not linked beside a member forgets at the second look"
 daemon; : > "$T/run/farshore-db.started"; act monitor 0; remembers
 cut; act monitor 0; remembers; act notify 0; remembers; act monitor 0; forgets
 
+begin "also where the cluster does not say in between who is a member"
+daemon; : > "$T/run/farshore-db.started"; act monitor 0
+cut; act monitor 0; rm "$T/members"; act monitor 0; remembers; echo "alpha beta" > "$T/members"; act monitor 0; forgets
+
 begin "and not where the member leaves in between"
 daemon; : > "$T/run/farshore-db.started"; act monitor 0
 cut; act monitor 0; echo alpha > "$T/members"; act monitor 0; remembers
@@ -495,8 +528,12 @@ echo 2 > "$T/demote.code"; then_daemon demote farshore_in_step=no
 act demote 0; there behind-beta
 
 begin "where the property cannot be read"
-primary; : > "$T/farshore-primary-db.fails"
-act monitor 8; score -INFINITY; act start 1; ordered ""
+primary; last_was alpha; act start 0; score 10000; : > "$T/farshore-primary-db.fails"
+act monitor 8; score 10000; act notify 0; score 10000; act start 1; ordered ""
+daemon; last_was beta; act monitor 0; score -INFINITY; rm "$T/farshore-primary-db.fails"; act monitor 0; score 1000
+
+begin "where it cannot be read whether only an operator promotes the last primary"
+daemon farshore_in_step=no; last_was alpha; act start 0; score 100; : > "$T/farshore-generation-db.fails"; act monitor 0; score -INFINITY
 
 # What does not run, or not yet
 
@@ -508,6 +545,17 @@ begin "a copy that is started anew reads its journal back"
 daemon; last_was beta; act start 0; daemon farshore_condition=starting farshore_promotable=no
 act monitor 0; score -INFINITY; act demote 0; act stop 0; ordered ""
 daemon; act start 0; daemon farshore_condition=starting; last_was alpha; act monitor 1; act stop 1
+
+begin "nor is a copy's node fenced whose start or whose daemon hangs, also at a boot and after a stop"
+last_was beta
+for word in starting hangs; do
+    for before in boot stop; do
+        rm -rf "$T/run"; mkdir "$T/run"; daemon; [ $before = boot ] || { act start 0; act stop 0; }
+        daemon farshore_condition=starting; [ $word = starting ] || echo farshore_answered=error > "$T/status"
+        act start 1; act stop 0; act stop 0
+    done
+done
+last_was alpha; act stop 1; primary; act start 0; last_was beta; daemon farshore_condition=starting; act stop 1
 
 begin "a start that stands still is no reason to start again"
 daemon farshore_condition=halted farshore_state=paused farshore_in_step=no
@@ -525,6 +573,11 @@ begin "the last primary fails while it serves"
 primary; last_was alpha; act monitor 8
 primary farshore_condition=halted farshore_state=failed farshore_in_step=no; echo 2 > "$T/demote.code"
 act monitor 9; act demote 1; act stop 1
+
+begin "and where the record of its role cannot be read"
+primary; last_was alpha; act monitor 8
+daemon farshore_condition=halted farshore_state=failed farshore_in_step=no farshore_generation=0-00000000
+act monitor 9; act demote 1; act stop 1; gone behind-beta; ordered ""
 
 begin "the daemon of the last primary is gone"
 primary; last_was alpha; act monitor 8; no_daemon

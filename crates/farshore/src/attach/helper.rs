@@ -23,7 +23,7 @@ use units::size::show_exact;
 
 use super::beside::beside;
 use super::content::{SeenGroup, look, promoted_since, same_term};
-use super::kernel_side::{KernelHangs, KernelSide, ServedSocket};
+use super::kernel_side::{KernelHangs, KernelSide, ServedSocket, bounded};
 use super::record::{AttachedDevice, AttachedState, DeviceKind, RecordFiles};
 use super::{AttachPlan, ended};
 
@@ -153,6 +153,7 @@ impl Helper {
             // Its size follows when requests are answered again.
             Some(left) => {
                 let taken = kernel.take_over(left.index, &wanted, plan.wait);
+                let taken = take_left(&left, |left| files.write(left), taken);
                 let Some(served) = stops.or(taken).await? else { return Ok(None) };
                 (device(plan, &files, &seen, kernel.kind(), (left.index, left.size_bytes)), served)
             }
@@ -227,12 +228,12 @@ impl Helper {
         while self.disconnecting.get() > 0 {
             tokio::time::sleep(GONE_LOOK).await;
         }
-        if self.kernel.kind() == DeviceKind::Ublk {
+        let gone = match self.kernel.kind() {
+            DeviceKind::Nbd => Ok(()),
             // Somebody else may have stopped the device, and left the rest of it.
-            self.disconnect(None).await.unwrap_or_else(|why| tracing::warn!("{} {why}", self.plan.export()));
-        }
-        tracing::info!("{} is detached", self.plan.export());
-        self.files.remove()
+            DeviceKind::Ublk => self.disconnect(None).await,
+        };
+        forget(&self.plan.export(), gone, || self.files.remove())
     }
 
     /// Lets programs use the device, by its stable name. Requests are answered meanwhile.
@@ -427,6 +428,31 @@ async fn reach_primary(plan: &AttachPlan) -> anyhow::Result<(NbdClient, SeenGrou
     Ok((client, seen))
 }
 
+/// The record goes with the device, and stays where the device does.
+///
+/// # Errors
+/// A sentence: the device is still there, or its record.
+fn forget(export: &str, gone: Result<(), String>, remove: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if let Err(why) = gone {
+        bail!("{export} {why}. Nobody serves what is left of it: type 'farshore detach {export}' again");
+    }
+    tracing::info!("{export} is detached");
+    remove()
+}
+
+/// Takes over what a helper left. Whoever looks meanwhile sees the lock held, so the record says that nobody serves the device yet.
+///
+/// # Errors
+/// It cannot be recorded, or taken over.
+async fn take_left<T>(
+    left: &AttachedDevice,
+    record: impl FnOnce(&AttachedDevice) -> anyhow::Result<()>,
+    taken: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    record(&AttachedDevice { state: AttachedState::NoHelper, ..left.clone() })?;
+    taken.await
+}
+
 /// A device as it is recorded when it begins to be served.
 fn device(
     plan: &AttachPlan,
@@ -474,11 +500,33 @@ async fn make(
         Ok(index) => kernel.serve_made(index, theirs).await.map(|server| (of(index), (ours, server))),
         Err(error) => Err(error),
     };
-    // What the kernel may still make is found by its record.
-    if served.as_ref().is_err_and(|error| error.downcast_ref::<KernelHangs>().is_none()) {
-        let _ = files.remove();
+    if let Err(error) = &served {
+        let look = async |device: AttachedDevice| -> anyhow::Result<bool> {
+            Ok(bounded("looks for a ublk device", move || super::is_there(&device)).await??)
+        };
+        // What is left, or may still be made, is found by its record.
+        if !may_be_left(error, files.read(), look).await {
+            let _ = files.remove();
+        }
     }
     served
+}
+
+/// Whether the kernel may have, or may yet make, the device on record that could not be made. An NBD device is made by one order, so one
+/// that was refused is not there, or somebody else's. A ublk device takes several, and what takes it away after one that failed may fail.
+async fn may_be_left(
+    error: &anyhow::Error,
+    recorded: anyhow::Result<Option<AttachedDevice>>,
+    is_there: impl AsyncFnOnce(AttachedDevice) -> anyhow::Result<bool>,
+) -> bool {
+    if error.downcast_ref::<KernelHangs>().is_some() {
+        return true;
+    }
+    match recorded {
+        Ok(Some(device)) if device.kind == DeviceKind::Ublk => is_there(device).await.unwrap_or(true),
+        Ok(_) => false,
+        Err(_) => true,
+    }
 }
 
 /// Makes the first of these devices that nobody else has. Each is on record before it is tried: were this process killed in between, no
@@ -572,6 +620,7 @@ fn now_unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::record::example;
 
     /// Somebody's shell stands in the file system. A person types the command again, and the device does not vanish under a later mount; a
     /// service manager sends no second signal, perhaps while the person's is being answered.
@@ -620,6 +669,70 @@ mod tests {
             let said = refused(&plan(kind), &errno.into()).to_string();
             assert!(said.contains(advice), "{said}");
         }
+    }
+
+    /// A ublk device could not be served, and its removal failed too: no command knew of it any more.
+    #[test]
+    fn a_device_that_could_not_be_made_is_forgotten_once_the_kernel_says_so() {
+        use DeviceKind::{Nbd, Ublk};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for (kind, there, is_kept) in [
+            (Ublk, Some(false), false),
+            (Ublk, Some(true), true),
+            (Ublk, None, true),
+            (Nbd, Some(true), false),
+            (Nbd, None, false),
+        ] {
+            let look = async |_: AttachedDevice| -> anyhow::Result<bool> { there.context("the kernel does not say") };
+            let recorded = Ok(Some(example(kind, 0)));
+            let kept = runtime.block_on(may_be_left(&anyhow!("it refuses"), recorded, look));
+            assert_eq!(kept, is_kept, "{kind:?} {there:?}");
+        }
+        let hangs = anyhow::Error::from(KernelHangs::Itself { doing: "makes a ublk device" });
+        for (error, recorded, is_kept) in [
+            (hangs, Ok(Some(example(Ublk, 0))), true),
+            (anyhow!("/run is full"), Ok(None), false),
+            (anyhow!("it refuses"), Err(anyhow!("it cannot be read")), true),
+        ] {
+            let never = async |_: AttachedDevice| -> anyhow::Result<bool> { panic!("the kernel is not asked") };
+            assert_eq!(runtime.block_on(may_be_left(&error, recorded, never)), is_kept, "{error}");
+        }
+    }
+
+    /// The last step failed, and the helper said that the device was detached, and removed its record.
+    #[test]
+    fn a_device_that_is_left_keeps_its_record() {
+        let removed = Cell::new(false);
+        let remove = || {
+            removed.set(true);
+            Ok(())
+        };
+        let end = forget("db/data", Err("cannot be detached: no memory".to_owned()), remove);
+        let said = end.expect_err("it is still there").to_string();
+        assert!(said.starts_with("db/data cannot be detached: no memory") && !removed.get(), "{said}");
+        forget("db/data", Ok(()), remove).expect("it is gone");
+        assert!(removed.get());
+    }
+
+    /// A command that looked while the next helper took a device over found it connected, and did not wait.
+    #[test]
+    fn a_device_is_on_record_as_nobodys_until_it_is_taken_over() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let recorded = RefCell::new(None);
+        let record = |device: &AttachedDevice| {
+            *recorded.borrow_mut() = Some(device.state.clone());
+            Ok(())
+        };
+        let taken = async { anyhow::Ok(recorded.borrow().clone()) };
+        let seen = runtime.block_on(take_left(&example(DeviceKind::Nbd, 0), record, taken)).expect("it is taken over");
+        assert_eq!(seen, Some(AttachedState::NoHelper));
+        let is_taken = Cell::new(false);
+        let taken = async {
+            is_taken.set(true);
+            anyhow::Ok(())
+        };
+        let end = runtime.block_on(take_left(&example(DeviceKind::Nbd, 0), |_| bail!("/run is full"), taken));
+        assert!(end.is_err() && !is_taken.get());
     }
 
     /// The helper is killed between two of its steps: whatever the kernel has of it then is on record.

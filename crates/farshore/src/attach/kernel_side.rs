@@ -101,7 +101,7 @@ impl KernelSide {
     /// Who asks on `socket` what the kernel asks of a device that was made: of NBD it is the kernel.
     ///
     /// # Errors
-    /// A sentence: nobody can. Then the device is gone.
+    /// A sentence: nobody can. Then the device is taken away again, if the kernel does that.
     pub async fn serve_made(&self, index: u32, socket: UnixStream) -> anyhow::Result<Option<UblkServer>> {
         let KernelSide::Ublk(control) = self else { return Ok(None) };
         let served = serve_ublk(control, index, socket).await;

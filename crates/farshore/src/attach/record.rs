@@ -79,7 +79,7 @@ pub enum AttachedState {
         why: String,
     },
     /// they wait for a helper, because the one that served them is gone; also for a moment while `attach` makes the device
-    // Whoever reads a record sees it of the helper's lock: it is written only while a device is made.
+    // Whoever reads a record sees it of the helper's lock: it is written only while a device is made or taken over.
     NoHelper,
 }
 

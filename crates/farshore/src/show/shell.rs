@@ -22,7 +22,7 @@ pub fn group(node: &str, group: &GroupView) -> String {
         ("answered", "yes".to_owned()),
         ("group", quoted(&group.name)),
         ("node", quoted(node)),
-        ("role", quoted(group.role.as_str())),
+        ("role", quoted(role(group))),
         ("condition", quoted(condition(group))),
         ("starting", word(group.starting)),
         ("mode", quoted(&group.mode)),
@@ -49,10 +49,8 @@ pub fn group(node: &str, group: &GroupView) -> String {
 /// its volumes fare, where their records can be read.
 pub fn beside(status: &NodeView, group: &GroupView, records: Option<&[AttachedDevice]>) -> String {
     let peer = group.peers.first().and_then(|peer| said_by(status, &peer.node, &group.name));
-    // What a group that starts was before is not known yet.
-    let role = peer.filter(|theirs| !theirs.starting).map_or("", |theirs| theirs.role.as_str());
     page(&[
-        ("peer_role", quoted(role)),
+        ("peer_role", quoted(peer.map_or("", role))),
         ("peer_condition", quoted(peer.map_or("", condition))),
         ("peer_generation", quoted(peer.map_or("", |theirs| &theirs.generation))),
         ("peer_term", quoted(peer.map_or("", |theirs| &theirs.term))),
@@ -67,6 +65,18 @@ fn page(lines: &[(&str, String)]) -> String {
 fn said_by<'a>(status: &'a NodeView, peer: &str, name: &str) -> Option<&'a GroupView> {
     let says = status.peer_says.iter().find(|says| says.node == peer)?;
     says.status.as_ref()?.groups.iter().find(|group| group.name == name)
+}
+
+/// Empty where it is not known: a group shows a copy's role until its record is read. One that starts may be at that; one that stands still
+/// or failed before has no history.
+fn role(group: &GroupView) -> &str {
+    let number = group.generation.split('-').next().unwrap_or("");
+    let is_blank = matches!(number, "" | "0");
+    match condition(group) {
+        "starting" => "",
+        "halted" if is_blank => "",
+        _ => group.role.as_str(),
+    }
 }
 
 /// What the group does on its node, in a word: it starts, and goes on by itself (`starting`); it failed, or its start stands still
@@ -203,6 +213,31 @@ mod tests {
         ] {
             assert_eq!(devices(&group, Some(&[a.clone(), device("db", "b", state)])), word, "{state}");
         }
+    }
+
+    /// A secondary's role was shown of a primary whose record could not be read, and the other node was promoted by force beside it.
+    #[test]
+    fn a_role_that_is_not_read_is_none() {
+        let is = |word: &str, changes: &[(&str, Value)]| {
+            let group = shown(changes);
+            assert_eq!(role(&group), word, "{changes:?}");
+            let line = format!("\nfarshore_role='{word}'\n");
+            assert!(super::group("alpha", &group).contains(&line), "{changes:?}");
+        };
+        let (secondary, starting) = (("role", json!("secondary")), ("starting", json!(true)));
+        let blank = ("generation", json!("0-00000000"));
+        is("primary", &[]);
+        is("secondary", &[secondary.clone(), blank.clone()]);
+        is("", &[secondary.clone(), blank.clone(), starting.clone()]);
+        is("", &[secondary.clone(), starting.clone()]);
+        for state in ["failed", "paused"] {
+            let halted = [("state", json!(state)), starting.clone(), secondary.clone()];
+            is("secondary", &halted);
+            is("", &[&halted[..], std::slice::from_ref(&blank)].concat());
+            is("", &[&halted[..], &[("generation", json!(""))][..]].concat());
+            is("primary", &[("state", json!(state)), starting.clone(), ("generation", json!("1-0badcafe"))]);
+        }
+        is("", &[secondary, blank, ("state", json!("failed"))]);
     }
 
     /// What nobody was asked, or does not say, is an empty word.
