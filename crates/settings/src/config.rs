@@ -119,7 +119,7 @@ keyed! {
         "memory.limit" => memory_limit_bytes: Option<u64> = maybe(size(limits::MEMORY))
                 .by_default("`\"1GiB\"`, or 2.125 MiB for each group of the node if that is more");
             choice "\"1GiB\"", "what all groups of this node may hold in memory; default 1GiB, or 2.125 MiB per group if more",
-            "what all groups of the node may hold in memory together, queues and what arrives as a secondary. Each has 1 MiB + 64 KiB of it to itself and borrows the rest, at most four fifths of what the others leave; when it is used up the outcome is that of a full queue. Read when the daemon starts";
+            "memory for queues, and for what arrives as a secondary, of all groups together. Each group has 1 MiB + 64 KiB to itself, and may borrow up to four fifths of what the others leave. When the memory is used up, the effect is that of a full queue. Read at the daemon's start";
     }
 }
 

@@ -75,9 +75,9 @@ event_kinds! {
     WriteFailed = "write-failed", "A device refused a write; at most one event for a volume in a minute.", ["volume", "offset_bytes"];
     WritersHeldUp = "writers-held-up", "The queue is full: writers wait for room.", ["acts_in_ms"];
     WritersGoOn = "writers-go-on", "Writers are not held up any more.", ["held_up_ms"];
-    MarkKept = "mark-kept", "A sync to this secondary began; the image before the sync is kept.", ["mark", "sequence"];
-    RolledBack = "rolled-back", "The volumes hold the image before the sync again.", ["sequence"];
-    RpoMissed = "rpo-missed", "The lag passed `rpo.warn` or `rpo.error`.", ["level", "lag_seconds", "threshold_seconds"];
+    MarkKept = "mark-kept", "A sync to this secondary began; the newest finished image is kept.", ["mark", "sequence"];
+    RolledBack = "rolled-back", "The volumes hold the newest finished image again.", ["sequence"];
+    RpoMissed = "rpo-missed", "The lag passed `rpo.warn` or `rpo.error`. On the primary only.", ["level", "lag_seconds", "threshold_seconds"];
     RpoMet = "rpo-met", "The lag was back under the threshold for 5 s; or nobody watches it here any more, and `reason` says why.",
         ["level", "lag_seconds", "threshold_seconds", "missed_ms", "reason"];
     Note = "note", "What the log says and no other kind holds.", [];

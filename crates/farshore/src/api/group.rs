@@ -187,7 +187,7 @@ pub struct PeerStatusView {
     pub settings: Option<BTreeMap<String, String>>,
     /// bytes: regions that may differ from this peer's; on a secondary as the primary reports, where known
     pub dirty_bytes: u64,
-    /// the newest point that the secondary can present; during a sync the one before; `null`: none
+    /// the newest point that the secondary can present; during a sync the newest finished image; `null`: none
     pub recovery_point: Option<RecoveryPoint>,
 }
 

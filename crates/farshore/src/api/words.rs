@@ -112,8 +112,8 @@ words!(
         Logging = "logging",
         /// the link is down; the queue keeps the order
         Queuing = "queuing",
-        /// dirty regions travel. By catch-up snapshots (`sync.snapshot`) each finished one is a new image; else the newest image until
-        /// the end is the one before the sync (`promotable` on the secondary)
+        /// dirty regions travel. By catch-up snapshots (`sync.snapshot`) each finished one is a new image; the newest finished image
+        /// can be promoted (`promotable` on the secondary)
         Syncing = "syncing",
         /// ordered, but the mode's promise does not hold yet
         CatchingUp = "catching-up",

@@ -59,7 +59,7 @@ fn reserved_for(bytes: u64) -> u64 {
 fn ahead(group: &str, peer: &str, need: u64, have: u64) -> Option<String> {
     (need > have).then(|| {
         format!(
-            "a full sync keeps the image that {peer} has until the sync ends, and reserves 9/8 of the volumes for that: history = \"{}\" or \
+            "a full sync keeps the image that {peer} has until the snapshot under way has ended, and reserves 9/8 of the volumes for that: history = \"{}\" or \
              more, where the configuration here says \"{}\"; with less the group pauses with 'history full' before anything is overwritten: \
              raise history on both nodes and restart the daemon of {peer} first, or give that image up on {peer} when the group has \
              paused ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
