@@ -257,6 +257,13 @@ for linked in yes no; do
     holds "the score is not 500" [ "$(cat "$T/fact-score")" != 500 ]; act promote 1; ordered "promote promote promote promote "
 done
 
+for theirs in 4.beef 3.beef ''; do
+    begin "nor beside a copy that may have been promoted by hand and demoted since: '$theirs'"
+    daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says farshore_generation=$theirs
+    act notify 0; holds "the score is not 500" [ "$(cat "$T/fact-score")" != 500 ]
+    echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
+done
+
 begin "nor while the daemon of one that is gone is linked"
 daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; echo alpha > "$T/members"
 act notify 0; score -INFINITY; echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
@@ -442,6 +449,9 @@ primary; last_was alpha; act start 0; echo 1 > "$T/demote.code"; then_daemon dem
 
 begin "what an operator demoted is not marked by a monitor"
 primary; last_was alpha; act start 0; daemon farshore_in_step=no; act monitor 0; gone behind-beta; act stop 0; gone behind-beta
+
+begin "but where the other copy lacks something of it, it is"
+primary; last_was alpha; act start 0; daemon farshore_in_step=no farshore_dirty_bytes=4096; act monitor 0; there behind-beta
 
 begin "a demotion of which the cluster does not say whether it counts marks the other copy"
 primary; last_was alpha; act start 0; : > "$T/farshore-primary-db.fails"; echo 1 > "$T/demote.code"
