@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use farshore::api::ApiRequest;
+use farshore::api::{ApiRequest, OperationId};
 use settings::{Config, GroupOverrides, LinkOverrides, diff_definitions};
 
 use crate::Seed;
@@ -87,6 +87,11 @@ pub fn api_request(bytes: &[u8]) {
     let Ok(request) = serde_json::from_slice::<ApiRequest>(bytes) else { return };
     let written = serde_json::to_vec(&request).expect("requests can be written");
     assert_eq!(serde_json::from_slice::<ApiRequest>(&written).expect("and read again"), request);
+    if let ApiRequest::Operation { id } = &request
+        && let Some(name) = OperationId::parse(id)
+    {
+        assert_eq!(OperationId::parse(&name.to_string()), Some(name));
+    }
 }
 
 pub fn api_request_seeds() -> Vec<Seed> {
@@ -96,6 +101,7 @@ pub fn api_request_seeds() -> Vec<Seed> {
         ("promote", br#"{"request":"promote","group":"db","force":true}"#.to_vec()),
         ("sync", br#"{"request":"sync","group":"db","full":false}"#.to_vec()),
         ("counters", br#"{"request":"counters"}"#.to_vec()),
+        ("operation", br#"{"request":"operation","id":"alpha-5f3a9c1e07b2-12"}"#.to_vec()),
         ("set_link", br#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#.to_vec()),
         ("link_history", br#"{"request":"link-history","peer":"beta","since_unix_ms":5}"#.to_vec()),
         ("record", br#"{"request":"record","group":"db"}"#.to_vec()),

@@ -18,6 +18,8 @@ pub fn reply(bytes: &[u8]) {
 
 const OK: &str = r#"{"reply":"ok","message":"db: promoted","warnings":["12 writes may be lost"],"done_on":"beta"}"#;
 const ERROR: &str = r#"{"reply":"error","message":"db: this node is the primary already","code":"refused"}"#;
+const REFUSAL: &str = r#"{"reply":"error","message":"db: the peer is primary","code":"refused","refusal":{"code":"peer-is-primary","retry":"later"},"operation":"beta-0f-7"}"#;
+const OPERATION: &str = r#"{"reply":"operation","schema":"farshore-operation/1","node":"beta","id":"beta-0f-7","verb":"sync","group":"db","begun_unix_ms":1796000000456,"state":"running","message":"db: sync began"}"#;
 const COUNTERS: &str = r#"{"reply":"counters","schema":"farshore-counters/1","node":"beta","counters":{"group.db.writes":7,"nbd.stalled":0}}"#;
 const RECORDED: &str = r#"{"reply":"recorded","began":true,"lost":0,"bytes":24}"#;
 const LINK_HISTORY: &str = r#"{"reply":"link-history","schema":"farshore-link-history/1","node":"beta","peer":"alpha","records":[{"unix_ms":1,"covered_ms":2,"connected_ms":2,"sent_bytes":3,"received_bytes":4,"retransmitted_bytes":0,"sent_bytes_per_s_max":5,"rtt_min_us":6,"rtt_mean_us":7,"rtt_max_us":8,"connections":1,"busy_ms":1,"receiver_limited_ms":0,"buffer_limited_ms":0}],"warnings":[]}"#;
@@ -42,6 +44,8 @@ pub fn reply_seeds() -> Vec<Seed> {
     vec![
         ("ok", OK.into()),
         ("error", ERROR.into()),
+        ("refusal", REFUSAL.into()),
+        ("operation", OPERATION.into()),
         ("status", status_reply().into()),
         ("counters", COUNTERS.into()),
         ("recorded", RECORDED.into()),

@@ -1,7 +1,7 @@
 //! What a group has at hand while it handles one input: the time, where its outputs go, its timers, what it knows of the link.
 
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::formats::wire::{FrameHeader, FrameKind};
@@ -10,7 +10,7 @@ use crate::shared::cost::frame_bytes;
 use crate::shared::coverage::CoverageCounts;
 use crate::shared::link::PeerView;
 use crate::time::{Now, Timers};
-use crate::{CommandResult, Event, IoError, Output, SendPayload, Store, WriteBytes};
+use crate::{CommandResult, Event, IoError, Output, Refusal, RefusalCode, SendPayload, Store, WriteBytes};
 
 /// All timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,8 +80,8 @@ impl Cx<'_> {
         self.out.push_back(Output::CommandDone { id, result });
     }
 
-    pub fn refuse(&mut self, id: CommandId, why: &str) {
-        self.answer(id, CommandResult::Refused(why.to_string()));
+    pub fn refuse(&mut self, id: CommandId, code: RefusalCode, why: impl Into<String>) {
+        self.answer(id, CommandResult::Refused(Refusal::new(code, why)));
     }
 
     pub fn reply(&mut self, id: RequestId, result: Result<(), IoError>) {

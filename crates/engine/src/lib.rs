@@ -26,6 +26,7 @@ mod node;
 mod peer;
 mod primary;
 mod records;
+pub mod refusal;
 mod secondary;
 mod settings;
 mod shared;
@@ -45,8 +46,10 @@ pub use formats::{bitmap, cell, identity, journal, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;
+pub use refusal::{Refusal, RefusalCode, Retry};
 pub use settings::{Settings, StartAlone};
 pub use shared::coverage;
+pub use shared::promotion::BOTH_PRIMARY;
 pub use time::{Mono, Now, Timers, Wall};
 
 use state::State;
@@ -224,7 +227,9 @@ pub enum Command {
 pub enum CommandResult {
     Done(String),
     Warning(String),
-    Refused(String),
+    /// What was asked for was so already: nothing was changed.
+    Unchanged(String),
+    Refused(Refusal),
 }
 
 /// Payload of an arrived frame, already checked against its header.

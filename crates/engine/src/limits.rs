@@ -106,8 +106,13 @@ pub const SYNC_PERMIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// A sync whose peer shows no progress for this long although its link lives is given up. Longer than a disk takes to
 /// give up on a bad sector and try again, and than the first bytes of a link of 128 kbit/s are on their way (half a MiB:
-/// 33 s); nobody waits for it meanwhile but other syncs.
+/// 33 s); nobody waits for it meanwhile but other syncs. Where a link's timeout is longer, that is the limit.
 pub const SYNC_STALLED_AFTER: Duration = Duration::from_secs(60);
+
+/// Pieces of a snapshot that were sent and are not confirmed as applied, of which is remembered what they are of: 40 bytes each, however
+/// much a peer lets itself be sent. Pieces of one region fill a window of 2 GiB with so many; of zeroes, which cost a frame without a
+/// payload, 16 MiB. What is not remembered is sent again.
+pub const SHIPPED_PIECES_MAX: usize = 65_536;
 
 /// Bytes the secondary lets a primary send ahead of what it has applied. 64 MiB fill 1 Gbit/s at 200 ms twice over.
 pub const WINDOW_BYTES_DEFAULT: u64 = 64 * MIB;

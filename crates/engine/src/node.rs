@@ -146,6 +146,7 @@ impl Node {
         let mut peer = self.links.get(&group.peer()).map(PeerLink::view).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
         peer.part_bytes = peer.part_bytes.min(1 << (group.common().config.window_bytes / 4).ilog2());
+        peer.timeout = self.config.link_timeout;
         let mut cx = Cx {
             now: self.now,
             out: &mut self.outputs,

@@ -30,6 +30,7 @@ use crate::peer::outbox::Outbox;
 use crate::peer::reconcile::Reconciliation;
 use crate::peer::recovery_point::PeerRecoveryPoint;
 use crate::peer::repair::RegionRepair;
+use crate::peer::snapshot::left::LeftSnapshot;
 use crate::peer::stall::PeerStall;
 use crate::shared::greeting::Greeting;
 use crate::state::State;
@@ -49,6 +50,7 @@ pub(crate) struct Peer {
     /// The peer's journal waits for a flush here: it is told when there is one.
     wants_flush: bool,
     catch_up: CatchUp,
+    left: LeftSnapshot,
     reached: PeerRecoveryPoint,
     /// Passes over the dirty regions begun so far: names each one.
     passes: u64,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::Settings;
-use crate::formats::identity::{Identity, Role};
+use crate::formats::identity::{Decision, Identity, Role};
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
 use crate::state::{Mode, Pause, Protection, State};
@@ -34,8 +34,14 @@ pub struct GroupStatus {
     pub queue: QueueStatus,
     pub peer: PeerStatus,
     pub sync: Option<SyncStatus>,
+    /// Of a primary whose peer has said who it is.
+    pub meeting: Option<MeetingStatus>,
     /// A sync that was ordered and has not begun.
     pub sync_ordered: bool,
+    /// In `logging`, and a sync begins without another order once what stands in its way is gone.
+    pub syncs_by_itself: bool,
+    /// Regions are read to be sent in the stream, or are to be, as a local write failed.
+    pub reads_regions: bool,
     /// Where this group stands in the line of those that wait for their turn to sync; 1: it is next.
     pub sync_position: Option<usize>,
     /// Received and not yet on the volumes (secondary).
@@ -54,6 +60,16 @@ pub struct GroupStatus {
     pub shipped_bytes: u64,
     /// Fetched back from the peer after a power loss.
     pub pulled_bytes: u64,
+}
+
+/// What a primary and its peer come to, as both stand now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeetingStatus {
+    pub decision: Decision,
+    /// Regions that may differ by what the peer knows alone, in bytes.
+    pub peer_dirty_bytes: u64,
+    /// The peer's half of the group has failed.
+    pub peer_failed: bool,
 }
 
 /// What the groups of a node share.

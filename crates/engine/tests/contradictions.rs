@@ -397,7 +397,16 @@ fn before_its_begin() -> EngineBench {
 fn begin() -> SyncBegin {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
-    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 }
+    SyncBegin {
+        from,
+        parent,
+        to: Incarnation(1),
+        nothing_dirty: false,
+        dirty_bytes: 0,
+        left_out_bytes: 0,
+        snapshot: 0,
+        attempt: 1,
+    }
 }
 
 fn begins(begin: SyncBegin) -> PeerFrame {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
 use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
-use engine::superblock::{self, JournalHead, Superblock};
+use engine::state::State;
+use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
+use engine::undo::{UndoEntry, UndoIndex};
 use engine::*;
 
 const RING_OFFSET: u64 = 8192;
@@ -17,14 +19,16 @@ const PRIMARYS_RUN: Incarnation = Incarnation(3);
 /// The run that recorded the journal's head last.
 const LAST_RUN: u64 = 5;
 
+const STANDS_AT: Position = Position { generation: HISTORY, incarnation: PRIMARYS_RUN, seq: Seq(100) };
+
 /// It counts the batches before this one as durable.
-fn superblock(confirmed_ordinal: u64) -> Vec<u8> {
-    let position = Position { generation: HISTORY, incarnation: PRIMARYS_RUN, seq: Seq(100) };
+fn superblock(confirmed_ordinal: u64, rollback_point: RollbackPoint) -> Vec<u8> {
     let identity = Identity {
         role: Role::Secondary,
         generation: HISTORY,
         incarnation: Incarnation(LAST_RUN),
-        position,
+        position: STANDS_AT,
+        inconsistent: rollback_point.id != 0,
         ..Identity::default()
     };
     let journal = JournalHead { offset: RING_OFFSET, ordinal: 11 };
@@ -35,13 +39,15 @@ fn superblock(confirmed_ordinal: u64) -> Vec<u8> {
         identity,
         journal,
         confirmed_ordinal,
+        rollback_point,
         ..Superblock::default()
     };
     [slot(2).encode(), slot(1).encode()].concat()
 }
 
-fn batch(boot: u64, seq: u64) -> Vec<u8> {
-    let payload = [0xaa; 512];
+const PAYLOAD: [u8; 512] = [0xaa; 512];
+
+fn index(boot: u64, seq: u64) -> JournalIndex {
     let entry = JournalEntry {
         seq: Seq(seq),
         kind: RecordKind::Data,
@@ -53,9 +59,9 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         wall: Wall(1),
         payload_at: INDEX_BYTES as u32,
         payload_bytes: 512,
-        payload_crc: crc32c::crc32c(&payload),
+        payload_crc: crc32c::crc32c(&PAYLOAD),
     };
-    let index = JournalIndex {
+    JournalIndex {
         tag: TAG,
         ring_offset: RING_OFFSET,
         ordinal: 11,
@@ -66,9 +72,12 @@ fn batch(boot: u64, seq: u64) -> Vec<u8> {
         snapshot: 0,
         bytes: 8192,
         entries: vec![entry],
-    };
-    let mut bytes = index.encode();
-    bytes.extend(payload);
+    }
+}
+
+fn batch(boot: u64, seq: u64) -> Vec<u8> {
+    let mut bytes = index(boot, seq).encode();
+    bytes.extend(PAYLOAD);
     bytes.resize(8192, 0);
     bytes
 }
@@ -78,18 +87,29 @@ struct Started {
     node: Node,
     /// Something was written to its volume.
     wrote: bool,
-    stands: Position,
+    /// `None`: the journal was not replayed.
+    stands: Option<Position>,
     notes: Vec<String>,
+}
+
+impl Started {
+    fn has_failed(&self) -> bool {
+        self.node.glance(GroupId(0)).is_some_and(|glance| matches!(glance.state, State::Failed(_)))
+    }
 }
 
 /// Starts a secondary over this batch; whether anything was written to its volume, and where it stands then.
 fn start_over(batch: &[u8]) -> (bool, Position) {
     let started = start(batch, 0);
-    (started.wrote, started.stands)
+    (started.wrote, started.stands.expect("the journal was replayed"))
 }
 
 fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
-    let mut superblocks = superblock(confirmed_ordinal);
+    start_with(superblock(confirmed_ordinal, RollbackPoint::default()), batch, &[])
+}
+
+/// The undo store begins with `undo`.
+fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
     superblocks.resize(superblock::FILE_BYTES as usize, 0);
     let mut journal = vec![0; limits::JOURNAL_BYTES_MIN as usize];
     journal[RING_OFFSET as usize..][..batch.len()].copy_from_slice(batch);
@@ -123,6 +143,10 @@ fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
             Output::ReadMeta { token, store: Store::Superblock(_), .. } => {
                 done(token, IoDone::Meta(superblocks.clone()))
             }
+            Output::ReadMeta { token, store: Store::Undo(_), offset, length } => {
+                let stands = undo.get(offset as usize..(offset + u64::from(length)) as usize);
+                done(token, IoDone::Meta(stands.map_or(vec![0; length as usize], <[u8]>::to_vec)));
+            }
             Output::ReadMeta { token, offset, length, .. } => {
                 done(token, IoDone::Meta(journal[offset as usize..][..length as usize].to_vec()));
             }
@@ -142,7 +166,7 @@ fn start(batch: &[u8], confirmed_ordinal: u64) -> Started {
             _ => {}
         }
     }
-    Started { node, wrote, stands: stands.expect("the journal was replayed"), notes }
+    Started { node, wrote, stands, notes }
 }
 
 // proves: P2
@@ -194,12 +218,12 @@ fn a_rotten_batch_that_the_superblock_counts_is_named_and_leaves_no_image() {
         let mut rotten = batch(LAST_RUN, 101);
         rotten[at] ^= 1;
         let mut started = start(&rotten, 12);
-        assert!(!started.wrote && started.stands.seq == Seq(100), "byte {at}");
+        assert!(!started.wrote && started.stands == Some(STANDS_AT), "byte {at}");
         let named = "the journal is damaged at byte 8192: batch 11 was durable and is not whole any more";
         assert!(started.notes.iter().any(|note| note.contains(named)), "byte {at}: {:?}", started.notes);
         assert!(started.node.glance(GroupId(0)).is_some_and(|glance| glance.identity.inconsistent));
         let CommandResult::Refused(why) = promote(&mut started.node) else { panic!("byte {at}: promoted a mixture") };
-        assert!(why.contains("no consistent image"), "{why}");
+        assert!(why.text.contains("no consistent image"), "{why}");
     }
 }
 
@@ -210,9 +234,61 @@ fn a_torn_batch_that_was_never_confirmed_is_no_alarm() {
         let mut torn = batch(LAST_RUN, 101);
         torn[at] ^= 1;
         let mut started = start(&torn, 11);
-        assert!(!started.wrote && started.stands.seq == Seq(100), "byte {at}");
+        assert!(!started.wrote && started.stands == Some(STANDS_AT), "byte {at}");
         assert!(!started.notes.iter().any(|note| note.contains("journal")), "byte {at}: {:?}", started.notes);
         assert!(started.node.glance(GroupId(0)).is_some_and(|glance| !glance.identity.inconsistent));
         assert!(matches!(promote(&mut started.node), CommandResult::Warning(_)), "byte {at}");
+    }
+}
+
+/// The index block at the beginning is of the next version.
+fn of_next_version(mut block: Vec<u8>) -> Vec<u8> {
+    block[8] += 1;
+    let crc = crc32c::crc32c(&block[..INDEX_BYTES - 4]);
+    block[INDEX_BYTES - 4..INDEX_BYTES].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+// proves: P9, rule 23
+/// Any whole block of another version made the group fail: also one that is not this group's, that is older than the head, or that an
+/// earlier run had left there.
+#[test]
+fn a_batch_of_another_version_is_the_journals_end_unless_it_is_the_next_one() {
+    let start_over = |change: fn(&mut JournalIndex)| {
+        let mut index = index(LAST_RUN, 101);
+        change(&mut index);
+        start(&of_next_version(index.encode()), 11)
+    };
+    assert!(start_over(|_| {}).has_failed(), "the next one was passed over");
+    let later = start_over(|index| (index.boot, index.ordinal) = (Incarnation(LAST_RUN + 1), 40));
+    assert!(later.has_failed(), "the superblock is older than the journal");
+    let left_over: [fn(&mut JournalIndex); 4] = [
+        |index| index.tag += 1,
+        |index| index.ordinal -= 1,
+        |index| index.ring_offset += 4096,
+        |index| index.boot = Incarnation(LAST_RUN - 1),
+    ];
+    for (case, change) in left_over.into_iter().enumerate() {
+        let started = start_over(change);
+        assert!(!started.has_failed(), "case {case}: {:?}", started.notes);
+        assert!(!started.wrote && started.stands == Some(STANDS_AT), "case {case}");
+    }
+}
+
+// proves: P9, rule 23
+/// The same in the undo store: after an upgrade, what an older program saved for an earlier sync stands in the way of none.
+#[test]
+fn a_saved_batch_of_another_version_ends_the_store_unless_it_is_the_next_one() {
+    let entry = UndoEntry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };
+    let start_over = |mark, tag| {
+        let (boot, entries) = (Incarnation(LAST_RUN), vec![entry]);
+        let index = UndoIndex { tag, ring_offset: 0, ordinal: 1, mark, boot, chain: 0, bytes: 8192, entries };
+        let point = RollbackPoint { id: 5, position: STANDS_AT, ..RollbackPoint::default() };
+        start_with(superblock(11, point), &[], &of_next_version(index.encode()))
+    };
+    assert!(start_over(5, TAG).has_failed(), "what the point needs was passed over");
+    for (mark, tag) in [(4, TAG), ((1 << 63) | 9, TAG), (5, TAG + 1)] {
+        let started = start_over(mark, tag);
+        assert!(!started.has_failed() && started.stands == Some(STANDS_AT), "{mark}, {tag}: {:?}", started.notes);
     }
 }

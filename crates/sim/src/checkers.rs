@@ -4,6 +4,7 @@
 mod bounds;
 mod coverage;
 pub mod facts;
+pub mod repeated;
 mod status;
 pub mod wire;
 pub mod writes;

@@ -35,6 +35,8 @@ pub enum Oracle {
     Protocol,
     /// What a node shows of its connected peer is so.
     Status,
+    /// A command whose goal is reached changes nothing.
+    Repeated,
     /// Everything comes back and is answered in bounded time (P5, P8).
     Liveness,
 }

@@ -10,7 +10,7 @@ mod processes;
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 
-use engine::{GroupId, Input, RequestId, Store, Token, status};
+use engine::{CommandId, GroupId, Input, RequestId, Store, Token, status};
 
 use crate::checkers::Checkers;
 use crate::network::{LinkEvent, Path, SimNetwork};
@@ -107,6 +107,8 @@ pub struct World {
     /// How each request was answered.
     replies: BTreeMap<RequestId, bool>,
     said: Vec<(usize, String)>,
+    /// Commands without an answer whose goal was not reached when they were typed.
+    unreached: BTreeMap<CommandId, String>,
     /// Payload of data frames that each node sent.
     data_sent_bytes: Vec<u64>,
 }
@@ -135,6 +137,7 @@ impl World {
             next_request: 1,
             replies: BTreeMap::new(),
             said: Vec::new(),
+            unreached: BTreeMap::new(),
             data_sent_bytes: vec![0; count],
         };
         world.begins_with(first_records);

@@ -88,7 +88,7 @@ fn a_demotion_is_taken_back() {
         assert!(matches!(world.order(0, Command::Demote), CommandResult::Done(_)));
         world.pass(SECOND);
         let CommandResult::Refused(why) = world.promote(0, false) else { panic!("the peer may be promoted just now") };
-        assert!(why.contains("takes the demotion back"), "{why}");
+        assert!(why.text.contains("takes the demotion back"), "{why}");
         let sent = world.data_sent_bytes().to_vec();
         if !connected {
             world.cut([false; 2]);

@@ -54,6 +54,24 @@ fn a_node_whose_demotion_failed_can_be_stopped() {
     world.until("it has stopped", |world| !world.cluster[0].up());
 }
 
+/// Sparse scenario 497955: both nodes are primary in one session, and the record of the demotion of one of them fails. What the other one
+/// had sent before arrives then, and was confirmed by a node that had last said that it is the primary.
+#[test]
+fn a_node_whose_demotion_failed_confirms_nothing() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.cut([false; 2]);
+    world.write(0, 0, 4 * KIB);
+    assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
+    world.cluster[1].storage.trouble.fail_next_record = true;
+    let why = world.refused(1, Command::Demote);
+    assert!(node_failed(&world, 1) && why.contains("superblock could not be written"), "{why}");
+    let session = world.figures(0).peer.link;
+    world.restore_path();
+    // The wire's checker objects to a confirmation of a primary.
+    world.pass(20 * SECOND);
+    assert_eq!(world.figures(0).peer.link, session, "the session has ended");
+}
+
 // proves: rule 6
 /// A demotion stores the dirty regions first.
 #[test]
@@ -61,7 +79,7 @@ fn a_demotion_whose_bits_cannot_be_stored_is_refused() {
     let mut world = with_dirty_regions();
     world.cluster[0].storage.trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.order(0, Command::Demote) else { panic!("demoted") };
-    assert!(failed(&world) && why.contains("dirty regions"), "{why}");
+    assert!(failed(&world) && why.text.contains("dirty regions"), "{why}");
 }
 
 /// An order's record is under way when a demotion begins to store its bits; it fails, and then the bits are stored.

@@ -29,7 +29,7 @@ fn no_promotion_before_the_first_sync_has_ended() {
     world.pass(SECOND);
     for force in [false, true] {
         let CommandResult::Refused(sentence) = world.promote(1, force) else { panic!("promoted a mixture") };
-        assert!(sentence.contains("--force or not"), "{sentence}");
+        assert!(sentence.text.contains("--force or not"), "{sentence}");
     }
     world.restore_path();
     world.boot(0);

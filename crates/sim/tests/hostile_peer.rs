@@ -61,7 +61,16 @@ fn hello(role: Role, volume_bytes: u64) -> GroupHello {
 fn began(seq: u64) -> SyncBegin {
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(seq) };
     let parent = Position::default();
-    SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 }
+    SyncBegin {
+        from,
+        parent,
+        to: Incarnation(1),
+        nothing_dirty: false,
+        dirty_bytes: 0,
+        left_out_bytes: 0,
+        snapshot: 0,
+        attempt: 1,
+    }
 }
 
 /// A secondary that takes numbers of a primary that is played here.

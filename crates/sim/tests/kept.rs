@@ -171,7 +171,7 @@ fn an_unverified_primary_that_was_changed_from_outside_fetches_nothing() {
     let early = world.command(0, GROUP, Command::Sync { full: false });
     world.pass_unchecked(SECOND);
     assert!(
-        matches!(world.cluster.ledger.result(early), Some(CommandResult::Refused(why)) if why.contains("when it is there"))
+        matches!(world.cluster.ledger.result(early), Some(CommandResult::Refused(why)) if why.text.contains("when it is there"))
     );
     world.restore_path();
     world.pass_unchecked(30 * SECOND);

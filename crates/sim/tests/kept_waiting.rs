@@ -109,11 +109,11 @@ fn a_promotion_of_a_group_that_fails_meanwhile_opens_nothing() {
         let mut world = handed_over_while_bits_are_cleared(seed);
         world.cluster[0].storage.trouble.fail_next_record = true;
         let result = quickly(&mut world, 0, Command::Promote { force: false, entropy: 9 });
-        let record_fails = matches!(&result, CommandResult::Refused(why) if why.contains("superblock"));
+        let record_fails = matches!(&result, CommandResult::Refused(why) if why.text.contains("superblock"));
         if node_failed(&world, 0) && !record_fails {
             seen += 1;
             assert_eq!(world.recorded(0).identity.role, Role::Primary);
-            assert!(matches!(&result, CommandResult::Refused(why) if why.contains("dirty regions")), "{result:?}");
+            assert!(matches!(&result, CommandResult::Refused(why) if why.text.contains("dirty regions")), "{result:?}");
             assert!(!world.cluster[0].serves(GROUP), "a failed group is opened");
         }
         // A restart helps.

@@ -54,8 +54,16 @@ fn begun(memory_bytes: u64) -> BareMachine {
     let mut machine = greeted_with(64 << 20, Role::Secondary, memory_bytes);
     let from = Position { generation: HISTORY, incarnation: RUN, seq: Seq(0) };
     let parent = Position::default();
-    let begin =
-        SyncBegin { from, parent, to: Incarnation(1), nothing_dirty: false, dirty_bytes: 0, snapshot: 0, attempt: 1 };
+    let begin = SyncBegin {
+        from,
+        parent,
+        to: Incarnation(1),
+        nothing_dirty: false,
+        dirty_bytes: 0,
+        left_out_bytes: 0,
+        snapshot: 0,
+        attempt: 1,
+    };
     assert!(machine.receive(at(), header(FrameKind::SyncBegin), begin.encode()));
     machine.complete_all(at());
     machine

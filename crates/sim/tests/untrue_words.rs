@@ -120,6 +120,7 @@ fn nothing_is_said_to_be_fetched_once_the_operator_chose() {
     world.crash(NEAR, true, SECOND);
     world.until("they meet", |world| world.cluster[NEAR].up() && link(world, NEAR) == LinkStatus::Connected);
     world.until("the operator is asked", |world| reason(world, NEAR).contains("may be missing here"));
+    assert!(!world.figures(NEAR).syncs_by_itself, "nothing begins before he has chosen");
     world.cluster[NEAR].storage.trouble.stalled_until = world.now() + 20 * SECOND;
     world.command(NEAR, GROUP, Command::Sync { full: false });
     world.pass(10 * SECOND);
@@ -214,7 +215,10 @@ fn a_group_with_a_backlog_is_not_called_in_step() {
     world.pass(10 * MILLISECOND);
     let waiting = world.figures(NEAR).queue.bytes;
     let answer = world.order(NEAR, Command::Sync { full: false });
-    let (CommandResult::Done(text) | CommandResult::Warning(text) | CommandResult::Refused(text)) = &answer;
+    let text = match &answer {
+        CommandResult::Done(text) | CommandResult::Warning(text) | CommandResult::Unchanged(text) => text,
+        CommandResult::Refused(refusal) => &refusal.text,
+    };
     assert!(waiting < 100 * KIB || !text.contains("in step"), "{waiting} bytes wait: {text}");
 }
 
@@ -265,6 +269,29 @@ fn a_peer_that_failed_is_named_when_the_window_is_over() {
     assert_eq!(link(&world, NEAR), LinkStatus::Connected);
     let why = reason(&world, NEAR);
     assert!(why.contains("failed"), "{why}");
+}
+
+/// Sparse scenario 417150: nothing begins to a peer that has failed, and the setting that held the group was named after it was set back.
+#[test]
+fn a_peer_that_failed_is_named_once_no_setting_holds_the_group() {
+    for by_mode in [true, false] {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(2 * SECOND);
+        world.cluster[FAR].storage.trouble.fail_next_record = true;
+        world.write(0, 0, 4 * KIB);
+        world.until("nothing is sent", |world| state(world) == Some(State::Logging));
+        let hold = |world: &mut ScenarioWorld, held: bool| match by_mode {
+            true => world.set_mode(GROUP, if held { Mode::Logging } else { Mode::Async }),
+            false => world.set(GROUP, |settings| settings.autosync = !held),
+        };
+        hold(&mut world, true);
+        world.pass(SECOND);
+        hold(&mut world, false);
+        world.pass(40 * SECOND);
+        assert_eq!((state(&world), link(&world, NEAR)), (Some(State::Logging), LinkStatus::Connected));
+        let why = reason(&world, NEAR);
+        assert!(why.contains("has failed"), "{why}");
+    }
 }
 
 /// The link went before the sync could begin; it begins by itself when the peer is back, and until then nothing says so.

@@ -250,6 +250,13 @@ impl Bitmap {
         }
     }
 
+    /// Clears every bit that is set in `other`, a map of the same size.
+    pub fn leave_out(&mut self, other: &Bitmap) {
+        for index in other.used_words() {
+            self.put(index, self.words[index as usize] & !other.words[index as usize]);
+        }
+    }
+
     /// The same of a volume of another size: bits past its end are left out.
     pub fn resized(&self, size_bytes: u64) -> Bitmap {
         let mut resized = Bitmap::new(size_bytes);

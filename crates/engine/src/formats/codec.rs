@@ -73,12 +73,14 @@ impl IndexBlock {
         (is_whole && is_known && (1..=self.entries_max).contains(&count)).then_some((count, r))
     }
 
-    /// The version of a block that is whole but of another version than this program's.
-    pub fn other_version(&self, block: &[u8]) -> Option<u16> {
+    /// Of a block that is whole but of another version than this program's: its version, and what stands behind the number of its
+    /// entries.
+    pub fn of_other_version<'a>(&self, block: &'a [u8]) -> Option<(u16, FieldDecoder<'a>)> {
         let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
         let mut r = FieldDecoder(content);
         let is_ours = r.take()? == self.magic && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
-        r.u16().filter(|version| is_ours && *version != self.version)
+        let (version, _entries) = (r.u16()?, r.u16()?);
+        (is_ours && version != self.version).then_some((version, r))
     }
 }
 

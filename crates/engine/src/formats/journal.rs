@@ -73,6 +73,17 @@ pub struct JournalIndex {
     pub entries: Vec<JournalEntry>,
 }
 
+/// A batch of another version. These fields stand in the same place in every version of the index block: by them a left-over is
+/// distinguished from what must not be passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherVersionBatch {
+    pub version: u16,
+    pub tag: u64,
+    pub place: JournalHead,
+    /// The run of the node that wrote it.
+    pub boot: Incarnation,
+}
+
 impl JournalIndex {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = BLOCK.begin(self.entries.len());
@@ -124,9 +135,13 @@ impl JournalIndex {
         Some(index)
     }
 
-    /// The version of an index block that is whole but of another version than this program's.
-    pub fn other_version(block: &[u8]) -> Option<u16> {
-        BLOCK.other_version(block)
+    /// What an index block says of itself that is whole but of another version than this program's.
+    pub fn of_other_version(block: &[u8]) -> Option<OtherVersionBatch> {
+        let (version, mut r) = BLOCK.of_other_version(block)?;
+        let _bytes = r.u32()?;
+        let tag = r.u64()?;
+        let place = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
+        Some(OtherVersionBatch { version, tag, place, boot: Incarnation(r.u64()?) })
     }
 
     /// The last record's number.
@@ -327,13 +342,15 @@ mod tests {
 
     #[test]
     fn another_version_is_distinguished_from_damage() {
-        let mut image = sample().encode();
-        assert_eq!(JournalIndex::other_version(&image), None);
+        let (index, mut image) = (sample(), sample().encode());
+        assert_eq!(JournalIndex::of_other_version(&image), None);
         image[8] = 9;
-        assert_eq!((JournalIndex::decode(&image), JournalIndex::other_version(&image)), (None, None), "damaged");
+        assert_eq!((JournalIndex::decode(&image), JournalIndex::of_other_version(&image)), (None, None), "damaged");
         let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
         image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(JournalIndex::other_version(&image), Some(9));
+        let place = JournalHead { offset: index.ring_offset, ordinal: index.ordinal };
+        let found = OtherVersionBatch { version: 9, tag: index.tag, place, boot: index.boot };
+        assert_eq!(JournalIndex::of_other_version(&image), Some(found));
     }
 
     #[test]

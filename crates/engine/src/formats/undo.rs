@@ -113,7 +113,7 @@ impl UndoIndex {
 
     /// The version of an index block that is whole but of another version than this program's.
     pub fn other_version(block: &[u8]) -> Option<u16> {
-        BLOCK.other_version(block)
+        BLOCK.of_other_version(block).map(|(version, _)| version)
     }
 }
 
@@ -194,6 +194,11 @@ impl ToSave {
     fn payload_bytes(&self) -> u64 {
         if self.crc.is_some() { u64::from(self.length).next_multiple_of(BLOCK_BYTES) } else { 0 }
     }
+
+    /// What was reserved for its content.
+    fn reserved_bytes(&self) -> u64 {
+        if self.reserved { u64::from(self.length).next_multiple_of(BLOCK_BYTES) } else { 0 }
+    }
 }
 
 /// Space that is sure to suffice for saving this much in regions: each at worst in a batch of its own.
@@ -216,6 +221,8 @@ pub(crate) struct UndoStore {
     /// Batches that are durable, as an unbroken run.
     durable: u64,
     reserved_bytes: u64,
+    /// It is for all that the sync overwrites.
+    reserved_for_all: bool,
 }
 
 impl UndoStore {
@@ -238,6 +245,7 @@ impl UndoStore {
             live: VecDeque::new(),
             durable: 0,
             reserved_bytes: 0,
+            reserved_for_all: false,
         }
     }
 
@@ -291,6 +299,12 @@ impl UndoStore {
         self.reserved_bytes = bytes;
     }
 
+    /// Whether it is for all that the sync overwrites. Then zeroes of the sync, of which nothing is kept, free what was reserved for them.
+    /// Of a comparison it is for the regions that are sure to differ, and zeroes of the others must not free that.
+    pub fn reserve_for_all(&mut self, for_all: bool) {
+        self.reserved_for_all = for_all;
+    }
+
     /// What is reserved is not there: nothing may be overwritten.
     pub fn is_short(&self) -> bool {
         self.reserved_bytes > self.free_bytes()
@@ -311,7 +325,8 @@ impl UndoStore {
         let mark = self.mark()?;
         let payload: u64 = ranges.iter().map(ToSave::payload_bytes).sum();
         let bytes = INDEX_BYTES as u64 + payload;
-        let mut drawn: u64 = ranges.iter().filter(|r| r.reserved).map(ToSave::payload_bytes).sum();
+        let drawing = ranges.iter().filter(|r| r.crc.is_some() || self.reserved_for_all);
+        let mut drawn: u64 = drawing.map(ToSave::reserved_bytes).sum();
         if ranges.iter().any(|r| r.reserved) {
             drawn += INDEX_BYTES as u64;
         }
@@ -395,6 +410,16 @@ impl UndoStore {
         let belongs = belongs && (self.boot..=boot).contains(&index.boot);
         let next = index.ring_offset == self.tail && index.ordinal == self.next_ordinal && index.chain == self.chain;
         belongs && next && index.ring_offset + u64::from(index.bytes) <= self.bytes
+    }
+
+    /// The version of a block found at [`UndoStore::next_offset`], if it is the index of the next batch and of another version than this
+    /// program's. These fields stand in the same place in every version: by them a left-over is known.
+    pub fn next_of_other_version(&self, tag: u64, block: &[u8]) -> Option<u16> {
+        let (version, mut r) = BLOCK.of_other_version(block)?;
+        let _bytes = r.u32()?;
+        let (theirs, ring_offset, ordinal, mark) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let belongs = theirs == tag && self.mark() == Some(mark);
+        (belongs && ring_offset == self.tail && ordinal == self.next_ordinal).then_some(version)
     }
 
     /// A whole batch was found after a start.
@@ -592,6 +617,30 @@ mod tests {
         assert!(!store.is_short() && save(&mut store, &[data(640 * KIB, 4 * KIB)]).is_some());
     }
 
+    // proves: rule 9
+    /// A copy that was blank kept the room of a whole one from live writes until the sync had ended.
+    #[test]
+    fn what_was_reserved_for_zeroes_is_free_for_others_once_they_are_saved() {
+        let after_zeroes = |for_all: bool| {
+            let mut store = UndoStore::new(200 * KIB);
+            store.begin_mark(1);
+            store.reserve(space_for_regions(128 * KIB));
+            store.reserve_for_all(for_all);
+            for region in 0..3 {
+                let zeroes = ToSave { crc: None, reserved: true, ..data((10 + region) * 32 * KIB, 32 * KIB) };
+                assert!(save(&mut store, &[zeroes]).is_some(), "region {region}");
+            }
+            store
+        };
+        let of_a_comparison = after_zeroes(false);
+        assert_eq!(of_a_comparison.reserved_bytes(), 132 * KIB, "they may be of what nothing was reserved for");
+        let mut store = after_zeroes(true);
+        assert_eq!((store.reserved_bytes(), store.used_bytes()), (36 * KIB, 12 * KIB), "for the region that is left");
+        assert!(save(&mut store, &[data(0, 140 * KIB)]).is_some());
+        assert!(save(&mut store, &[data(160 * KIB, 8 * KIB)]).is_none(), "the rest is reserved");
+        assert!(save(&mut store, &[ToSave { reserved: true, ..data(13 * 32 * KIB, 32 * KIB) }]).is_some());
+    }
+
     #[test]
     fn the_ring_wraps_into_what_the_oldest_mark_left() {
         let mut store = UndoStore::new(100 * KIB);
@@ -634,5 +683,29 @@ mod tests {
         assert!(!same.follows(1, Incarnation(0), &index(&batches[0])));
         second.image[100] ^= 1;
         assert_eq!(UndoIndex::decode(&second.image), None);
+    }
+
+    // proves: rule 23
+    /// Any block of another version made the group fail, also one that an earlier sync had left there.
+    #[test]
+    fn a_block_of_another_version_counts_only_where_it_is_the_next_batch() {
+        let image = |change: fn(&mut UndoIndex)| {
+            let mut index = UndoIndex { ring_offset: 0, ordinal: 1, ..sample() };
+            change(&mut index);
+            let mut image = index.encode();
+            image[8] = 9;
+            let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
+            image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+            image
+        };
+        let mut store = UndoStore::new(1024 * KIB);
+        store.begin_mark(sample().mark);
+        let found = |change: fn(&mut UndoIndex)| store.next_of_other_version(sample().tag, &image(change));
+        assert_eq!(found(|_| {}), Some(9));
+        assert_eq!(found(|index| index.tag += 1), None, "another group's");
+        assert_eq!(found(|index| index.mark -= 1), None, "of an earlier sync");
+        assert_eq!(found(|index| index.ordinal += 1), None, "behind one that is missing");
+        assert_eq!(found(|index| index.ring_offset += 4096), None, "from another place");
+        assert_eq!(UndoIndex::other_version(&image(|_| {})), Some(9));
     }
 }

@@ -28,14 +28,15 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock. 4 (SyncBegin
-    /// names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
-    /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered
-    /// stream per group, three confirmations, sync in the stream) were never released.
-    V5 = 5,
+    /// SyncBegin says what is left out, as the secondary has applied it. 5 (both nodes report their settings, a primary its group's
+    /// sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the run of the secondary that it is for, questions
+    /// have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush points in every frame, snapshots, dirty bits and
+    /// lost writes asked back, feature bits) and 1 (one ordered stream per group, three confirmations, sync in the stream) were never
+    /// released.
+    V6 = 6,
 }
 
-pub const VERSION: Version = Version::V5;
+pub const VERSION: Version = Version::V6;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -622,6 +623,9 @@ pub struct SyncBegin {
     pub nothing_dirty: bool,
     /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
     pub dirty_bytes: u64,
+    /// What is dirty and not sent, as the secondary applied it in a snapshot that was cut short. By that the secondary knows how much of
+    /// what it has saved is of this sync.
+    pub left_out_bytes: u64,
     /// Names the snapshot whose regions follow, as they were at `from`; its frames have numbers of their own from 1 on.
     /// 0: the ordered stream of writes, and regions between them.
     pub snapshot: u64,
@@ -637,6 +641,7 @@ impl SyncBegin {
         w.u64(self.to.0);
         w.u8(u8::from(self.nothing_dirty));
         w.u64(self.dirty_bytes);
+        w.u64(self.left_out_bytes);
         w.u64(self.snapshot);
         w.u64(self.attempt);
         w.0
@@ -645,9 +650,9 @@ impl SyncBegin {
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = FieldDecoder(bytes);
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
-        let (nothing_dirty, dirty_bytes) = (r.u8()? != 0, r.number()?);
-        let begin =
-            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, snapshot: r.number()?, attempt: r.number()? };
+        let (nothing_dirty, dirty_bytes, left_out_bytes) = (r.u8()? != 0, r.number()?, r.number()?);
+        let (snapshot, attempt) = (r.number()?, r.number()?);
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, left_out_bytes, snapshot, attempt };
         r.is_empty().then_some(begin)
     }
 }

@@ -74,6 +74,7 @@ impl Group {
             return;
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
+        self.primary.peer.hears_of_end(&mut self.common, cx);
         self.primary.meet_peer(&mut self.common, cx);
         self.primary.peer.report_primary_state(&mut self.common, cx);
         self.primary.peer.send_tick(&mut self.common, cx);
@@ -103,6 +104,12 @@ impl Group {
             // Whatever this node is in the middle of, its stream has nobody any more who receives it.
             self.primary.fail_held(&mut self.common, cx);
             self.primary.fall_if_primary(&mut self.common, cx, "the peer was promoted");
+        }
+        let heard = self.primary.peer.hears_of_end(&mut self.common, cx);
+        if heard && self.primary.peer.outbox.goes_by_snapshots() {
+            // It was announced before that was known, and most of it is there.
+            let why = "the snapshot before has ended at the peer: what is left begins anew";
+            self.primary.fall_to_logging(&mut self.common, cx, why);
         }
         if self.shown().state() == State::Logging || promoted {
             self.primary.meet_peer(&mut self.common, cx);

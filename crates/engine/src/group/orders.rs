@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
+use crate::peer::orders::{FULL_UNDER_WAY, under_way};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -18,7 +19,7 @@ use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Pause, State};
 use crate::time::Mono;
-use crate::{Command, CommandResult, Output, Settings, limits};
+use crate::{Command, CommandResult, Output, RefusalCode, Settings, limits};
 
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
@@ -36,17 +37,18 @@ impl Group {
         }
         let starts = self.common.lifecycle.stage().is_some();
         if starts && let State::Failed(broken) = self.shown().state() {
-            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+            return cx.refuse(id, RefusalCode::GroupFailed, format!("the group has failed: {}", broken.words()));
         }
         // With the history full a start stands still, and these are the ways out.
         let stuck = starts && self.secondary.replica.paused() == Some(Pause::HistoryFull);
         let way_out = stuck && matches!(command, Command::DropRollbackPoint { .. } | Command::Promote { .. });
         if !self.common.lifecycle.is_running() && !way_out {
             let why = self.secondary.standstill(&self.common).map_or("try again in a moment", |(_, why)| why);
-            return cx.refuse(id, &format!("the group is starting, stopping or changing its role; {why}"));
+            let code = self.common.lifecycle.refusal();
+            return cx.refuse(id, code, format!("the group is starting, stopping or changing its role; {why}"));
         }
         if let Some(broken) = self.common.lifecycle.broken() {
-            return cx.refuse(id, &format!("the group has failed: {}", broken.words()));
+            return cx.refuse(id, RefusalCode::GroupFailed, format!("the group has failed: {}", broken.words()));
         }
         match command {
             Command::Set(settings) => self.set(cx, id, settings),
@@ -88,21 +90,25 @@ impl Group {
 impl Group {
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
         if self.common.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'sync' on the primary");
+            let why = "this node is the secondary; run 'sync' on the primary";
+            return cx.refuse(id, RefusalCode::NotPrimary, why);
         }
         if self.common.settings.mode == Mode::Logging {
-            return cx.refuse(id, "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)");
+            let why = "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)";
+            return cx.refuse(id, RefusalCode::ModeLogging, why);
         }
         let Some(decision) = self.primary.peer.decision(&self.common) else {
             return self.primary.peer.sync_without_peer(&mut self.common, cx, id, full);
         };
         match decision {
-            Decision::Refuse(why) => return cx.refuse(id, &format!("{why}")),
-            Decision::NeedsFullSync(why) if !full => return cx.refuse(id, &format!("{why}")),
+            Decision::Refuse(why) => return cx.refuse(id, RefusalCode::HistoriesApart, format!("{why}")),
+            Decision::NeedsFullSync(why) if !full => {
+                return cx.refuse(id, RefusalCode::NeedsFullSync, format!("{why}"));
+            }
             _ => {}
         }
         if self.primary.peer.greeting.hello().is_some_and(|h| h.failed) {
-            return cx.refuse(id, PEER_FAILED);
+            return cx.refuse(id, RefusalCode::PeerFailed, PEER_FAILED);
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not. A full sync that waits
         // for its turn may be taken back, and then what only the peer knows has to be asked for: it overrules when it begins.
@@ -114,6 +120,7 @@ impl Group {
         } else {
             self.primary.peer.reconcile.by_order(&mut self.common, cx);
         }
+        let records_full = full && self.shown().keeps_permit();
         let in_step = self.shown().state().sends() && !full;
         if !in_step && !full {
             self.primary.peer.wanted.order_update();
@@ -122,14 +129,16 @@ impl Group {
         if repairs {
             self.primary.try_autosync(&mut self.common, cx);
         }
-        let text = if repairs {
-            "the group is in step but for what could not be read, which is read again now".into()
-        } else if in_step {
-            self.primary.peer.under_way(&self.common)
+        let under_way = under_way(&self.primary.peer, &self.common, full);
+        let result = if repairs {
+            let text = "the group is in step but for what could not be read, which is read again now";
+            CommandResult::Done(text.into())
+        } else if records_full {
+            CommandResult::Done(FULL_UNDER_WAY.into())
         } else {
-            self.begins(cx, full).into()
+            under_way.unwrap_or_else(|| CommandResult::Done(self.begins(cx, full).into()))
         };
-        self.common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+        self.common.save(cx, Some(AfterSuper::Answer { id, result }));
     }
 
     /// Clean stop begins; a change of role under way is finished first.
@@ -158,7 +167,7 @@ impl Group {
     fn stop_without_space(&mut self, cx: &mut Cx) {
         let why = "the node is being stopped, and a volume has no space for what has to be written first";
         if let Some(id) = self.common.lifecycle.promotion_under_way() {
-            cx.refuse(id, why);
+            cx.refuse(id, RefusalCode::GroupStopping, why);
         }
         if self.common.lifecycle.is_rolling_back() {
             self.common.lifecycle.enter(Phase::Stopped);

@@ -25,6 +25,11 @@ impl Group {
             // Promoted or failed while it was on its way, and perhaps demoted again: the peer learns it.
             return self.say_hello(cx, FrameKind::GroupState);
         }
+        // Confirmations of a snapshot that was given up came to nobody: its primary may not know that it has ended here.
+        let is_in_snapshot = self.secondary.replica.progress().snapshot().is_some();
+        if is_in_snapshot && !self.shown().hello().identity.inconsistent {
+            self.say_hello(cx, FrameKind::GroupState);
+        }
         self.secondary.sync_begin(&mut self.common, cx, begin, &self.primary.peer.greeting);
     }
 }

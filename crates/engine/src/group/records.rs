@@ -12,7 +12,7 @@ use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::wakes::Wake;
 use crate::state::Broken;
-use crate::{Event, limits};
+use crate::{Event, RefusalCode, limits};
 
 impl Group {
     pub fn super_done(&mut self, cx: &mut Cx, ok: bool) {
@@ -38,14 +38,14 @@ impl Group {
                 AfterSuper::FlushRecorded { waiters, .. } | AfterSuper::FlushFailed { waiters } => {
                     self.common.answer_flushes(cx, waiters, false);
                 }
-                AfterSuper::Answer { id, .. } => cx.refuse(id, Broken::Superblock.words()),
+                AfterSuper::Answer { id, .. } => cx.refuse(id, RefusalCode::StoreFailed, Broken::Superblock.words()),
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
                     // One of its slots may say it.
                     let why = format!(
                         "{}; it is not known whether the rollback point still stands",
                         Broken::Superblock.words()
                     );
-                    cx.refuse(id, &why);
+                    cx.refuse(id, RefusalCode::RecordUnknown, why);
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
                     self.common.lifecycle.enter(Phase::Running);
@@ -55,7 +55,7 @@ impl Group {
                          'farshore status' before another node gets a role",
                         Broken::Superblock.words()
                     );
-                    cx.refuse(id, &why);
+                    cx.refuse(id, RefusalCode::RecordUnknown, why);
                 }
                 _ => {}
             }
@@ -136,7 +136,7 @@ impl Group {
                     if let AfterBits::Demote { id } | AfterBits::Promote { promotion: Promotion { id, .. }, .. } = then
                     {
                         self.common.lifecycle.enter(Phase::Running);
-                        cx.refuse(id, Broken::Bits.words());
+                        cx.refuse(id, RefusalCode::StoreFailed, Broken::Bits.words());
                     }
                 }
             }

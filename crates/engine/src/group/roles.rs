@@ -4,7 +4,6 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::CommandResult;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
@@ -12,15 +11,17 @@ use crate::group::Group;
 use crate::group::meeting::take_up;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
-use crate::shared::promotion::PromotionAnswer;
+use crate::shared::promotion::{BOTH_PRIMARY, PromotionAnswer};
 use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode};
 use crate::time::Mono;
+use crate::{CommandResult, RefusalCode};
 
 impl Group {
     pub fn proceed_demote(&mut self, cx: &mut Cx, id: CommandId, deadline: Mono) {
@@ -30,7 +31,8 @@ impl Group {
         }
         if self.common.has_failed() {
             self.common.lifecycle.enter(Phase::Running);
-            return cx.refuse(id, "a volume failed while the group was being drained; it stays primary, and failed");
+            let why = "a volume failed while the group was being drained; it stays primary, and failed";
+            return cx.refuse(id, RefusalCode::StoreFailed, why);
         }
         if overdue {
             self.primary.abort_sync(&mut self.common, cx);
@@ -52,7 +54,7 @@ impl Group {
         if let Some(broken) = self.common.lifecycle.broken() {
             // Another store failed while the bits were being stored.
             self.common.lifecycle.enter(Phase::Running);
-            return cx.refuse(id, broken.words());
+            return cx.refuse(id, RefusalCode::StoreFailed, broken.words());
         }
         let (dirty_bytes, position) = (self.common.volumes.dirty_bytes(), self.common.last_position());
         // Also without a stream, if nothing was written since the last one had brought everything over.
@@ -83,7 +85,10 @@ impl Group {
     pub fn promote(&mut self, cx: &mut Cx, promotion: Promotion) {
         let Promotion { id, force, .. } = promotion;
         if self.common.role() == Role::Primary {
-            return cx.refuse(id, "this node is the primary already");
+            let Peer { reconcile, greeting, .. } = &self.primary.peer;
+            let closed = (!self.common.serves()).then(|| reconcile.shown_reason(&self.common, greeting));
+            let text = already_primary(closed, greeting.is_primary());
+            return cx.answer(id, CommandResult::Unchanged(text));
         }
         let identity = self.common.sb.identity;
         if identity.generation.is_blank() {
@@ -94,14 +99,14 @@ impl Group {
                      before a sync from the other node has ended"
                 }
             };
-            return cx.refuse(id, why);
+            return cx.refuse(id, RefusalCode::NoImage, why);
         }
         if self.secondary.promotable(&self.common).is_none() && !injected(Fault::PromoteMidSync) {
             cx.coverage.hit(CoveragePoint::PromoteRefusedMidSync);
-            return cx.refuse(id, &self.secondary.no_image());
+            return cx.refuse(id, RefusalCode::SyncUnfinished, self.secondary.no_image());
         }
         if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx, &self.primary.peer.greeting) {
-            return cx.refuse(id, &why);
+            return cx.answer(id, CommandResult::Refused(why));
         }
         cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
         if let Some(hello) = self.primary.peer.greeting.take_early() {
@@ -120,7 +125,8 @@ impl Group {
     pub fn proceed_promote(&mut self, cx: &mut Cx, promotion: Promotion) {
         if self.common.has_failed() {
             self.common.lifecycle.enter(Phase::Running);
-            return cx.refuse(promotion.id, "a store of this node failed while the journal was being applied");
+            let why = "a store of this node failed while the journal was being applied";
+            return cx.refuse(promotion.id, RefusalCode::StoreFailed, why);
         }
         self.secondary.replica.land(&mut self.common, cx);
         self.secondary.replica.waits_for_primary_no_more(&mut self.common);
@@ -150,7 +156,7 @@ impl Group {
     pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion, peer_ahead: bool) {
         if let Some(broken) = self.common.lifecycle.broken() {
             self.common.lifecycle.enter(Phase::Running);
-            return cx.refuse(id, broken.words());
+            return cx.refuse(id, RefusalCode::StoreFailed, broken.words());
         }
         let position = self.secondary.replica.progress().position();
         self.secondary.replica.empty_journal(&mut self.common);
@@ -192,7 +198,7 @@ impl Group {
         self.secondary.after_promotion(&self.common.config);
         self.secondary.empty_undo(&mut self.common);
         if let Some(broken) = self.common.lifecycle.broken() {
-            cx.refuse(id, &failed_meanwhile(broken));
+            cx.refuse(id, RefusalCode::RoleRecorded, failed_meanwhile(broken));
         } else {
             self.common.standing.explain("promoted");
             let peer = &mut self.primary.peer;
@@ -211,6 +217,13 @@ impl Group {
         // The session began while this node was secondary, and nobody has set the clock's timer.
         self.primary.peer.send_tick(&mut self.common, cx);
     }
+}
+
+/// What whoever promotes a primary is told. `closed`: why its export is. Who did not hear the answer to a promotion by force is warned again.
+fn already_primary(closed: Option<String>, both_are_primary: bool) -> String {
+    let closed = closed.map(|why| format!("; its export is closed: {why}")).unwrap_or_default();
+    let both = if both_are_primary { format!("; {BOTH_PRIMARY}") } else { String::new() };
+    format!("already primary; nothing to do{closed}{both}")
 }
 
 /// Another store failed while the promotion was being recorded: nothing is opened over it.

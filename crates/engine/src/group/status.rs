@@ -5,16 +5,17 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
-use crate::formats::identity::{Identity, Role};
+use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
 use crate::ids::{Position, Seq};
+use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::PeerLink;
 use crate::state::State;
-use crate::status::{GroupGlance, GroupStatus, PeerStatus, QueueStatus, VolumeStatus};
+use crate::status::{GroupGlance, GroupStatus, MeetingStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
 
 /// A group, to be looked at.
@@ -138,7 +139,10 @@ impl ShownGroup<'_> {
             },
             peer: self.peer_status(link, now),
             sync: primary.peer.sync_status(),
+            meeting: self.meeting(),
             sync_ordered: primary.peer.sync_is_ordered(common),
+            syncs_by_itself: self.syncs_by_itself(),
+            reads_regions: reads_regions(&primary.peer),
             sync_position: None,
             unapplied_bytes: secondary.replica.window().held_bytes(),
             memory_bytes: self.held_bytes(),
@@ -152,6 +156,23 @@ impl ShownGroup<'_> {
             shipped_bytes: common.counters.shipped_bytes,
             pulled_bytes: common.counters.pulled_bytes,
         }
+    }
+
+    fn meeting(&self) -> Option<MeetingStatus> {
+        let hello = self.primary.peer.greeting.hello()?;
+        let decision = self.primary.peer.decision(self.common)?;
+        Some(MeetingStatus { decision, peer_dirty_bytes: hello.dirty_bytes, peer_failed: hello.failed })
+    }
+
+    /// Nobody has to order anything for a sync to begin.
+    fn syncs_by_itself(&self) -> bool {
+        let (common, peer) = (self.common, &self.primary.peer);
+        let is_apart = common.role() == Role::Primary && self.state() == State::Logging;
+        let greeting = &peer.greeting;
+        let is_of_use = greeting.unfit().is_none() && greeting.hello().is_none_or(|hello| !hello.failed);
+        let needs_order = matches!(peer.decision(common), Some(Decision::NeedsFullSync(_) | Decision::Refuse(_)));
+        let asks = peer.reconcile.asks_operator() || common.waits_for_choice();
+        is_apart && is_of_use && !asks && !needs_order && waits_for_order(peer, common).is_none()
     }
 
     fn drained(&self) -> bool {
@@ -211,6 +232,8 @@ impl ShownGroup<'_> {
     /// when that failed.
     pub fn hello(&self) -> GroupHello {
         let (mut identity, durable) = (self.identity(), self.common.sb.durable());
+        // The primary goes by what is on record here.
+        identity.inconsistent |= self.secondary.replica.records_sync_end();
         if durable.role != identity.role {
             let (generation, incarnation) = (durable.generation, durable.incarnation);
             let position = match durable.role {

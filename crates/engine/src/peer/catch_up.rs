@@ -12,7 +12,8 @@
 //! * When what is left is small, or shrinks no more, and the link carries what is written, the last step is the sync in
 //!   the stream (`resync.rs`), which ends in order. What does not fit in there comes back here.
 //! * No bit clears but by the snapshot's end, applied at the peer; what was written since the freeze keeps its own.
-//! * A snapshot lives as long as its session: nothing of it is kept to be continued.
+//! * A snapshot lives as long as its session. What the peer has applied of one that is cut short is left out of the next
+//!   (`snapshot/left.rs`).
 
 use alloc::format;
 use alloc::string::String;
@@ -21,7 +22,10 @@ use core::time::Duration;
 use crate::Event;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
+use crate::formats::bitmap::Bitmap;
+use crate::formats::identity::Role;
 use crate::formats::wire::Ack;
+use crate::ids::Position;
 use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
@@ -29,8 +33,9 @@ use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
 use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
+use crate::shared::size::ShownSize;
 use crate::state::Pause;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 
 /// Small snapshots in a row after which the stream is tried, whatever they showed; doubled so often at most.
 const SMALL_SNAPSHOTS: u32 = 3;
@@ -53,6 +58,8 @@ pub(crate) struct CatchUp {
     small_in_a_row: u32,
     /// It was paused and could go on, but others have its permit.
     pub(super) resumes: bool,
+    /// All is sent, whatever was dirty.
+    pub(super) full: bool,
 }
 
 /// The next step of a catch-up.
@@ -169,10 +176,11 @@ impl Peer {
 
     pub fn begin_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
         cx.coverage.hit(CoveragePoint::SnapshotBegan);
-        let wall = common.numbers.stamp(cx);
+        let (from, wall) = self.left.next_mark(common, cx, &self.greeting, self.passes == 0);
         self.passes += 1;
-        let (from, total_bytes) = (common.last_position(), common.volumes.dirty_bytes());
         common.volumes.copies_mut().for_each(PeerCopy::freeze);
+        let total_bytes: u64 = common.volumes.copies().filter_map(PeerCopy::unshipped).map(Bitmap::dirty_bytes).sum();
+        let left_out_bytes = common.volumes.dirty_bytes() - total_bytes;
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
         self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(
             self.passes,
@@ -180,11 +188,16 @@ impl Peer {
             wall,
             cx.now.mono,
             common.counters.written_bytes,
-            total_bytes,
+            (total_bytes, left_out_bytes),
         ));
         self.catch_up.snapshots += 1;
         self.catch_up.last_bytes = total_bytes;
-        let reason = self.catch_up.reason(why);
+        let mut reason = self.catch_up.reason(why);
+        if left_out_bytes > 0 {
+            cx.coverage.hit(CoveragePoint::SnapshotWentOn);
+            let there = ShownSize(left_out_bytes);
+            reason = format!("{reason}; it goes on, {there} of the one that was cut short are there");
+        }
         step_begun(self, common, cx, paused, &reason);
         self.stall.watch_sync(common, cx);
     }
@@ -211,28 +224,33 @@ impl Peer {
         if !self.stall.took(common, cx, snapshot.confirm(ack, recalls)) {
             return false;
         }
+        snapshot.note_applied(&mut common.volumes);
         let is_applied = snapshot.is_applied();
         self.peer_paused(common, cx, ack.paused);
         if !is_applied {
             return false;
         }
-        // It holds the image of the mark: that is the recovery point now.
-        cx.coverage.hit(CoveragePoint::SnapshotEnded);
-        self.stall.sync_ended();
         let Some(snapshot) = self.outbox.sending.snapshot_mut() else { return false };
         self.catch_up.rates = Some(snapshot.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
         let (from, wall, payload_bytes) = snapshot.end();
-        self.greeting.holds_snapshot(from);
-        confirmed(common, &mut self.greeting, from);
-        common.volumes.copies_mut().for_each(PeerCopy::end_snapshot);
+        snapshot_ended(self, common, cx, (from, wall), payload_bytes, PeerCopy::end_snapshot);
         common.undo.empty();
-        common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
-        self.catch_up.sent_bytes += payload_bytes;
-        self.reached.reach(cx.now.mono, wall, from.seq);
-        if common.sb.compared() {
-            common.save(cx, None);
+        true
+    }
+
+    /// The peer says what it holds, and that may be the image of a snapshot that was cut short here behind its end. True: it is.
+    pub fn hears_of_end(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        let is_of_use = common.role() == Role::Primary && common.lifecycle.is_running() && !common.has_failed();
+        // Beside a stream bits clear by its confirmations alone.
+        if !is_of_use || self.outbox.streams() || !common.volumes.copies().any(PeerCopy::was_cut_short) {
+            return false;
         }
-        cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });
+        let Some(mark) = self.left.is_whole_there(&self.greeting) else { return false };
+        snapshot_ended(self, common, cx, mark, 0, PeerCopy::end_cut_short);
+        if let Some(from) = self.outbox.sending.snapshot().and_then(CatchUpSnapshot::announced_mark) {
+            // It begins with the next one meanwhile, and is in the middle of that.
+            self.greeting.took_up(&common.sb.identity, from, true);
+        }
         true
     }
 }
@@ -242,6 +260,29 @@ impl Peer {
 fn small_bytes(common: &GroupCommon, cx: &Cx) -> u64 {
     let tail = cx.peer.rate.map_or(limits::STREAM_TAIL_BYTES_UNMEASURED, |rate| rate * limits::STREAM_TAIL.as_secs());
     tail.min(common.settings.queue_bytes / 4)
+}
+
+/// The peer holds the image of the mark: that is the recovery point now, and `clear` makes the bits say so.
+fn snapshot_ended(
+    peer: &mut Peer,
+    common: &mut GroupCommon,
+    cx: &mut Cx,
+    (from, wall): (Position, Wall),
+    payload_bytes: u64,
+    clear: fn(&mut PeerCopy),
+) {
+    cx.coverage.hit(CoveragePoint::SnapshotEnded);
+    peer.stall.sync_ended();
+    peer.greeting.holds_snapshot(from);
+    confirmed(common, &mut peer.greeting, from);
+    common.volumes.copies_mut().for_each(clear);
+    common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
+    peer.catch_up.sent_bytes += payload_bytes;
+    peer.reached.reach(cx.now.mono, wall, from.seq);
+    if common.sb.compared() {
+        common.save(cx, None);
+    }
+    cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });
 }
 
 #[cfg(test)]

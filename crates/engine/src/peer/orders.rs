@@ -7,14 +7,17 @@ use crate::ids::{CommandId, Generation};
 use crate::peer::Peer;
 use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
+use crate::peer::repair::reads_regions;
 use crate::records::record::AfterSuper;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::shared::size::ShownSize;
 use crate::state::State;
-use crate::{CommandResult, Output, limits};
+use crate::{CommandResult, Output, RefusalCode, limits};
 use alloc::format;
-use alloc::string::String;
+
+/// What is told of a full sync that is ordered again.
+pub(crate) const FULL_UNDER_WAY: &str = "a full sync is under way already";
 
 /// What became of permits to sync since this was asked last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,25 +106,26 @@ impl Peer {
 
     pub fn sync_without_peer(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId, full: bool) {
         if let Some(what) = self.greeting.unfit() {
-            return cx.refuse(id, what);
+            return cx.refuse(id, RefusalCode::PeerUnfit, what);
         }
         let missing = match cx.peer.link {
             Some(_) => "the peer's half of the group has not started, see 'status' there",
             None => "the peer is not connected",
         };
         if full {
-            return cx.refuse(id, &format!("{missing}; a full sync can only be begun when it is there"));
+            let why = format!("{missing}; a full sync can only be begun when it is there");
+            return cx.refuse(id, RefusalCode::PeerAway, why);
         }
         if common.sb.changed_outside && common.sb.needs_verification() {
             let why = format!(
                 "{missing}, and the peer may have confirmed what this node lost with its power before a volume was written from outside; \
                  type 'sync' when it is there, or open the export without it by 'set GROUP start_alone=serve'"
             );
-            return cx.refuse(id, &why);
+            return cx.refuse(id, RefusalCode::ChoiceNeeded, why);
         }
         if common.waits_for_choice() {
             // It would be forgotten before it counts.
-            return cx.refuse(id, &format!("{missing}; {}", closed_words(common, false)));
+            return cx.refuse(id, RefusalCode::ChoiceNeeded, format!("{missing}; {}", closed_words(common, false)));
         }
         common.sb.sync_ordered();
         self.stall.ordered(cx.now.mono);
@@ -136,7 +140,8 @@ impl Peer {
 
     pub fn demote(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary already");
+            let text = "already secondary; nothing to do".into();
+            return cx.answer(id, CommandResult::Unchanged(text));
         }
         cx.out.push_back(Output::Serve { group: common.id(), open: false });
         self.reconcile.stop(common);
@@ -151,24 +156,32 @@ impl Peer {
     pub fn waits_to_resume(&self, common: &GroupCommon) -> bool {
         self.catch_up.resumes && matches!(self.state(common), State::Paused(_))
     }
+}
 
-    /// What an operator is told whose `sync` has nothing to begin.
-    pub fn under_way(&self, common: &GroupCommon) -> String {
-        match self.state(common) {
-            State::Syncing => "a sync is under way already".into(),
-            State::Paused(_) if self.catch_up.resumes => {
-                format!("under way already: {}", common.standing.why())
-            }
-            State::Paused(pause) => format!("under way already, and paused: {}", pause.words()),
-            _ => match self.outbox.queued().0 {
-                0 => "the group is already in step; nothing to do".into(),
-                bytes => {
-                    format!(
-                        "{} of writes are on their way to the peer, in their order; nothing to do",
-                        ShownSize(bytes)
-                    )
-                }
-            },
-        }
+/// What an operator is told whose `sync` has nothing to begin; `None`: it has. A full one that is under way does not begin anew.
+pub(crate) fn under_way(peer: &Peer, common: &GroupCommon, full: bool) -> Option<CommandResult> {
+    let state = peer.state(common);
+    let does_it = if full { peer.outbox.syncs() && peer.catch_up.full } else { state.sends() };
+    if !does_it {
+        return None;
     }
+    let text = match (state, peer.outbox.queued().0) {
+        (State::Paused(_), _) if peer.catch_up.resumes => format!("under way already: {}", common.standing.why()),
+        (State::Paused(pause), _) => format!("under way already, and paused: {}", pause.words()),
+        _ if full => FULL_UNDER_WAY.into(),
+        (State::Syncing, _) => "a sync is under way already".into(),
+        (_, 0) if reads_regions(peer) => {
+            "in step but for what could not be written here, which is read again and sent by itself".into()
+        }
+        (state, 0) => {
+            let text = "the group is already in step; nothing to do".into();
+            // A region stays dirty until this node has flushed it too: whoever is told that nothing differs can rely on the record.
+            let is_reached = state == State::Replicating && common.volumes.dirty_bytes() == 0;
+            return Some(if is_reached { CommandResult::Unchanged(text) } else { CommandResult::Done(text) });
+        }
+        (_, bytes) => {
+            format!("{} of writes are on their way to the peer, in their order; nothing to do", ShownSize(bytes))
+        }
+    };
+    Some(CommandResult::Done(text))
 }

@@ -191,7 +191,8 @@ impl Outbox {
         if !snapshot.is_done() {
             cx.coverage.hit(CoveragePoint::SnapshotInterrupted);
         }
-        common.volumes.copies_mut().for_each(PeerCopy::drop_snapshot);
+        let end_sent = snapshot.is_awaited();
+        common.volumes.copies_mut().for_each(|copy| copy.drop_snapshot(end_sent));
         common.undo.empty();
         snapshot.take_waiting()
     }

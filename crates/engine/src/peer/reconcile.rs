@@ -176,6 +176,11 @@ impl Reconciliation {
         self.questions == question
     }
 
+    /// Whether only the operator can say whose content counts.
+    pub fn asks_operator(&self) -> bool {
+        matches!(self.stage, ReconcileStage::Asking { .. })
+    }
+
     /// A full sync waits until what was found is on record.
     pub fn is_full_sync_due(&self) -> bool {
         self.full_sync_due

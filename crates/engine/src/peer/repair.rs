@@ -37,6 +37,11 @@ impl RegionRepair {
     }
 }
 
+/// Regions are being read to be sent in the stream, or are to be, as a local write failed: until then the peer lacks them.
+pub(crate) fn reads_regions(peer: &Peer) -> bool {
+    peer.repair.due || peer.outbox.syncs_in_stream()
+}
+
 impl Peer {
     /// The region cannot be read, and stays dirty. All else goes on in its order: nobody is answered alone because of it.
     pub fn put_off_repair(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {

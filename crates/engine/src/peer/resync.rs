@@ -17,6 +17,7 @@ use crate::peer::streaming::{confirmed, step_begun};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::PEER_FAILED;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
 use crate::state::{Mode, Pause, State};
@@ -62,7 +63,12 @@ impl Peer {
             self.report_state(common, cx, &why);
             return false;
         }
-        let healthy = self.greeting.hello().is_some_and(|h| !h.failed) && !common.numbers.generation_is_due();
+        if self.greeting.hello().is_some_and(|hello| hello.failed) {
+            // Until now a setting may have been what nothing began for.
+            self.report_state(common, cx, PEER_FAILED);
+            return false;
+        }
+        let healthy = !common.numbers.generation_is_due();
         let may = match self.decision(common) {
             Some(Decision::UpdateSync | Decision::Continue(_)) => true,
             Some(Decision::NeedsFullSync(_)) => self.wants_full(common),
@@ -88,12 +94,12 @@ impl Peer {
         if !flushed || common.numbers.generation_is_due() {
             return;
         }
-        let surely_dirty = || common.volumes.copies().map(PeerCopy::surely_dirty_bytes).sum();
-        let dirty_bytes = sync.dirty_bytes.unwrap_or_else(surely_dirty);
+        let surely_dirty = || (common.volumes.copies().map(PeerCopy::surely_dirty_bytes).sum(), 0);
+        let (dirty_bytes, left_out_bytes) = sync.dirty_bytes.unwrap_or_else(surely_dirty);
         let parent = common.sb.identity.parent;
         let to = self.greeting.run();
         let snapshot = if by_snapshot { attempt } else { 0 };
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, snapshot, attempt };
+        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, left_out_bytes, snapshot, attempt };
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         self.outbox.sending.announced();
@@ -145,6 +151,7 @@ impl Peer {
             }
             _ => self.begin_catch_up(common, cx, "update sync"),
         }
+        self.catch_up.full = full;
     }
 
     /// It has taken up our history: should this sync end early, the next meeting starts from here.
@@ -178,8 +185,9 @@ impl Peer {
         match &mut self.outbox.sending {
             Sending::Apart => {}
             Sending::Snapshot(snapshot) => {
-                if let Some(from) = snapshot.peer_is_ready(common, cx.now.mono, attempt) {
-                    self.peer_took_up(common, from, true);
+                if let Some(mark) = snapshot.peer_is_ready(common, cx.now.mono, attempt) {
+                    self.left.peer_is_ready(mark, self.greeting.run());
+                    self.peer_took_up(common, mark.0, true);
                 }
             }
             Sending::Stream(stream) => {
@@ -253,7 +261,10 @@ impl Peer {
             return;
         };
         let sent_bytes = bytes + self.catch_up.take_sent_bytes();
-        common.volumes.copies_mut().for_each(PeerCopy::clear_unverified);
+        common.volumes.copies_mut().for_each(|copy| {
+            copy.clear_unverified();
+            copy.forget_held();
+        });
         if common.sb.compared() {
             common.save(cx, None);
         }

@@ -22,8 +22,8 @@ pub(crate) struct SyncAnnouncement {
     pub attempt: u64,
     pub from: Position,
     pub by_snapshot: bool,
-    /// `None`: what is dirty without doubt.
-    pub dirty_bytes: Option<u64>,
+    /// Bytes to be sent, and those that are left out; `None`: what is dirty without doubt is sent.
+    pub dirty_bytes: Option<(u64, u64)>,
     pub nothing_dirty: bool,
 }
 

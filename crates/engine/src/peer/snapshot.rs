@@ -1,10 +1,12 @@
 //! One catch-up snapshot: what it has read and saved, what of it was sent and confirmed.
 
 pub mod holes;
+pub mod left;
 mod saves;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
+use crate::formats::bitmap::region_span;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
@@ -15,6 +17,7 @@ use crate::shared::cost::frame_cost;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
+use crate::shared::volumes::Volumes;
 use crate::state::Pause;
 use crate::time::{Mono, Wall};
 use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
@@ -70,6 +73,15 @@ struct SnapshotPiece {
     buf: Option<Buf>,
 }
 
+/// Regions whose last frame has this number.
+#[derive(Debug)]
+struct ShippedRegions {
+    number: Seq,
+    volume: VolumeId,
+    first: u64,
+    last: u64,
+}
+
 /// The snapshot under way, or the one just done when the next has time.
 #[derive(Debug)]
 pub(crate) struct CatchUpSnapshot {
@@ -105,12 +117,16 @@ pub(crate) struct CatchUpSnapshot {
     recalls: u64,
     sent_bytes: u64,
     sent: Seq,
+    /// Not applied at the peer yet.
+    shipped: VecDeque<ShippedRegions>,
     confirmed: Ack,
     end: Option<Seq>,
     done: bool,
     /// The peer cannot apply.
     paused: Option<Pause>,
     total_bytes: u64,
+    /// What the peer has from the one before.
+    left_out_bytes: u64,
     done_bytes: u64,
     payload_bytes: u64,
 }
@@ -122,7 +138,7 @@ impl CatchUpSnapshot {
         wall: Wall,
         now: Mono,
         written_before: u64,
-        total_bytes: u64,
+        (total_bytes, left_out_bytes): (u64, u64),
     ) -> CatchUpSnapshot {
         CatchUpSnapshot {
             name,
@@ -146,11 +162,13 @@ impl CatchUpSnapshot {
             recalls: 0,
             sent_bytes: 0,
             sent: Seq::NONE,
+            shipped: VecDeque::new(),
             confirmed: Ack::default(),
             end: None,
             done: false,
             paused: None,
             total_bytes,
+            left_out_bytes,
             done_bytes: 0,
             payload_bytes: 0,
         }
@@ -211,6 +229,11 @@ impl CatchUpSnapshot {
         self.payload_bytes += if piece.buf.is_some() { length } else { 0 };
         if piece.sent == piece.length {
             self.held_bytes -= if piece.buf.is_some() { piece.length } else { 0 };
+            let (first, last) = region_span(piece.offset, piece.length);
+            // What is not noted is sent again, should the snapshot be cut short.
+            if self.shipped.len() < limits::SHIPPED_PIECES_MAX {
+                self.shipped.push_back(ShippedRegions { number: self.sent, volume: piece.volume, first, last });
+            }
             queue.pop_front();
         }
     }
@@ -230,16 +253,19 @@ impl CatchUpSnapshot {
         self.reading_bytes -= bytes;
     }
 
-    /// The peer's answer to a begin: if it is this snapshot's, the mark.
-    pub fn peer_is_ready(&mut self, common: &mut GroupCommon, now: Mono, attempt: u64) -> Option<Position> {
+    /// The peer's answer to a begin: if it is this snapshot's, the mark, and the time of that.
+    pub fn peer_is_ready(&mut self, common: &mut GroupCommon, now: Mono, attempt: u64) -> Option<(Position, Wall)> {
         if self.name != attempt || self.open_since.is_some() {
             return None;
         }
         self.open_since = Some(now);
         let from = self.from;
-        // It keeps nothing of what came before: that is flushed here.
-        common.volumes.copies_mut().for_each(|copy| copy.forget_kept(from.seq));
-        Some(from)
+        for copy in common.volumes.copies_mut() {
+            // It keeps nothing of what came before: that is flushed here.
+            copy.forget_kept(from.seq);
+            copy.forget_cut_short();
+        }
+        Some((from, self.wall))
     }
 
     /// The next run to read: from where the walk stands, then what it passed over.
@@ -381,6 +407,14 @@ impl CatchUpSnapshot {
         Ok((was.received, was.durable, was.applied) != (ack.received, ack.durable, ack.applied))
     }
 
+    /// What the peer has applied: should the snapshot be cut short, it has that.
+    pub fn note_applied(&mut self, volumes: &mut Volumes) {
+        while let Some(shipped) = self.shipped.front().filter(|shipped| shipped.number <= self.confirmed.applied) {
+            volumes.copy_of(shipped.volume).peer_applied(shipped.first, shipped.last);
+            self.shipped.pop_front();
+        }
+    }
+
     /// The peer has applied its end.
     pub fn is_applied(&self) -> bool {
         self.end.is_some_and(|end| end <= self.confirmed.applied)
@@ -414,13 +448,23 @@ impl CatchUpSnapshot {
         (self.done_bytes, self.total_bytes, self.payload_bytes)
     }
 
-    /// Its name, its mark and the bytes in it, as long as it was not announced.
-    pub fn to_announce(&self) -> Option<(u64, Position, u64)> {
-        (!self.begun).then_some((self.name, self.from, self.total_bytes))
+    /// Its name, its mark, the bytes in it and those that are left out, as long as it was not announced.
+    pub fn to_announce(&self) -> Option<(u64, Position, (u64, u64))> {
+        (!self.begun).then_some((self.name, self.from, (self.total_bytes, self.left_out_bytes)))
     }
 
     pub fn announced(&mut self) {
         self.begun = true;
+    }
+
+    /// Its mark, if the peer heard of it.
+    pub fn announced_mark(&self) -> Option<Position> {
+        self.begun.then_some(self.from)
+    }
+
+    /// Its end was sent, and the peer has not confirmed that.
+    pub fn is_awaited(&self) -> bool {
+        self.end.is_some() && !self.done
     }
 
     /// The peer is ready for it and has not applied it.

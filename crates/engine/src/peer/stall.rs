@@ -4,7 +4,8 @@
 //!   still only if it had what is waited for, or had no room for it: else it was we who did not send it, because the link carried
 //!   other things first.
 //! * A sync is measured by progress alone: a confirmation that moved, an answer. Any of them, however rare, keeps it going;
-//!   [`limits::SYNC_STALLED_AFTER`] without one ends it, while something of this group is with the peer.
+//!   [`limits::SYNC_STALLED_AFTER`] without one, or the link's timeout if that is longer, ends it, while something of this group is
+//!   with the peer.
 //! * A sync in the stream that live writes leave no room for, while the peer takes them, goes on by snapshots.
 //! * A peer that was given up is left alone for a while, twice as long each time until a sync has ended. A reconnect
 //!   shortens only the first wait: a link that comes and goes is no sign of health. An answer ends any, and so does an
@@ -123,7 +124,8 @@ impl PeerStall {
     /// Begins to watch a sync.
     pub fn watch_sync(&mut self, common: &GroupCommon, cx: &mut Cx) {
         self.moved(cx.now.mono);
-        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+        let limit = cx.peer.stalls_after();
+        common.set_timer(cx, GroupTimer::Stall, limit);
     }
 }
 
@@ -151,9 +153,10 @@ impl Peer {
 
     /// Whether a sync has come to a stand; if not, it is looked at again.
     pub fn has_stalled(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        let limit = cx.peer.stalls_after();
         if matches!(self.state(common), State::Paused(_)) && self.outbox.syncs() {
             // Its time begins when it goes on.
-            common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER);
+            common.set_timer(cx, GroupTimer::Stall, limit);
             return false;
         }
         if self.state(common) != State::Syncing || cx.peer.link.is_none() {
@@ -164,11 +167,11 @@ impl Peer {
             self.stall.moved(cx.now.mono);
         }
         let still = self.stall.still_for(cx.now.mono);
-        if still >= limits::SYNC_STALLED_AFTER {
+        if still >= limit {
             cx.coverage.hit(CoveragePoint::SyncStalled);
             return true;
         }
-        common.set_timer(cx, GroupTimer::Stall, limits::SYNC_STALLED_AFTER - still);
+        common.set_timer(cx, GroupTimer::Stall, limit - still);
         false
     }
 

@@ -1,6 +1,5 @@
 //! What operators order of a primary: a mode, logging, a sync with a permit.
 
-use crate::CommandResult;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
@@ -12,6 +11,7 @@ use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
+use crate::{CommandResult, RefusalCode};
 use alloc::string::ToString;
 
 impl Primary {
@@ -62,13 +62,20 @@ impl Primary {
 
     pub fn command_logging(&mut self, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
         if common.role() != Role::Primary {
-            return cx.refuse(id, "this node is the secondary; run 'logging' on the primary");
+            let why = "this node is the secondary; run 'logging' on the primary";
+            return cx.refuse(id, RefusalCode::NotPrimary, why);
         }
+        // An order to sync would have ended it.
+        let is_held = common.sb.held_in_logging && self.peer.state(common) == State::Logging;
         common.sb.held_in_logging();
         self.peer.wanted.forget_orders();
         self.fall_to_logging(common, cx, "the operator asked for logging");
-        let text = "writes are tracked, not sent, until 'sync'".to_string();
-        common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Done(text) }));
+        let result = match is_held {
+            true => CommandResult::Unchanged("already logging; nothing to do".to_string()),
+            false => CommandResult::Done("writes are tracked, not sent, until 'sync'".to_string()),
+        };
+        // Also where nothing changes: the order before this one may not be on record yet.
+        common.save(cx, Some(AfterSuper::Answer { id, result }));
     }
 
     /// A sync in the stream gives new numbers as long as it goes on, each to be flushed here, so that this node never comes to rest:

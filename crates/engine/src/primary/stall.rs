@@ -1,5 +1,7 @@
 //! A primary gives up a peer that does not get on.
 
+use alloc::format;
+
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::primary::Primary;
@@ -14,8 +16,9 @@ impl Primary {
 
     pub fn check_stall(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         if self.peer.has_stalled(common, cx) {
-            let why = "the peer is connected, but showed no progress with the sync for 60 s";
-            self.give_up_session(common, cx, why);
+            let limit = cx.peer.stalls_after().as_secs();
+            let why = format!("the peer is connected, but showed no progress with the sync for {limit} s");
+            self.give_up_session(common, cx, &why);
         }
     }
 }

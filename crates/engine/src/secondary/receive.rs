@@ -115,6 +115,10 @@ impl Secondary {
             // The newest will say all of it.
             return;
         }
+        if common.has_failed() {
+            // Its role may be another than the one that the peer was told of: a demotion fails without a word.
+            return;
+        }
         if let (Some((ack, recalls)), Some(link)) =
             (self.replica.due_ack(common, cx, self.begins_stream()), cx.peer.link)
         {

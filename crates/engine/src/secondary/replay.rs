@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::journal::{self, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
+use crate::formats::journal::{
+    self, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, OtherVersionBatch, RecordKind,
+};
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
@@ -103,7 +105,7 @@ impl JournalReplay {
                 Err(superblock_is_older("journal", index.boot, &common.sb))
             }
             // The journal ends here, unless the block says that it must not be read by these rules.
-            _ => match JournalIndex::other_version(block) {
+            _ => match self.unknown_version(block, offset, common) {
                 Some(version) => {
                     let why = other_version("journal", version, journal::VERSION);
                     Err(CannotStart::new(Broken::Journal, why))
@@ -116,19 +118,15 @@ impl JournalReplay {
     /// Whether the block is the batch that follows.
     fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon) -> bool {
         let identity = common.sb.identity;
-        let (tag, ring_bytes, own_from) = (common.config.tag, common.config.journal_bytes, common.sb.own_from_ordinal);
+        let (tag, ring_bytes) = (common.config.tag, common.config.journal_bytes);
         let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
         let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
         // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
         let in_order = if self.live.is_empty() { first <= self.last.next() } else { first == self.last.next() };
-        let own = index.boot == identity.incarnation;
         index.tag == tag
             && index.ring_offset == offset
             && index.ordinal == self.next.ordinal
-            // A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of
-            // another is a left-over behind an earlier torn tail.
-            && (own
-                || (index.boot < identity.incarnation && index.ordinal < own_from))
+            && is_no_left_over(common, index.boot, index.ordinal)
             && index.generation == identity.position.generation
             && index.incarnation == identity.position.incarnation
             // A snapshot is one step, or none: what of it had landed is not replayed.
@@ -136,6 +134,16 @@ impl JournalReplay {
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive
             && in_order
+    }
+
+    /// The version of a batch that this program does not know, if it is the one that follows, or of a run that the superblock has not
+    /// seen. Whatever else stands there is a left-over, or not of this ring.
+    fn unknown_version(&self, block: &[u8], offset: u64, common: &GroupCommon) -> Option<u16> {
+        let OtherVersionBatch { version, tag, place, boot } = JournalIndex::of_other_version(block)?;
+        let next = JournalHead { offset, ordinal: self.next.ordinal };
+        let follows = place == next && is_no_left_over(common, boot, place.ordinal);
+        let is_later = boot > common.sb.identity.incarnation;
+        (tag == common.config.tag && (follows || is_later)).then_some(version)
     }
 
     fn read_next_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> ReadBack {
@@ -305,6 +313,13 @@ fn journal_damaged(common: &mut GroupCommon, cx: &mut Cx, end: &ReplayEnd) {
         end.next.offset, end.next.ordinal, end.position.seq.0
     );
     cx.event(common.id(), Event::Note(note));
+}
+
+/// A start records with its own run how far whole batches reach, so whatever follows is of that run; a batch of another is a left-over
+/// behind an earlier torn tail.
+fn is_no_left_over(common: &GroupCommon, boot: Incarnation, ordinal: u64) -> bool {
+    let run = common.sb.identity.incarnation;
+    boot == run || (boot < run && ordinal < common.sb.own_from_ordinal)
 }
 
 fn entry_fits(volumes: &Volumes, entry: &JournalEntry) -> bool {

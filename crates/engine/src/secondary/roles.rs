@@ -11,10 +11,12 @@ use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
 use crate::shared::greeting::Greeting;
 use crate::shared::size::ShownSize;
+use crate::{Refusal, RefusalCode};
 
 impl Secondary {
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
-    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<String> {
+    pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<Refusal> {
+        let refusal = |code, why: String| Some(Refusal::new(code, why));
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let at = position.seq.0;
         let hello = match peer.said() {
@@ -22,33 +24,39 @@ impl Secondary {
             _ if cx.peer.link.is_some() => {
                 let silent =
                     "the peer is connected, but its half of the group has not said who it is (see 'status' there)";
-                return Some(format!(
+                let why = format!(
                     "{}; it may be primary, and what it acknowledged alone cannot be known: --force promotes this node at sequence {at}, and \
                      gives up whatever the peer wrote after it",
                     peer.unfit().unwrap_or(silent)
-                ));
+                );
+                let code = if peer.unfit().is_some() { RefusalCode::PeerUnfit } else { RefusalCode::PeerSilent };
+                return refusal(code, why);
             }
             _ => {
-                return Some(format!(
+                let why = format!(
                     "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
                      --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
-                ));
+                );
+                return refusal(RefusalCode::PeerAway, why);
             }
         };
         if hello.identity.role == Role::Primary && hello.failed {
-            return Some(format!(
+            let why = format!(
                 "the peer is primary and its half of the group has failed, so it cannot be demoted: --force promotes this node at \
                  sequence {at}, and gives up whatever the peer wrote after it"
-            ));
+            );
+            return refusal(RefusalCode::PeerFailed, why);
         }
         if hello.identity.role == Role::Primary {
-            return Some("the peer is primary and connected; demote it there first ('farshore demote GROUP')".into());
+            let why = "the peer is primary and connected; demote it there first ('farshore demote GROUP')";
+            return refusal(RefusalCode::PeerIsPrimary, why.into());
         }
         if common.sb.needs_verification() {
-            return Some(format!(
+            let why = format!(
                 "this node lost power while it was primary, and was demoted before it was known what the peer had confirmed \
                  until then; --force promotes it at sequence {at}, and it asks the peer first; what the peer wrote since is given up"
-            ));
+            );
+            return refusal(RefusalCode::Unverified, why);
         }
         let equal = hello.identity.position == position || injected(Fault::HandoverWithoutDrain);
         let same_position = hello.identity.handed_over && equal;
@@ -56,23 +64,23 @@ impl Secondary {
             return None;
         }
         if common.sb.takes_demotion_back() && equal {
-            return Some(
-                "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
-                 the demotion back"
-                    .into(),
-            );
+            let why = "this node handed over to the peer, which may be promoted there without force, also in this very moment; --force takes \
+                       the demotion back";
+            return refusal(RefusalCode::HandedOver, why.into());
         }
         if hello.dirty_bytes == 0 {
-            return Some(format!(
+            let why = format!(
                 "the peer stands elsewhere than this node, and it is not known that nothing is missing here; --force promotes this node \
                  at sequence {at} and gives up what only the peer may have"
-            ));
+            );
+            return refusal(RefusalCode::CopyBehind, why);
         }
-        Some(format!(
+        let why = format!(
             "the peer was demoted with {} that this node does not have; \
              --force promotes this node at sequence {at} and gives that up",
             ShownSize(hello.dirty_bytes)
-        ))
+        );
+        refusal(RefusalCode::CopyBehind, why)
     }
 
     pub fn peer_may_be_ahead(&self, common: &GroupCommon, peer: &Greeting) -> bool {

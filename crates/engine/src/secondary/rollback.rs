@@ -23,7 +23,7 @@ use crate::formats::undo::{SavedRange, UndoStore, space_for_regions};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{self, SECTOR_BYTES};
+use crate::limits::{self, META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::records::start::CannotStart;
@@ -35,7 +35,7 @@ use crate::shared::volumes::Volumes;
 use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::time::Wall;
-use crate::{CommandResult, Event, IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes};
+use crate::{CommandResult, Event, IoDone, IoError, IoResult, Output, RefusalCode, Slice, Store, WriteBytes};
 
 /// What an operator reads of a rollback that waits.
 pub(crate) const NO_SPACE: &str =
@@ -311,10 +311,9 @@ impl Secondary {
         if common.has_failed() {
             common.lifecycle.enter(Phase::Running);
             if let AfterRollback::Promote(Promotion { id, .. }) = then {
-                cx.refuse(
-                    id,
-                    "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been recorded",
-                );
+                let why = "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been \
+                           recorded";
+                cx.refuse(id, RefusalCode::StoreFailed, why);
             }
             return;
         }
@@ -334,10 +333,10 @@ impl Secondary {
     /// The bits of all that is undone and dropped are durable.
     pub fn record_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(rollback) = self.rollback_under_way(common) else { return };
-        // A run of its own, as after any start: what the journal still holds is of the one before. Not earlier: until the way back is
+        // As a run of its own, like any start: what the journal still holds is of the one before. Not earlier: until the way back is
         // on record a start reads the journal again, and takes what is of an earlier run for a left-over.
         let mid_start = rollback.begin_recording();
-        common.sb.rolls_back(mid_start);
+        common.sb.rolls_back();
         self.replica.drop_journal(common);
         if mid_start {
             // It was not read back, and nobody knows what it was.
@@ -410,7 +409,8 @@ impl Secondary {
         };
         common.lifecycle.enter(Phase::Running);
         self.empty_undo(common);
-        cx.refuse(id, &format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole"));
+        let why = format!("{what}; the volumes hold a mixture, only a sync from the other node makes them whole");
+        cx.refuse(id, RefusalCode::ImageLost, why);
         // The peer still thinks of the sync as running.
         common.end_session(cx, "this node gave the running sync up");
         true
@@ -540,14 +540,23 @@ impl Secondary {
 /// An operator gives the rollback point up by its name.
 pub(crate) fn command_drop_point(common: &mut GroupCommon, cx: &mut Cx, id: CommandId, wanted: &str) {
     let point = common.sb.rollback_point;
-    if common.role() != Role::Secondary || point.id == 0 {
-        return cx.refuse(id, "this node keeps no rollback point; 'mark list' shows what there is");
+    if common.role() != Role::Secondary {
+        let why = "this node keeps no rollback point; 'mark list' shows what there is";
+        return cx.refuse(id, RefusalCode::NoSuchMark, why);
+    }
+    if point.id == 0 {
+        // What was given up a moment ago may not be in both slots yet.
+        let result = CommandResult::Unchanged("no rollback point is kept; nothing to do".into());
+        return common.save_in_both_slots(cx, AfterSuper::Answer { id, result });
     }
     let name = name(point.id);
     if wanted != name {
-        return cx.refuse(id, &format!("there is no mark {wanted:?} here; the rollback point is {name:?}"));
+        let why = format!("there is no mark {wanted:?} here; the rollback point is {name:?}");
+        return cx.refuse(id, RefusalCode::NoSuchMark, why);
     }
-    let text = format!("{name} is given up; until the sync ends this node has no image that could be promoted");
+    let text = format!(
+        "{name} is given up; until the snapshot under way has ended this node has no image that could be promoted"
+    );
     common.sb.give_point_up(id, text);
     common.save(cx, None);
 }
@@ -556,12 +565,17 @@ pub(crate) fn command_drop_point(common: &mut GroupCommon, cx: &mut Cx, id: Comm
 pub(crate) fn reserve_for_sync(undo: &mut UndoStore, volumes: &Volumes, begin: &SyncBegin) {
     if undo.mark().is_some() {
         // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
-        // still cannot be known: at most all of what is announced now is unsaved, at least what exceeds the saved.
+        // still cannot be known: at most all that is to be sent is unsaved; of what is dirty at least what exceeds the saved.
         let saved: u64 = undo.all_saved().map(|saved| u64::from(saved.length)).sum();
         let unsaved = volumes.iter().map(|v| v.size_bytes()).sum::<u64>().saturating_sub(saved);
-        let most = space_for_regions(begin.dirty_bytes.min(unsaved));
-        let least = space_for_regions(begin.dirty_bytes.saturating_sub(saved));
+        // A volume may end with a part of a region, which takes a batch of its own and whole blocks all the same.
+        let parts = volumes.iter().filter(|v| !v.size_bytes().is_multiple_of(REGION_BYTES)).count() as u64;
+        let for_parts = parts * 2 * META_BLOCK_BYTES;
+        let space = |bytes: u64| if bytes > 0 { space_for_regions(bytes).saturating_add(for_parts) } else { 0 };
+        let most = space(begin.dirty_bytes.min(unsaved));
+        let least = space((begin.dirty_bytes + begin.left_out_bytes).saturating_sub(saved));
         undo.reserve(undo.reserved_bytes().max(least).min(most));
+        undo.reserve_for_all(begin.snapshot > 0);
     }
 }
 

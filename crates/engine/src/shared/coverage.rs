@@ -96,6 +96,7 @@ coverage_points! {
     SnapshotSaveWaited,
     SnapshotSpilled,
     SnapshotInterrupted,
+    SnapshotWentOn,
     SnapshotGivenUp,
     SyncTurnedToSnapshots,
 }

@@ -1,5 +1,6 @@
 //! What a group is busy with besides serving: one phase at a time, and one table of the edges between them.
 
+use crate::RefusalCode;
 use crate::ids::CommandId;
 use crate::state::Broken;
 use crate::time::Mono;
@@ -187,6 +188,20 @@ impl Lifecycle {
 
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// What a command is told that only a group takes which runs.
+    pub fn refusal(&self) -> RefusalCode {
+        match self.phase {
+            Phase::Starting(_) | Phase::RollingBack(AfterRollback::Start) => RefusalCode::GroupStarting,
+            // One that runs has ended what it was busy with: the same command is taken now.
+            Phase::Demoting { .. }
+            | Phase::Promoting(_)
+            | Phase::RollingBack(AfterRollback::Promote(_))
+            | Phase::Recording
+            | Phase::Running => RefusalCode::RoleChanging,
+            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => RefusalCode::GroupStopping,
+        }
     }
 
     pub fn is_rolling_back(&self) -> bool {

@@ -21,9 +21,17 @@ pub(crate) struct PeerView {
     last_heard: Mono,
     /// Zero before it is measured.
     pub round_trip: Duration,
+    /// Silence for so long ends the session.
+    pub timeout: Duration,
 }
 
 impl PeerView {
+    /// A peer that shows no progress for so long while its link lives is given up. Whoever lets a silent peer keep its session for longer
+    /// has a reason for it, such as a disk there that changes over to another path: this one is not given up earlier.
+    pub fn stalls_after(&self) -> Duration {
+        limits::SYNC_STALLED_AFTER.max(self.timeout)
+    }
+
     pub fn silent_for(&self, now: Mono) -> Duration {
         now.since(self.last_heard)
     }
@@ -289,6 +297,8 @@ impl PeerLink {
             rate: self.rate.per_second,
             last_heard: self.last_heard,
             round_trip: self.round_trip,
+            // The node's own setting, which it adds.
+            timeout: Duration::ZERO,
         }
     }
 
@@ -333,6 +343,14 @@ mod tests {
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MAX, "100 Mbit/s");
         assert!(link.rate().is_some_and(|rate| (12_000_000..=12_500_000).contains(&rate)), "{:?}", link.rate());
         assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_MAX);
+    }
+
+    // proves: rule 17
+    #[test]
+    fn a_peer_has_as_long_for_progress_as_its_session_has_for_a_word_and_never_less_than_a_minute() {
+        let after = |timeout| PeerView { timeout, ..PeerView::default() }.stalls_after().as_secs();
+        assert_eq!(after(limits::LINK_TIMEOUT_DEFAULT), 60);
+        assert_eq!(after(limits::LINK_TIMEOUT_MAX), 600);
     }
 
     #[test]

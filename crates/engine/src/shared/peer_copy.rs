@@ -27,6 +27,10 @@ pub(crate) struct PeerCopy {
     unverified: Option<Bitmap>,
     /// While a snapshot is under way.
     snapshot: Option<FrozenBits>,
+    /// Regions that the peer has as they are here, by what it applied of a snapshot that has not ended. They are dirty all the same.
+    held: Option<Bitmap>,
+    /// Of a snapshot that was cut short behind its end: what was touched since its freeze. The peer may come to its image all the same.
+    cut_short: Option<Bitmap>,
     /// Regions with work outstanding in the stream: a bit stands for the highest number that touched it (rule 1).
     touched: NewestWrites,
     /// Those of them that the stream alone makes equal: clean when first touched, or their content was shipped. Of others
@@ -42,6 +46,8 @@ impl PeerCopy {
             dirty: Bitmap::new(size_bytes),
             unverified: None,
             snapshot: None,
+            held: None,
+            cut_short: None,
             touched: NewestWrites::default(),
             covered: Bitmap::new(size_bytes),
             kept: NewestWrites::default(),
@@ -60,6 +66,7 @@ impl PeerCopy {
         self.dirty = self.dirty.resized(size_bytes);
         self.covered = self.covered.resized(size_bytes);
         self.unverified = self.unverified.take().map(|unverified| unverified.resized(size_bytes));
+        (self.held, self.cut_short) = (None, None);
     }
 
     fn blank(&self) -> Bitmap {
@@ -102,7 +109,7 @@ impl PeerCopy {
     /// All of it is to be sent, and nothing of it compared.
     pub fn send_all(&mut self) {
         self.dirty.set_all();
-        self.unverified = None;
+        (self.unverified, self.held, self.cut_short) = (None, None, None);
     }
 
     /// This copy is equal to its primary's.
@@ -120,7 +127,23 @@ impl PeerCopy {
     /// What stands in the range may differ.
     pub fn set_differs(&mut self, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
-        (first..=last).for_each(|region| _ = self.dirty.set(region));
+        for region in first..=last {
+            self.dirty.set(region);
+            self.changes(region);
+        }
+    }
+
+    /// The region is not what a snapshot that is under way, or was cut short, made of it.
+    fn changes(&mut self, region: u64) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.written.set(region);
+        }
+        if let Some(written) = &mut self.cut_short {
+            written.set(region);
+        }
+        if let Some(held) = self.held.as_mut().filter(|_| !injected(Fault::HeldThoughWritten)) {
+            held.clear(region);
+        }
     }
 
     // ---- the stream ----------------------------------------------------------------------------------------------------
@@ -133,9 +156,7 @@ impl PeerCopy {
             let forgotten = injected(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
                 || partial && injected(Fault::TailRegionNotDirty);
             let was_clean = forgotten || self.dirty.set(region);
-            if let Some(snapshot) = &mut self.snapshot {
-                snapshot.written.set(region);
-            }
+            self.changes(region);
             if streamed && (was_clean || injected(Fault::ClearUncovered)) {
                 self.covered.set(region);
             }
@@ -157,9 +178,7 @@ impl PeerCopy {
         let (first, last) = region_span(offset, length);
         for region in first..=last {
             self.dirty.set(region);
-            if let Some(snapshot) = &mut self.snapshot {
-                snapshot.written.set(region);
-            }
+            self.changes(region);
             self.covered.clear(region);
         }
     }
@@ -229,27 +248,68 @@ impl PeerCopy {
 
     // ---- a snapshot -----------------------------------------------------------------------------------------------------
 
-    /// A snapshot begins: what is dirty now belongs to it.
+    /// A snapshot begins: what is dirty now belongs to it, and is shipped unless the peer has it from the one before.
     pub fn freeze(&mut self) {
-        self.snapshot = Some(FrozenBits { unshipped: self.dirty.clone(), written: self.blank() });
+        let mut unshipped = self.dirty.clone();
+        if let Some(held) = &self.held {
+            unshipped.leave_out(held);
+        }
+        self.snapshot = Some(FrozenBits { unshipped, written: self.blank() });
+    }
+
+    /// The peer has applied these regions of the snapshot, as they were at its mark.
+    pub fn peer_applied(&mut self, first: u64, last: u64) {
+        let Some(bits) = &self.snapshot else { return };
+        let held = self.held.get_or_insert_with(|| Bitmap::new(self.dirty.size_bytes()));
+        (first..=last).filter(|region| !bits.written.get(*region)).for_each(|region| _ = held.set(region));
+    }
+
+    /// The peer is not known to have anything of a snapshot that was cut short.
+    pub fn forget_held(&mut self) {
+        (self.held, self.cut_short) = (None, None);
+    }
+
+    /// The peer is in the middle of a later one.
+    pub fn forget_cut_short(&mut self) {
+        self.cut_short = None;
+    }
+
+    /// A snapshot was cut short behind its end, and the peer may have come to its image.
+    pub fn was_cut_short(&self) -> bool {
+        self.cut_short.is_some()
     }
 
     /// The snapshot is applied at the peer: only what was touched since the freeze may differ.
     pub fn end_snapshot(&mut self) {
-        let Some(bits) = self.snapshot.take() else { return };
-        self.unverified = None;
+        if let Some(bits) = self.snapshot.take() {
+            self.is_equal_but_for(&bits.written);
+        }
+    }
+
+    /// So is the one that was cut short behind its end.
+    pub fn end_cut_short(&mut self) {
+        if let Some(written) = self.cut_short.take() {
+            self.is_equal_but_for(&written);
+        }
+    }
+
+    fn is_equal_but_for(&mut self, written: &Bitmap) {
+        (self.unverified, self.held) = (None, None);
         let mut from = 0;
         while let Some(region) = self.dirty.next_set(from) {
-            if !bits.written.get(region) || injected(Fault::SnapshotClearsAll) {
+            if !written.get(region) || injected(Fault::SnapshotClearsAll) {
                 self.dirty.clear(region);
             }
             from = region + 1;
         }
     }
 
-    /// The snapshot comes to nothing.
-    pub fn drop_snapshot(&mut self) {
-        self.snapshot = None;
+    /// The snapshot comes to nothing, but for what the peer has applied of it. `end_sent`: that may be all of it.
+    pub fn drop_snapshot(&mut self, end_sent: bool) {
+        let bits = self.snapshot.take();
+        if end_sent {
+            self.cut_short = bits.map(|bits| bits.written);
+        }
     }
 
     pub fn written_bytes(&self) -> u64 {
@@ -354,6 +414,85 @@ mod tests {
         v.end_snapshot();
         let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
         assert_eq!(dirty, [1, 5, 7]);
+    }
+
+    // proves: P3, rule 8
+    /// However often a snapshot is cut short, the next one ships what the peer has not applied, and what was written since.
+    #[test]
+    fn what_the_peer_applied_of_a_snapshot_is_left_out_of_the_next_one_until_it_is_written() {
+        let mut v = PeerCopy::new(8 * R);
+        v.set_written(0, 6 * R, Seq(1), false);
+        let unshipped = |v: &PeerCopy| {
+            let map = v.unshipped().expect("a snapshot is under way");
+            (0..8).filter(|region| map.get(*region)).collect::<alloc::vec::Vec<u64>>()
+        };
+        v.freeze();
+        assert_eq!(unshipped(&v), [0, 1, 2, 3, 4, 5]);
+        v.set_written(R, 512, Seq(2), false);
+        v.peer_applied(0, 3);
+        v.set_written(2 * R, 512, Seq(3), false);
+        v.drop_snapshot(false);
+        v.set_uncovered(3 * R, 512);
+        v.freeze();
+        assert_eq!(unshipped(&v), [1, 2, 3, 4, 5], "one was written before it was confirmed, one after, one at rest");
+        v.peer_applied(4, 5);
+        v.drop_snapshot(false);
+        v.freeze();
+        assert_eq!(unshipped(&v), [1, 2, 3]);
+        v.set_written(4 * R, 512, Seq(4), false);
+        v.end_snapshot();
+        let dirty: alloc::vec::Vec<u64> = (0..8).filter(|region| v.dirty.get(*region)).collect();
+        assert_eq!(dirty, [4], "bits clear with the end, of what was left out too");
+        v.freeze();
+        assert_eq!(unshipped(&v), [4], "nothing is left of a snapshot that has ended");
+    }
+
+    // proves: P3
+    #[test]
+    fn what_all_is_sent_of_or_is_forgotten_is_not_left_out() {
+        let cases: [fn(&mut PeerCopy); 3] = [PeerCopy::send_all, PeerCopy::forget_held, |v| v.set_differs(0, 4 * R)];
+        for (case, change) in cases.into_iter().enumerate() {
+            let mut v = PeerCopy::new(4 * R);
+            v.set_written(0, 4 * R, Seq(1), false);
+            v.freeze();
+            v.peer_applied(0, 3);
+            v.drop_snapshot(true);
+            change(&mut v);
+            v.freeze();
+            assert_eq!(v.unshipped_in(0, 3), 4, "case {case}");
+            v.drop_snapshot(false);
+            v.end_cut_short();
+            assert_eq!(v.dirty.dirty_bytes(), 4 * R, "case {case}: nor is it equal");
+        }
+    }
+
+    // proves: P3
+    /// Another snapshot may have been frozen by then: what was written before that counts as well.
+    #[test]
+    fn a_snapshot_whose_end_is_heard_of_late_leaves_dirty_what_was_touched_since_its_freeze() {
+        let mut v = PeerCopy::new(8 * R);
+        v.set_written(0, 6 * R, Seq(1), false);
+        v.freeze();
+        v.set_written(R, 512, Seq(2), false);
+        v.peer_applied(0, 2);
+        v.drop_snapshot(true);
+        v.set_written(2 * R, 512, Seq(3), false);
+        v.freeze();
+        v.set_uncovered(3 * R, 512);
+        v.set_written(7 * R, 512, Seq(4), false);
+        assert!(v.was_cut_short());
+        v.drop_snapshot(false);
+        v.end_cut_short();
+        let dirty = |v: &PeerCopy| (0..8).filter(|region| v.dirty.get(*region)).collect::<alloc::vec::Vec<u64>>();
+        assert_eq!(dirty(&v), [1, 2, 3, 7]);
+        assert!(!v.was_cut_short());
+        v.freeze();
+        v.drop_snapshot(true);
+        v.freeze();
+        v.forget_cut_short();
+        v.drop_snapshot(false);
+        v.end_cut_short();
+        assert_eq!(dirty(&v), [1, 2, 3, 7], "the peer was in the middle of a later one");
     }
 
     #[test]

@@ -6,6 +6,10 @@ use core::time::Duration;
 
 use crate::CommandResult;
 
+/// What an operator reads of a promotion beside a peer that is primary, however often it is ordered.
+pub const BOTH_PRIMARY: &str =
+    "both nodes are primary now: what the other one acknowledged since is not here, and one of them is to be demoted";
+
 /// What a promotion came to.
 #[derive(Debug)]
 pub(crate) struct PromotionAnswer {
@@ -36,11 +40,7 @@ impl PromotionAnswer {
                  to be demoted should it still be that",
                 silent.as_millis()
             ),
-            _ if both_are_primary => {
-                "both nodes are primary now: what the other one acknowledged since is not here, and one of them \
-                                      is to be demoted"
-                    .into()
-            }
+            _ if both_are_primary => BOTH_PRIMARY.into(),
             (Some(missing), _) => missing.into(),
             (None, None) => "nothing is missing".into(),
             (None, Some(silent)) => format!(

@@ -239,6 +239,7 @@ fn sync_begin_table() -> String {
         number("to", 8, 0xc6, "the run of S, which answers with GroupState if promoted since"),
         number("nothing dirty", 1, 1, "S stays consistent"),
         number("dirty bytes", 8, 0xc5, "sure to be sent; S reserves undo space"),
+        number("left out bytes", 8, 0xc7, "dirty, and applied by S in a snapshot that was cut short: not sent"),
         number("snapshot", 8, 0xc4, "catch-up snapshot of this position; 0: the stream"),
         number("attempt", 8, 0xc3, "repeated by SyncReady"),
     ]);

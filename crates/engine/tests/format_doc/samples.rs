@@ -197,6 +197,7 @@ pub fn begin() -> SyncBegin {
         to: Incarnation(0xc6),
         nothing_dirty: true,
         dirty_bytes: 0xc5,
+        left_out_bytes: 0xc7,
         snapshot: 0xc4,
         attempt: 0xc3,
     }

@@ -118,6 +118,9 @@ impl Operator {
         if self.healing && Operator::enlarges_what_is_too_small(world, group) {
             return;
         }
+        if !self.healing && world.rng.percent(2) {
+            Operator::repeats(world, group);
+        }
         if s.identity.inconsistent && !self.healing && world.cluster.options.forks && world.rng.percent(3) {
             return self.loses_primary_mid_sync(world, group);
         }
@@ -153,8 +156,8 @@ impl Operator {
             let covered = related || (handed && s.identity.position == p.identity.parent);
             // What cannot be decided without it, the refusal says.
             let last = self.syncs.get(&group).and_then(|id| world.cluster.ledger.result(*id));
-            let reported = matches!(last, Some(CommandResult::Refused(why)) if why.contains("--full"));
-            if matches!(last, Some(CommandResult::Refused(why)) if why.contains("must not overwrite it")) {
+            let reported = matches!(last, Some(CommandResult::Refused(why)) if why.text.contains("--full"));
+            if matches!(last, Some(CommandResult::Refused(why)) if why.text.contains("must not overwrite it")) {
                 // Both sides went on alone: the operator stands by this one.
                 self.syncs.remove(&group);
                 world.command(primary, group, Command::Demote);
@@ -167,6 +170,24 @@ impl Operator {
             }
             let id = world.command(primary, group, Command::Sync { full });
             self.syncs.insert(group, id);
+        }
+    }
+
+    /// Types at both nodes what they are already, as an orchestrator does which does not know that it was heard.
+    fn repeats(world: &mut World, group: GroupId) {
+        for node in world.cluster.pair(group) {
+            let Some(glance) = world.glance(node, group).filter(|glance| glance.running) else { continue };
+            // One that does not serve yet may still have to say that it was promoted, and how.
+            let force = world.cluster[node].serves(group) && world.rng.percent(50);
+            let entropy = world.rng.draw();
+            let command = match glance.identity.role {
+                Role::Primary if glance.state == State::Replicating && world.rng.percent(30) => {
+                    Command::Sync { full: false }
+                }
+                Role::Primary => Command::Promote { force, entropy },
+                Role::Secondary => Command::Demote,
+            };
+            world.command(node, group, command);
         }
     }
 
@@ -237,6 +258,12 @@ impl Operator {
             OperatorPlan::SwitchPromote { asked } => match answered(world, asked) {
                 Some(true) => None,
                 Some(false) => Some(OperatorPlan::SwitchPromote { asked: None }),
+                // It takes long, and he types it again: the first one goes on.
+                None if world.glance(other, group).is_some_and(|it| !it.running) && world.rng.percent(5) => {
+                    let entropy = world.rng.draw();
+                    world.command(other, group, Command::Promote { force: false, entropy });
+                    Some(plan)
+                }
                 None if !world.cluster[primary].up() || !world.cluster[other].up() => {
                     Some(OperatorPlan::SwitchPromote { asked: None })
                 }

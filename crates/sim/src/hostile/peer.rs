@@ -84,6 +84,7 @@ impl HostilePeer {
                 to: Incarnation(0),
                 nothing_dirty: false,
                 dirty_bytes: 0,
+                left_out_bytes: 0,
                 snapshot: 0,
                 attempt: 0,
             },
@@ -314,6 +315,7 @@ impl HostilePeer {
             to: Incarnation(self.bent(rng, victim.0)),
             nothing_dirty: rng.percent(20),
             dirty_bytes: self.bent(rng, 1 << 20),
+            left_out_bytes: self.bent(rng, 0),
             snapshot: if rng.percent(40) { self.bent(rng, 2) } else { 0 },
             attempt: self.bent(rng, 1),
         };

@@ -176,6 +176,10 @@ impl CommandLedger {
         if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
             self.interrupted.insert(forced);
         }
+        if matches!(result, CommandResult::Unchanged(_)) {
+            // It was primary: nothing was forced.
+            self.forces.remove(&id);
+        }
         if let Some(asked) = self.asked_to_promote.remove(&id)
             && refused
             && failed(asked.0)

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use engine::coverage::CoveragePoint;
 use engine::superblock::Superblock;
-use engine::{Command, CommandResult, GroupId, Input, Node, RequestId, status::GroupStatus};
+use engine::{Command, CommandResult, GroupId, Input, Node, Refusal, RequestId, status::GroupStatus};
 
 use super::{GROUP, MILLISECOND, SECOND};
 use crate::options::SimOptions;
@@ -136,8 +136,13 @@ impl ScenarioWorld {
 
     /// An order that must be refused; the sentence.
     pub fn refused(&mut self, node: usize, command: Command) -> String {
+        self.refusal(node, command).text
+    }
+
+    /// The same with its code.
+    pub fn refusal(&mut self, node: usize, command: Command) -> Refusal {
         match self.order(node, command) {
-            CommandResult::Refused(sentence) => sentence,
+            CommandResult::Refused(refusal) => refusal,
             other => panic!("not refused: {other:?}"),
         }
     }

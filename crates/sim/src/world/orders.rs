@@ -1,10 +1,11 @@
 //! What is typed at the nodes, and what their clients ask.
 
 use engine::state::Mode;
-use engine::{Command, CommandId, GroupId, Input, Request, RequestId, Settings, VolumeId};
+use engine::{Command, CommandId, CommandResult, GroupId, Input, Request, RequestId, Settings, VolumeId};
 
 use super::World;
 use crate::checkers::facts::KnownFact;
+use crate::checkers::repeated;
 use crate::checkers::writes::ClientRequest;
 use crate::payload::Payload;
 use crate::stamps::SECTOR;
@@ -21,20 +22,41 @@ impl World {
             }
         }
         let set = if let Command::Set(settings) = &command { Some(*settings) } else { None };
+        let (wanted, before) = (repeated::role_wanted(&command), self.glance(node, group));
         let releases = set.is_some() || matches!(command, Command::Logging);
         if releases {
             self.checkers.writes.order_typed(group);
         }
+        let (typed, was_reached) = (command.clone(), is_reached(self, node, group, &command));
         self.input(node, Input::Command { group, id, command });
         if releases {
             // What was admitted before in the same turn was checked only now.
             self.checkers.writes.order_typed(group);
+        }
+        if let (Some(wanted), Some(before), Some(after)) = (wanted, before, self.glance(node, group)) {
+            let checked = repeated::check(wanted, (&before, &after), self.cluster.ledger.result(id));
+            self.check(checked);
+        }
+        if !was_reached && !is_reached(self, node, group, &typed) {
+            // It may be answered already, or once its answer is on record.
+            self.unreached.insert(id, format!("{typed:?}"));
+            let answer = self.cluster.ledger.result(id).cloned();
+            answer.into_iter().for_each(|answer| self.hears_answer(id, &answer));
         }
         let counts = self.cluster.primary(group) == node && self.cluster.ledger.answer(id) == Some(true);
         if let Some(settings) = set.filter(|_| counts) {
             self.checkers.writes.set_settings(group, &settings);
         }
         id
+    }
+
+    /// A command is answered.
+    pub(super) fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
+        if let Some(command) = self.unreached.remove(&id)
+            && let CommandResult::Unchanged(text) = answer
+        {
+            self.fail(repeated::untrue(&command, text));
+        }
     }
 
     pub fn set_mode(&mut self, group: GroupId, mode: Mode) {
@@ -120,4 +142,8 @@ impl World {
     pub fn serves(&self, group: GroupId) -> bool {
         self.cluster[self.cluster.primary(group)].takes_requests(group)
     }
+}
+
+fn is_reached(world: &World, node: usize, group: GroupId, command: &Command) -> bool {
+    world.cluster[node].status_of(group).is_some_and(|shown| repeated::is_reached(command, &shown))
 }

@@ -118,6 +118,7 @@ impl World {
             Output::CloseLink { link, reason } => self.close(node, link, &reason),
             Output::CommandDone { id, result } => {
                 self.log(format_args!("node {node} command {}: {result:?}", id.0));
+                self.hears_answer(id, &result);
                 self.cluster.command_done(node, id, result);
             }
             Output::Serve { group, open } => {

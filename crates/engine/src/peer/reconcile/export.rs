@@ -76,9 +76,13 @@ impl Reconciliation {
             return cx.timers.set(crate::context::TimerKey::Group(common.id(), GroupTimer::StartAlone), at);
         }
         let fetches = matches!(self.stage, ReconcileStage::Pulling(_)) && self.pulling.writing == 0;
-        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limits::SYNC_STALLED_AFTER {
-            let note = "the peer is connected, but has sent nothing of what is fetched from it for 60 s: the export opens without";
-            cx.event(common.id(), Event::Note(note.into()));
+        let limit = cx.peer.stalls_after();
+        if fetches && cx.now.mono.since(self.pulling.moved_at) >= limit {
+            let note = format!(
+                "the peer is connected, but has sent nothing of what is fetched from it for {} s: the export opens without",
+                limit.as_secs()
+            );
+            cx.event(common.id(), Event::Note(note));
             self.stop_asking();
         }
         let asks = matches!(self.stage, ReconcileStage::StoringRanges { .. } | ReconcileStage::Pulling(_));

@@ -279,9 +279,9 @@ impl SuperWriter {
         self.after_both_slots(AfterSuper::PointGone { answer });
     }
 
-    /// The way back begins; `new_run`: as a run of its own.
-    pub fn rolls_back(&mut self, new_run: bool) {
-        self.current.identity.incarnation.0 += u64::from(new_run);
+    /// The way back begins, as a run of its own: no primary counts on what this one had applied of a sync, also if nothing comes of it.
+    pub fn rolls_back(&mut self) {
+        self.current.identity.incarnation.0 += 1;
         self.current.rolling_back = true;
     }
 

@@ -167,6 +167,11 @@ impl OrderedReplica {
         true
     }
 
+    /// A sync has ended, and that is not on record yet.
+    pub fn records_sync_end(&self) -> bool {
+        self.cycle.bits_forgotten
+    }
+
     /// What waited for space lands, and the next cycle is looked for.
     pub fn goes_on_applying(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.land(common, cx);

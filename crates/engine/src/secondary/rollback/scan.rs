@@ -44,7 +44,7 @@ impl RollbackScan {
     }
 
     fn index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: Vec<u8>) -> Result<bool, CannotStart> {
-        if let Some(version) = UndoIndex::other_version(&block) {
+        if let Some(version) = common.undo.next_of_other_version(common.config.tag, &block) {
             let why = other_version("undo store", version, undo::VERSION);
             return Err(CannotStart::new(Broken::Undo, why));
         }
@@ -101,7 +101,8 @@ impl RollbackScan {
                 name(point.id)
             ));
         }
-        // What came after that record drew on it.
+        // What came after that record drew on it, as far as the batches tell: which of their ranges the sync had reserved for stands nowhere.
+        // So zeroes free nothing here, and live writes count too. The next begin of the sync reserves at least what is surely missing.
         common.undo.reserve(point.reserved_bytes.saturating_sub(self.drawn_bytes));
         None
     }

@@ -1,0 +1,124 @@
+//! Why a command is refused: a code for programs, a sentence for people.
+//!
+//! A command whose goal is reached already is not refused: [`crate::CommandResult::Unchanged`].
+
+use alloc::string::String;
+use core::fmt;
+
+/// What a refusal says to whoever would type the same command again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// What stands in the way ends by itself, or when the peer is back.
+    Later,
+    /// Typed so it is refused until an operator has changed something.
+    Never,
+}
+
+impl Retry {
+    pub fn word(self) -> &'static str {
+        match self {
+            Retry::Later => "later",
+            Retry::Never => "never",
+        }
+    }
+}
+
+macro_rules! refusal_codes {
+    ($($variant:ident = $word:literal, $retry:ident, $meaning:literal;)+) => {
+        /// Why a command is refused. Words are a contract: added, never renamed or used for something else.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum RefusalCode {
+            $(#[doc = $meaning] $variant,)+
+        }
+
+        impl RefusalCode {
+            pub const ALL: &'static [RefusalCode] = &[$(RefusalCode::$variant,)+];
+
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(RefusalCode::$variant => $word,)+
+                }
+            }
+
+            pub fn retry(self) -> Retry {
+                match self {
+                    $(RefusalCode::$variant => Retry::$retry,)+
+                }
+            }
+
+            /// For the manual.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(RefusalCode::$variant => $meaning,)+
+                }
+            }
+        }
+    };
+}
+
+refusal_codes! {
+    GroupStarting = "group-starting", Later, "the group is starting, or stands still on its way";
+    RoleChanging = "role-changing", Later, "a demotion or a promotion of the group is under way";
+    GroupStopping = "group-stopping", Later, "the daemon is being stopped";
+    GroupFailed = "group-failed", Never, "the group has failed on this node: put right what the sentence names, and restart the daemon";
+    StoreFailed = "store-failed", Never, "a disk failed while the command was being carried out, so it was not; the group has failed";
+    RoleRecorded = "role-recorded", Never, "the new role is on record, and the group has failed meanwhile: put right what the sentence names, and \
+        restart the daemon";
+    RecordUnknown = "record-unknown", Never, "a disk failed while the result was being recorded: whether it is on record is not known before a \
+        restart of the daemon";
+    NotPrimary = "not-primary", Never, "the command is for the primary, and this node is the secondary";
+    ModeLogging = "mode-logging", Never, "the mode is `logging`: set another one first";
+    NeedsFullSync = "needs-full-sync", Never, "only `sync --full` makes the copy whole";
+    HistoriesApart = "histories-apart", Never, "both nodes are primary, or the peer was promoted later: an operator chooses";
+    ChoiceNeeded = "choice-needed", Never, "an operator has to choose whose content counts, as `status` asks: a `sync` is that choice, so a program \
+        must not repeat it";
+    PeerAway = "peer-away", Later, "the peer, or its half of the group, is not there, and the command needs it";
+    PeerSilent = "peer-silent", Later, "the peer is connected, and its half of the group has not said who it is";
+    PeerIsPrimary = "peer-is-primary", Never, "the peer is primary: demote it first";
+    PeerFailed = "peer-failed", Never, "the peer's half of the group has failed";
+    PeerUnfit = "peer-unfit", Never, "the peer's half of the group does not fit this one";
+    CopyBehind = "copy-behind", Never, "the peer has, or may have, what this copy lacks; `promote --force` gives that up";
+    HandedOver = "handed-over", Never, "this node handed over to the peer, which may be promoted; `promote --force` takes the demotion back";
+    Unverified = "unverified", Never, "this node lost power while it was primary, and what the peer confirmed until then is not known; \
+        `promote --force` asks the peer first";
+    NoImage = "no-image", Never, "this copy was never whole, or was written from outside: no promotion, `--force` or not";
+    SyncUnfinished = "sync-unfinished", Later, "a sync to this copy has not ended, and there is no image from before it: no promotion, \
+        `--force` or not";
+    ImageLost = "image-lost", Never, "the image from before the sync was found damaged on the way back to it";
+    NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
+}
+
+/// A command that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: RefusalCode,
+    /// A sentence for people.
+    pub text: String,
+}
+
+impl Refusal {
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Refusal {
+        Refusal { code, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_code_has_a_word_of_its_own() {
+        let words: BTreeSet<&str> = RefusalCode::ALL.iter().map(|code| code.word()).collect();
+        assert_eq!(words.len(), RefusalCode::ALL.len());
+        let is_plain = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        assert!(words.into_iter().all(is_plain));
+    }
+}

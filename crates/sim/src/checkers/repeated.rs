@@ -1,0 +1,102 @@
+//! A command whose goal is reached says so and changes nothing; one whose goal is not reached does not say so.
+
+use engine::identity::{Identity, Role};
+use engine::state::State;
+use engine::status::{GroupGlance, GroupStatus};
+use engine::{Command, CommandResult, Incarnation};
+
+use crate::oracle::{Oracle, OracleFailure};
+
+/// The role that a command asks for.
+pub fn role_wanted(command: &Command) -> Option<Role> {
+    match command {
+        Command::Promote { .. } => Some(Role::Primary),
+        Command::Demote => Some(Role::Secondary),
+        Command::Logging | Command::Sync { .. } | Command::Set(_) | Command::DropRollbackPoint { .. } => None,
+    }
+}
+
+/// Whether the goal of a command is reached in a group that shows this: then alone `Unchanged` is its answer.
+pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
+    match command {
+        Command::Promote { .. } => shown.role == Role::Primary,
+        Command::Demote => shown.role == Role::Secondary,
+        Command::Logging => shown.role == Role::Primary && shown.state == State::Logging,
+        Command::Sync { full: false } => {
+            let is_clean = shown.volumes.iter().all(|volume| volume.dirty_bytes == 0);
+            shown.state == State::Replicating && shown.queue.bytes == 0 && shown.sync.is_none() && is_clean
+        }
+        Command::DropRollbackPoint { .. } => shown.role == Role::Secondary && shown.rollback_point.is_none(),
+        // A full sync is a new one each time, and settings are compared by the daemon.
+        Command::Sync { full: true } | Command::Set(_) => false,
+    }
+}
+
+/// A command was told `Unchanged`, and its goal was not reached when it was decided about.
+pub fn untrue(command: &str, text: &str) -> OracleFailure {
+    let what = format!("{command} is told that it has nothing to do ({text}), and its goal is not reached");
+    OracleFailure::new(Oracle::Repeated, what)
+}
+
+/// A command for this role was typed: how its group stood before and right after, and the answer, if there was one at once.
+pub fn check(
+    wanted: Role,
+    (before, after): (&GroupGlance, &GroupGlance),
+    answer: Option<&CommandResult>,
+) -> Result<(), OracleFailure> {
+    let is_reached = before.running && before.identity.role == wanted;
+    let what = match (is_reached, answer) {
+        (true, Some(CommandResult::Unchanged(_) | CommandResult::Refused(_))) => {
+            if kept(&before.identity) == kept(&after.identity) && after.running {
+                return Ok(());
+            }
+            format!("a command for the role {wanted:?}, which the node had, changed it: {before:?}, then {after:?}")
+        }
+        (true, _) => format!("a command for the role {wanted:?}, which the node had, is carried out: {answer:?}"),
+        (false, Some(CommandResult::Unchanged(text))) => {
+            format!("a command for the role {wanted:?} is told that it has it ({text}): {before:?}")
+        }
+        (false, _) => return Ok(()),
+    };
+    Err(OracleFailure::new(Oracle::Repeated, what))
+}
+
+/// What a change of role changes. The rest may move on in the same moment, by a timer that is due.
+fn kept(identity: &Identity) -> (Role, Incarnation, bool) {
+    (identity.role, identity.incarnation, identity.handed_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::state::{Mode, Protection};
+
+    use super::*;
+
+    fn glance(role: Role, running: bool) -> GroupGlance {
+        GroupGlance {
+            identity: Identity { role, ..Identity::default() },
+            state: State::Replicating,
+            mode: Mode::Async,
+            protection: Protection::Queued,
+            paused: None,
+            running,
+            drained: true,
+            needs_verification: false,
+        }
+    }
+
+    #[test]
+    fn what_is_reached_is_said_and_nothing_else_is() {
+        let (primary, secondary) = (glance(Role::Primary, true), glance(Role::Secondary, true));
+        let unchanged = CommandResult::Unchanged("already".into());
+        let done = CommandResult::Done("done".into());
+        let promote = |before: &GroupGlance, after: &GroupGlance, answer| check(Role::Primary, (before, after), answer);
+        assert!(promote(&primary, &primary, Some(&unchanged)).is_ok());
+        assert!(promote(&primary, &primary, Some(&done)).is_err());
+        assert!(promote(&primary, &glance(Role::Primary, false), None).is_err(), "it begins again");
+        assert!(promote(&primary, &secondary, Some(&unchanged)).is_err());
+        assert!(promote(&secondary, &secondary, Some(&unchanged)).is_err());
+        assert!(promote(&secondary, &glance(Role::Secondary, false), None).is_ok());
+        assert!(promote(&glance(Role::Primary, false), &primary, None).is_ok(), "it is on its way");
+    }
+}
