@@ -46,11 +46,13 @@ fn live(pair: &mut Pair) -> DaemonLife {
 
 /// Whether it came to that call.
 fn fails_at(calls: u64, errno: Errno) -> bool {
-    let case = format!("{} at call {calls}", if errno == Errno::IO { "EIO" } else { "ENOSPC" });
+    let errors = if errno == Errno::IO { "EIO" } else { "ENOSPC" };
     let mut pair = Pair::new(&SMALL);
     pair.fail_call_after(Side::Near, calls, errno.raw_os_error());
     let life = live(&mut pair);
     let failed = pair.fail_no_call(Side::Near);
+    let flushes = pair.failed_flush_of(Side::Near).map(|file| format!(", a flush of {}", file.display()));
+    let case = format!("{errors} at call {calls}{}", flushes.unwrap_or_default());
     let log = pair.log(Side::Near);
     let is_reported = life.ended.is_some() || !life.refused.is_empty();
     let near = pair.path("near").display().to_string();

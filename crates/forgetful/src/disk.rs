@@ -101,6 +101,8 @@ pub(crate) struct ForgetfulDisk {
     failing: Option<(u64, Errno)>,
     /// What the last one was that failed so.
     failed: Option<&'static str>,
+    /// File or folder of the last flush that failed.
+    failed_flush: Option<u64>,
     loss: Loss,
     /// Counts power losses; what was opened before the last one is dead.
     boot: u64,
@@ -126,6 +128,7 @@ impl ForgetfulDisk {
             due: None,
             failing: None,
             failed: None,
+            failed_flush: None,
             loss: Loss::default(),
             boot: 0,
             open_files: BTreeMap::new(),
@@ -237,9 +240,20 @@ impl ForgetfulDisk {
     /// What a flush that failed was to bring is never brought, though the next flush succeeds: as kernels do it, which take
     /// what could not be written for clean.
     pub fn fail_flush(&mut self, file: u64) {
+        self.failed_flush = Some(file);
         if let Ok((content, _)) = self.content_mut(file) {
             content.fail_flush();
         }
+    }
+
+    /// Name of the file or folder of the last flush that failed, where it has one.
+    pub fn failed_flush_of(&self) -> Option<OsString> {
+        let failed = self.failed_flush?;
+        let bodies = self.nodes.values().filter_map(|node| match &node.body {
+            InodeBody::Directory { now, .. } => Some(now),
+            _ => None,
+        });
+        bodies.flatten().find(|(_, entry)| entry.node == failed).map(|(name, _)| name.clone())
     }
 
     /// A flush or durable write begins, unless the power is lost in this moment.

@@ -137,6 +137,11 @@ impl ForgetfulStore {
         self.shared.disk().fail_no_call()
     }
 
+    /// Name of the file or folder of the last flush that failed.
+    pub fn failed_flush_of(&self) -> Option<std::ffi::OsString> {
+        self.shared.disk().failed_flush_of()
+    }
+
     /// Calls off a cut that is due and has not come.
     pub fn keep_power(&self) {
         self.shared.disk().keep_power();

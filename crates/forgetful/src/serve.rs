@@ -323,7 +323,11 @@ impl Filesystem for Served {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer_empty!(reply, self.disk_to_flush(fh, "flush").and_then(|mut disk| disk.flush(ino.0, false)));
+        let flushed = self.disk_to_flush(fh, "flush").and_then(|mut disk| disk.flush(ino.0, false));
+        if flushed.is_err() {
+            self.0.disk().fail_flush(ino.0);
+        }
+        answer_empty!(reply, flushed);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -140,8 +140,17 @@ fn warned(group: &str, path: &Path, error: &io::Error) -> String {
 /// The old one stays on record, and holds.
 pub(super) fn renew(directory: &Path) -> io::Result<BegunTerm> {
     let (path, term) = (directory.join(FILE), new());
-    let replaced = durable::replace(&path, term.as_bytes());
-    let unrecorded = replaced.or_else(|error| write_over(&path, term.as_bytes()).map_err(|_| error)).err();
+    let unrecorded = match durable::replace(&path, term.as_bytes()) {
+        Ok(()) => None,
+        Err(error) => match write_over(&path, term.as_bytes()) {
+            Ok(()) => {
+                // The disk is full, or begins to fail.
+                tracing::warn!("{} was written over, as it cannot be replaced: {error}", path.display());
+                None
+            }
+            Err(_) => Some(error),
+        },
+    };
     if unrecorded.is_some() {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -461,6 +461,11 @@ impl Pair {
         self.stores[node as usize].fail_no_call()
     }
 
+    /// File or folder of the last flush that failed.
+    pub fn failed_flush_of(&self, node: Side) -> Option<std::ffi::OsString> {
+        self.stores[node as usize].failed_flush_of()
+    }
+
     /// The same at the first flush that finds at least so many bytes not flushed: so many may be forgotten.
     pub fn lose_power_when_unflushed(&self, node: Side, bytes: u64, seed: u64) {
         self.stores[node as usize].cut_power_when_unflushed(bytes, Fate::Drawn(seed));
