@@ -2,7 +2,7 @@
 //! people get their answers; and when it answers again nothing was lost.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -188,12 +188,21 @@ fn a_promotion_that_waits_for_a_disk_holds_up_no_other_group() {
         let (code, said) = pair.output_of(Side::Far, &["promote", group, "--force"]);
         assert!(code < 2, "{group}: {said}\n{}", pair.log(Side::Far));
     }
-    assert_eq!(what_hangs(&pair, Side::Far)["role"], "secondary", "it waits still");
+    assert_eq!(role_and_promotion(&pair, Side::Far), ("secondary".to_owned(), true), "it waits still");
+    // Whoever typed it goes away. As a copy this node would have the other one promoted by force beside it.
+    drop(waits);
+    let (_, page) = pair.output_of(Side::Far, &["status", HANGS, "--format", "shell", "--local"]);
+    assert!(page.contains("\nfarshore_condition='promoting'\n"), "{page}");
+    let operation = again["refusal"]["operation"].as_str().expect("what is in the way has a name").to_owned();
     store.answer_again();
-    let mut answer = String::new();
-    BufReader::new(waits).read_line(&mut answer).expect("an answer, late");
-    assert!(answer.contains("\"reply\":\"ok\""), "{answer}\n{}", pair.log(Side::Far));
-    assert_eq!(what_hangs(&pair, Side::Far)["role"], "primary");
+    let (code, answer) = pair.output_of(Side::Far, &["wait", &operation, "--timeout", "60s"]);
+    assert!(code < 2, "{answer}\n{}", pair.log(Side::Far));
+    pair.until("it has ended", |pair| role_and_promotion(pair, Side::Far) == ("primary".to_owned(), false));
+}
+
+fn role_and_promotion(pair: &Pair, node: Side) -> (String, bool) {
+    let group = what_hangs(pair, node);
+    (group["role"].as_str().expect("a role").to_owned(), group["promoting"].as_bool().expect("a key of each group"))
 }
 
 /// What hung holds what its peer holds, once all is told.

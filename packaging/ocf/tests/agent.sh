@@ -11,7 +11,7 @@ failed=0
 stub() { cat > "$T/bin/$1"; chmod 755 "$T/bin/$1"; }
 stub farshore <<'END'
 #!/bin/sh
-# NAME.then: the status after the command. NAME.code: its exit code. NAME.says: its words, once.
+# NAME.then: the status after the command; NAME.peer: the peer's. NAME.code: its exit code. NAME.says: its words, once.
 verb=$1
 case "$*" in *--force*) verb=force ;; esac
 case $verb in
@@ -24,6 +24,7 @@ esac
 echo "$verb" >> "$T/orders"
 if [ -e "$T/$verb.says" ]; then cat "$T/$verb.says"; rm "$T/$verb.says"; exit 2; fi
 if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
+if [ -e "$T/$verb.peer" ]; then mv "$T/$verb.peer" "$T/peer"; fi
 echo "$verb was answered"
 exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
 END
@@ -68,10 +69,11 @@ stub crm_node <<'END'
 #!/bin/sh
 [ -e "$T/members" ] && cat "$T/members"
 END
-# Nobody waits here: each look at the clock is five seconds later. sleep.then: the status after the first pause.
+# Nobody waits here: each look at the clock is five seconds later. sleep.then: the status after the first pause; sleep.peer: the peer's.
 stub sleep <<'END'
 #!/bin/sh
 [ ! -e "$T/sleep.then" ] || mv "$T/sleep.then" "$T/status"
+[ ! -e "$T/sleep.peer" ] || mv "$T/sleep.peer" "$T/peer"
 END
 # VERB.hangs: the order is not answered before the time is over, which is as long as it says.
 stub timeout <<'END'
@@ -117,6 +119,7 @@ daemon() { # key=value ..., of a copy that is in step unless they say otherwise
 }
 then_daemon() { file=$1; shift; to="$T/$file.then"; daemon "$@"; to=; }
 peer_says() { to="$T/peer"; daemon "$@"; to=; }
+then_peer() { to="$T/$1.peer"; shift; daemon "$@"; to=; }
 no_daemon() { rm -f "$T/status"; }
 fact() { echo "$2" > "$T/fact-$1"; }
 last_was() { fact farshore-primary-db "$1"; }
@@ -144,6 +147,7 @@ gone() { holds "$1 is not there" [ ! -e "$T/$1" ]; }
 remembers() { there run/farshore-db.in-step; }
 forgets() { gone run/farshore-db.in-step; }
 primary() { daemon farshore_role=primary "$@"; }
+promoting() { daemon farshore_condition=promoting farshore_in_step=no "$@"; }
 closed() { primary farshore_condition=closed farshore_in_step=no farshore_state=logging farshore_linked=no "$@"; }
 says() { holds "'$1' is said" grep -qF -- "$1" "$T/log"; }
 
@@ -230,6 +234,68 @@ begin "and one that came to nothing is decided anew"
 daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
 echo "a promotion is under way already, and goes on" > "$T/promote.says"; then_daemon force farshore_role=primary
 act promote 0; ordered "promote promote force "
+
+# A promotion that runs
+
+begin "it is neither a copy nor a primary"
+promoting; last_was beta; probe=yes; act monitor 7; probe=no; score -INFINITY; act start 1; says "being promoted here"
+: > "$T/run/farshore-db.started"; act monitor 0; score -INFINITY; says "neither a copy nor a primary"; forgets; keeps ""; is_last beta; ordered ""
+begin "and waited for by each action"
+promoting; last_was alpha; then_daemon sleep farshore_role=primary farshore_in_step=no; act start 0; score 10000; there behind-beta
+promoting; then_daemon sleep farshore_role=primary; act monitor 8; promoting; then_daemon sleep; act monitor 0; score 1000
+promoting; then_daemon sleep farshore_role=primary; then_daemon demote; act demote 0; ordered "demote "
+begin "a promotion that finds one waits for that"
+promoting; last_was beta; then_daemon sleep farshore_role=primary; act promote 0; is_last alpha; keeps 3.cafe/t1; ordered ""
+promoting; act promote 1; says "not known whether db was promoted"; ordered "promote "
+
+for before in primary copy; do
+    begin "no demotion is taken back beside one of the other node, and nobody else is promoted: $before"
+    : > "$T/run/farshore-db.started"
+    daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; act monitor 0; score 500
+    peer_says farshore_condition=promoting; [ $before = copy ] || peer_says farshore_condition=promoting farshore_role=primary
+    act monitor 0; score -INFINITY; act notify 0; score -INFINITY
+    echo 2 > "$T/promote.code"; act promote 1; says "being promoted on beta"; ordered ""; is_last alpha
+done
+begin "nor without force, and not in the time of one that is refused"
+daemon; last_was beta; peer_says farshore_condition=promoting; then_daemon promote farshore_role=primary
+act promote 1; ordered ""; then_peer sleep; act promote 0; ordered "promote "; is_last alpha
+begin "one that begins behind the order without force leaves no force"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
+then_peer promote farshore_condition=promoting; act promote 1; ordered "promote "
+for theirs in farshore_condition=promoting farshore_role=primary; do
+    begin "nor where the other node has left the cluster, and its daemon answers: $theirs"
+    cut; last_was alpha; fact farshore-generation-db 3.cafe:demoted; echo alpha > "$T/members"; peer_says $theirs
+    act notify 0; score -INFINITY; echo 2 > "$T/promote.code"; act promote 1; ordered "promote "
+    force=true; last_was beta; : > "$T/run/farshore-db.in-step"; act promote 1; ordered "promote promote "
+    rm "$T/peer"; then_daemon force farshore_role=primary; act promote 0; ordered "promote promote promote force "; force=false
+done
+begin "a primary is not asked about beside one before that ends"
+primary; last_was alpha; fact farshore-generation-db 3.cafe/t1; peer_says farshore_condition=promoting
+act start 1; says "being promoted on beta"; keeps 3.cafe/t1; then_peer sleep; act start 0; score 10000; ordered ""
+
+begin "one that the cluster ordered, and that does not end, is never left behind"
+daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; promoting; : > "$T/run/farshore-db.started"
+act demote 1; says "may be primary soon"; act stop 1; ordered "promote "
+daemon farshore_condition=starting; act stop 1; echo farshore_answered=error > "$T/status"; act stop 1
+daemon; act stop 0; gone run/farshore-db.promoting
+begin "and where it ends late the cluster has it as its own"
+daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; rm "$T/promote.hangs"; promoting
+then_daemon sleep farshore_role=primary farshore_generation=4.cafe; then_daemon demote farshore_generation=4.cafe farshore_in_step=no
+act demote 0; is_last alpha; keeps 4.cafe/t1:demoted; ordered "promote demote "; gone run/farshore-db.promoting
+for next in monitor probe stop; do
+    begin "also by the next action of another kind: $next"
+    daemon; last_was beta; fact farshore-generation-db@beta 3.cafe; act start 0; : > "$T/promote.hangs"; act promote 1
+    primary farshore_generation=4.cafe; then_daemon demote farshore_generation=4.cafe farshore_in_step=no
+    case $next in monitor) act monitor 8 ;; probe) probe=yes; act monitor 8; probe=no ;; stop) act stop 0 ;; esac
+    is_last alpha; gone run/farshore-db.promoting; [ $next = stop ] || { keeps 4.cafe/t1; score 10000; ordered "promote "; }
+done
+begin "but not beside another primary, and one that was refused is none"
+daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; primary farshore_generation=4.cafe
+peer_says farshore_role=primary; act stop 0; says "stays primary here"; is_last beta
+daemon; peer_says; act start 0; echo 2 > "$T/promote.code"; rm "$T/promote.hangs"; act promote 1; gone run/farshore-db.promoting
+: > "$T/run/farshore-db.promoting"; act monitor 0; gone run/farshore-db.promoting
+begin "one that an operator ordered is left, as what it leads to is"
+promoting; last_was beta; : > "$T/run/farshore-db.started"; act stop 0; says "has not ordered"; ordered ""
 
 begin "a demotion is taken back"
 primary; last_was alpha; act monitor 8; keeps 3.cafe/t1
@@ -614,7 +680,8 @@ daemon farshore_condition=; act start 1; act stop 1
 begin "nothing can be kept for the next action"
 primary farshore_in_step=no farshore_state=logging; last_was alpha; rmdir "$T/run"; act monitor 8; ordered ""; there behind-beta
 act start 1; says "cannot be made"; act stop 0; says "stays primary here"; ordered ""
-daemon; act start 1; mkdir "$T/run"
+rm "$T/log"; probe=yes; act monitor 1; probe=no; says "cannot be made"; last_was beta; fact farshore-generation-db 3.cafe/t1
+then_daemon demote; act start 1; ordered ""; daemon; act start 1; act promote 1; ordered ""; is_last beta; mkdir "$T/run"
 
 begin "the daemon of a copy, and of a primary that was demoted, is gone"
 primary; last_was alpha; act monitor 8; then_daemon demote; act demote 0; no_daemon

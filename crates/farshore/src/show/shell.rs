@@ -80,13 +80,15 @@ fn role(group: &GroupView) -> &str {
 }
 
 /// What the group does on its node, in a word: it starts, and goes on by itself (`starting`); it failed, or its start stands still
-/// (`halted`); it is a `copy`; as a primary it serves (`serving`), its export is still closed (`closed`), or its demotion or a stop runs
-/// (`ending`).
+/// (`halted`); its promotion runs (`promoting`); it is a `copy`; as a primary it serves (`serving`), its export is still closed (`closed`),
+/// or its demotion or a stop runs (`ending`).
 fn condition(group: &GroupView) -> &'static str {
     match &group.role {
         _ if group.state == GroupState::Failed => "halted",
-        _ if group.starting && group.state == GroupState::Paused => "halted",
-        _ if group.starting => "starting",
+        _ if group.starting && group.state != GroupState::Paused => "starting",
+        // Also out of a start that stands still.
+        _ if group.promoting => "promoting",
+        _ if group.starting => "halted",
         Role::Secondary => "copy",
         Role::Primary if !group.is_closed() => "serving",
         // A closed export sends nothing. A demotion that runs without a link looks the same, and has nothing to wait for.
@@ -188,6 +190,36 @@ mod tests {
         is("unknown", &[("role", "witness")]);
     }
 
+    /// It was shown as a copy, and the other node was promoted by force beside it.
+    #[test]
+    fn a_promotion_that_runs_is_no_copy() {
+        let is = |word: &str, changes: &[(&str, Value)]| {
+            let group = shown(&[&[("promoting", json!(true))][..], changes].concat());
+            assert_eq!(condition(&group), word, "{changes:?}");
+            assert_eq!(role(&group), if word == "starting" { "" } else { group.role.as_str() }, "{changes:?}");
+        };
+        let (secondary, starting) = (("role", json!("secondary")), ("starting", json!(true)));
+        for state in ["replicating", "logging", "paused"] {
+            is("promoting", &[secondary.clone(), ("state", json!(state))]);
+        }
+        // The role is being recorded.
+        is("promoting", &[("state", json!("logging")), ("protection", json!("none"))]);
+        // Whoever has no room for its history leaves a start that stands still in this way.
+        is("promoting", &[secondary.clone(), starting.clone(), ("state", json!("paused"))]);
+        // The role is not known yet, and the promotion is refused in a moment.
+        is("starting", &[secondary.clone(), starting]);
+        is("halted", &[secondary, ("state", json!("failed"))]);
+    }
+
+    #[test]
+    fn a_promotion_of_a_primary_that_serves_has_ended() {
+        let awaits = |changes: &[(&str, Value)]| shown(changes).awaits_promotion();
+        assert!(!awaits(&[]));
+        assert!(awaits(&[("protection", json!("none"))]), "its role is being recorded");
+        assert!(awaits(&[("role", json!("secondary"))]));
+        assert!(awaits(&[("role", json!("secondary")), ("starting", json!(true)), ("state", json!("paused"))]));
+    }
+
     /// Another group's device, one for two volumes, or one whose requests fail passed for enough.
     #[test]
     fn devices_are_attached_where_each_volume_has_a_good_one() {
@@ -251,6 +283,8 @@ mod tests {
             page.lines().filter_map(|line| line.strip_prefix("farshore_peer_")).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(word(shown(&[]), "beta"), "role='primary' condition='serving' generation='3.cafe' term='t1'");
+        let promoted = shown(&[("role", json!("secondary")), ("promoting", json!(true))]);
+        assert_eq!(word(promoted, "beta"), "role='secondary' condition='promoting' generation='3.cafe' term='t1'");
         let starts = shown(&[("starting", json!(true))]);
         assert_eq!(word(starts, "beta"), "role='' condition='starting' generation='3.cafe' term='t1'");
         let nothing = "role='' condition='' generation='' term=''";
