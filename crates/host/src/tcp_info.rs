@@ -23,10 +23,19 @@ pub struct ControlName {
 
 impl ControlName {
     pub(super) fn of(socket: BorrowedFd<'_>) -> ControlName {
-        let name = SockRef::from(&socket).tcp_congestion().unwrap_or_default();
+        ControlName::named(&SockRef::from(&socket).tcp_congestion().unwrap_or_default())
+    }
+
+    /// A name that is longer than the kernel's are is cut.
+    pub(crate) fn named(name: &[u8]) -> ControlName {
         let mut bytes = [0; 16];
-        bytes.iter_mut().zip(name).for_each(|(byte, from)| *byte = from);
+        bytes.iter_mut().zip(name).for_each(|(byte, from)| *byte = *from);
         ControlName { bytes }
+    }
+
+    /// Whether it takes loss for the sign of a full line, and sends the less the more is lost.
+    pub fn is_loss_based(&self) -> bool {
+        ["cubic", "reno"].iter().any(|name| *self == ControlName::named(name.as_bytes()))
     }
 }
 
@@ -66,6 +75,8 @@ pub struct TcpInfo {
     pub reorderings: u32,
     pub delivery_bytes_per_s: u64,
     pub pacing_bytes_per_s: u64,
+    /// What the program allows; 0: any rate.
+    pub pacing_bytes_per_s_max: u64,
     /// Time with something to send, and how much of it the peer's window or our buffer stood in the way.
     pub busy_us: u64,
     pub receiver_limited_us: u64,
@@ -104,8 +115,9 @@ impl TcpInfo {
             rtt_us: narrow(68),
             rtt_variation_us: narrow(72),
             cwnd_segments: narrow(80),
-            // "None yet" is the largest number.
+            // "None yet", and no bound, is the largest number.
             pacing_bytes_per_s: Some(wide(104)).filter(|rate| *rate != u64::MAX).unwrap_or(0),
+            pacing_bytes_per_s_max: Some(wide(112)).filter(|rate| *rate != u64::MAX).unwrap_or(0),
             bytes_acked: wide(120),
             bytes_received: wide(128),
             unsent_bytes: narrow(144),

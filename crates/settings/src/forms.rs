@@ -201,13 +201,7 @@ pub(crate) fn count<T: Copy + Display + PartialOrd + TryFrom<u64> + 'static>(
 /// A number and its unit for eyes: `65 536`, `64 MiB`, `10 min`.
 pub(crate) fn spaced(text: &str) -> String {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let mut number = String::new();
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && digits.len() > 4 && (digits.len() - at).is_multiple_of(3) {
-            number.push(' ');
-        }
-        number.push(digit);
-    }
+    let number = if digits.len() > 4 { units::size::spaced(digits) } else { digits.to_owned() };
     let unit = if unit == "m" { "min" } else { unit };
     format!("{number} {unit}").trim_end().to_owned()
 }

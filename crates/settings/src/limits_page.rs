@@ -40,14 +40,7 @@ macro_rules! limits {
 /// A number, and its unit if it has one, for eyes: `4 096`, `16 384 TiB`.
 fn spaced(text: &str) -> String {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let mut number = String::new();
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            number.push(' ');
-        }
-        number.push(digit);
-    }
-    format!("{number} {unit}").trim_end().to_owned()
+    format!("{} {unit}", units::size::spaced(digits)).trim_end().to_owned()
 }
 
 /// How a value is shown; a name says whether a number counts bytes.
@@ -185,9 +178,12 @@ fn syncs() -> Vec<Limit> {
         data::SYNCS_AT_ONCE => "groups of a node that sync at once", "";
         data::SYNC_PERMIT_LIMIT => "a syncing group's claim to a place among those that sync",
             "then the next group begins as well";
-        data::SYNC_STALLED_AFTER => "a sync without progress while the link lives", "then it is given up";
+        data::SYNC_STALLED_AFTER => "a sync without progress while the link lives",
+            "or `timeout`, if longer; then it is given up";
         data::RESYNC_HOLD_OFF => "from a stalled peer to the next sync", "twice as long after each further stall";
         data::RESYNC_HOLD_OFF_MAX => "from a stalled peer to the next sync, at most", "";
+        data::SHIPPED_PIECES_MAX => "pieces of a snapshot that are not confirmed",
+            "more are sent again, should the snapshot be cut short";
         data::SNAPSHOT_EVERY => "from one small snapshot to the next", "";
         data::STREAM_TAIL => "the rest of a catch-up that goes in the stream, in time on the link", "more by snapshots";
         data::STREAM_TAIL_BYTES_UNMEASURED =>

@@ -27,9 +27,30 @@ pub fn show_exact(bytes: u64) -> String {
     if is_all { shown } else { format!("{shown} ({bytes} bytes)") }
 }
 
+/// The digits of a whole number with a space before each three: `8 200 000`.
+pub fn spaced(digits: &str) -> String {
+    let mut text = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_spaced_from_the_end() {
+        for (digits, text) in
+            [("", ""), ("0", "0"), ("840", "840"), ("1052", "1 052"), ("65536", "65 536"), ("8200000", "8 200 000")]
+        {
+            assert_eq!(spaced(digits), text);
+        }
+    }
 
     #[test]
     fn nothing_is_rounded_away_where_it_counts() {

@@ -97,15 +97,7 @@ pub fn trimmed(value: f64, digits: usize) -> String {
 
 /// A whole number with a space before each three digits: `8 200 000`.
 pub fn spaced(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    units::size::spaced(&format!("{value:.0}"))
 }
 
 /// A rate of a line as people say it.

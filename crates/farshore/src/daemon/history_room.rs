@@ -1,16 +1,13 @@
 //! Whether what a sync overwrites fits into `history`: without room the group pauses, and before that somebody can still set it.
 
-use engine::identity::{DecisionReason, Role};
+use engine::identity::{Decision, DecisionReason, Role};
 use engine::limits::REGION_BYTES;
 use engine::state::{Pause, State};
-use engine::status::GroupStatus;
+use engine::status::{GroupStatus, MeetingStatus};
 use engine::undo::INDEX_BYTES;
 use settings::limits::{GIB, MIB};
 use settings::{ConfiguredGroup, NodeName};
 use units::exact::size_text;
-
-/// In the engine's reasons why nothing is sent.
-const ASKS_FOR_FULL: &str = "'farshore sync GROUP --full'";
 
 /// As `status` warns: before the full sync that the group waits for, and while a sync stands still. `is_full`: the sync under way is one.
 pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, is_full: bool) -> Option<String> {
@@ -21,7 +18,7 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
             let (need, have) = (reserved_for(differs_bytes), group.layout.history_bytes);
             paused(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
         }
-        Role::Primary if now.reason.contains(ASKS_FOR_FULL) => of_full_sync(node, group, now),
+        Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now),
         Role::Secondary if stands_still => {
             let point = now.rollback_point.as_ref()?;
             let need = point.used_bytes.saturating_add(point.reserved_bytes);
@@ -34,17 +31,24 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
 /// Of a full sync from this primary, as the group was before the order. What a secondary's file says is not known here; both nodes have
 /// the same one, or should.
 pub(super) fn of_full_sync(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus) -> Option<String> {
-    if now.role != Role::Primary || has_no_image(&now.reason) {
+    if now.role != Role::Primary || full_sync_wanted(now.state, now.meeting).is_some_and(has_no_image) {
         return None;
     }
     let (need, have) = (reserved_for(volume_bytes(now)), group.layout.history_bytes);
     ahead(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
 }
 
+/// Why only a full sync makes the copy whole. While the group sends, what the peer said when it connected no longer counts.
+fn full_sync_wanted(state: State, meeting: Option<MeetingStatus>) -> Option<DecisionReason> {
+    match meeting?.decision {
+        Decision::NeedsFullSync(why) if state == State::Logging => Some(why),
+        _ => None,
+    }
+}
+
 /// A copy that was never made, or is none any more, has no image to go back to: its first sync needs no room.
-fn has_no_image(reason: &str) -> bool {
-    let none = [DecisionReason::NeverSynced, DecisionReason::CopyLost];
-    none.iter().any(|none| reason.starts_with(&none.to_string()))
+fn has_no_image(why: DecisionReason) -> bool {
+    matches!(why, DecisionReason::NeverSynced | DecisionReason::CopyLost)
 }
 
 fn volume_bytes(now: &GroupStatus) -> u64 {
@@ -103,20 +107,28 @@ mod tests {
         assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");
     }
 
-    /// The words are the engine's: which of them ask for a full sync, and of which secondaries nothing is kept.
+    /// What the engine decided is asked for, not the words that it says of it.
     #[test]
-    fn the_engines_reasons_are_understood() {
+    fn a_full_sync_that_is_waited_for_is_known_by_the_engines_decision() {
         let blank = Generation::default();
-        let unrelated = DecisionReason::Unrelated { ours: blank, theirs: blank };
-        for (reason, asks, none) in [
-            (DecisionReason::NeverSynced, true, true),
-            (DecisionReason::CopyLost, true, true),
-            (unrelated, true, false),
-            (DecisionReason::PeerSawOurFuture, true, false),
-            (DecisionReason::TwoPrimaries { ours: blank, theirs: blank }, false, false),
+        let of = |state, decision| {
+            let meeting = MeetingStatus { decision, peer_dirty_bytes: 0, peer_failed: false };
+            full_sync_wanted(state, Some(meeting)).map(has_no_image)
+        };
+        for (why, none) in [
+            (DecisionReason::NeverSynced, true),
+            (DecisionReason::CopyLost, true),
+            (DecisionReason::Unrelated { ours: blank, theirs: blank }, false),
+            (DecisionReason::PeerSawOurFuture, false),
         ] {
-            let text = reason.to_string();
-            assert_eq!((text.contains(ASKS_FOR_FULL), has_no_image(&text)), (asks, none), "{text}");
+            assert_eq!(of(State::Logging, Decision::NeedsFullSync(why)), Some(none), "{why}");
+            // The first full sync goes on, and its peer has an image when it has ended.
+            assert_eq!(of(State::Replicating, Decision::NeedsFullSync(why)), None, "{why}");
         }
+        let apart = DecisionReason::TwoPrimaries { ours: blank, theirs: blank };
+        for decision in [Decision::Refuse(apart), Decision::UpdateSync, Decision::Idle] {
+            assert_eq!(of(State::Logging, decision), None);
+        }
+        assert_eq!(full_sync_wanted(State::Logging, None), None, "the peer is not there");
     }
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use anyhow::Context;
 use engine::{Incarnation, superblock};
 use host::disk::File;
-use host::disk::fingerprint::{Fingerprint, compare};
+use host::disk::fingerprint::{Changed, Fingerprint, compare};
 use host::disk::meta::read_blocks;
 use settings::durable;
 use units::size::show_exact;
@@ -166,7 +166,7 @@ impl GroupSeals {
         };
         let changed = compare(left, &now).err();
         if let Some(changed) = &changed {
-            tracing::warn!("volume {}/{name} was changed since the last clean stop: {changed}", self.group);
+            tracing::warn!("{}", change_words(&self.group, name, changed));
         }
         changed.is_some()
     }
@@ -219,6 +219,19 @@ fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
     });
     results.sort_unstable_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// For the log. Whoever enlarged a device wrote nothing to it, and it counts as if somebody had: what that costs is not to be guessed.
+fn change_words(group: &str, volume: &str, changed: &Changed) -> String {
+    let words = format!("volume {group}/{volume} was changed since the last clean stop: {changed}");
+    match changed {
+        Changed::Size { was_bytes, is_bytes } if is_bytes > was_bytes => format!(
+            "{words}; a device that was enlarged counts as written from outside: a secondary gives its copy up, and the primary has the \
+             only image until 'farshore sync {group} --full' there has ended; a primary serves its content, and sends nothing before \
+             'farshore sync {group}' is typed"
+        ),
+        _ => words,
+    }
 }
 
 fn path(directory: &Path) -> PathBuf {
@@ -334,6 +347,22 @@ mod tests {
         fs::write(path(state_dir), whole).expect("written");
         change(state_dir, 8);
         assert_eq!(group(state_dir).compare(), [true]);
+    }
+
+    /// The log said that it had been written, and not that this cost the only copy.
+    #[test]
+    fn what_an_enlarged_device_costs_is_said() {
+        let of = |was_bytes, is_bytes| change_words("db", "data", &Changed::Size { was_bytes, is_bytes });
+        let said = of(4096, 8192);
+        let found = "volume db/data was changed since the last clean stop: it had 4 KiB and has 8 KiB";
+        assert!(
+            said.starts_with(&format!("{found}; a device that was enlarged counts as written from outside: ")),
+            "{said}"
+        );
+        assert!(said.contains("a secondary gives its copy up") && said.contains("'farshore sync db --full'"), "{said}");
+        for said in [of(8192, 4096), change_words("db", "data", &Changed::Content)] {
+            assert!(said.starts_with("volume db/data was changed") && !said.contains("enlarged"), "{said}");
+        }
     }
 
     #[test]

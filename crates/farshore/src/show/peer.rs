@@ -4,24 +4,28 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use super::table::{Table, in_one_line, plain, titled};
-use super::{colour, promotable_words};
-use crate::api::{GroupView, NodeView, PeerSays, Role};
+use super::{colour, promotable_words, time_words};
+use crate::api::{GroupView, LinkState, NodeView, PeerSays, PeerStatusView, Role};
 
 /// One section for each peer that was asked.
 pub(super) fn sections(status: &NodeView, paint: &Paint) -> String {
-    status.peer_says.iter().map(|says| section(says, status.groups.len() == 1, paint)).collect()
+    // The groups of two nodes share their link, so any of them tells.
+    let link_to = |node: &str| status.groups.iter().flat_map(|group| &group.peers).find(|peer| peer.node == node);
+    let one = |says: &PeerSays| section(says, link_to(&says.node), status.groups.len() == 1, paint);
+    status.peer_says.iter().map(one).collect()
 }
 
-fn section(says: &PeerSays, in_full: bool, paint: &Paint) -> String {
+fn section(says: &PeerSays, link: Option<&PeerStatusView>, in_full: bool, paint: &Paint) -> String {
     let node = clean(&says.node);
     let Some(theirs) = &says.status else {
         let why = in_one_line(says.why.as_deref().unwrap_or("it was not asked"));
         let answered = match says.answered_s {
             Some(seconds) => format!("its daemon last answered {} ago", show_seconds(seconds)),
-            None => "its daemon has not answered since this one started".to_owned(),
+            None => "its daemon has answered no question since this daemon started".to_owned(),
         };
+        let link = link.map(|link| format!("; {}", link_words(link))).unwrap_or_default();
         return format!(
-            "\n{} what {node} says of itself is not known: {why}; {answered}\n",
+            "\n{} what {node} says of itself is not known: {why}; {answered}{link}\n",
             paint.with(Colour::Busy, "!")
         );
     };
@@ -40,6 +44,17 @@ fn section(says: &PeerSays, in_full: bool, paint: &Paint) -> String {
         groups => text += &table(groups, paint),
     }
     text
+}
+
+/// Questions go beside the link: where none was answered, or asked, the daemon may have been linked all the while.
+fn link_words(peer: &PeerStatusView) -> String {
+    let since = show_seconds(peer.link_since_s);
+    match &peer.link {
+        LinkState::Connected | LinkState::Congested => format!("the link to it has been up for {since}"),
+        LinkState::Connecting => "the link to it has not been up since this daemon started".to_owned(),
+        LinkState::Disconnected => format!("the link to it was up until {since} ago"),
+        LinkState::Other(word) => format!("the link to it is {} for {since}", clean(word)),
+    }
 }
 
 fn lines(group: &GroupView, paint: &Paint) -> String {
@@ -82,7 +97,9 @@ fn position(group: &GroupView) -> String {
         return promotable_words(group);
     }
     match group.peers.first().and_then(|peer| peer.recovery_point.as_ref()) {
-        Some(point) => format!("knows the copy to be at {}, sequence {}", point.time, point.sequence),
+        Some(point) => {
+            format!("knows the copy to be at {}, sequence {}", time_words(point.time.as_deref()), point.sequence)
+        }
         None => "knows of no consistent point of the copy".to_owned(),
     }
 }
@@ -107,10 +124,10 @@ mod tests {
 
     use super::*;
 
-    fn silent(answered_s: Option<f64>) -> String {
+    fn silent(answered_s: Option<f64>, link: Option<&PeerStatusView>) -> String {
         let why = Some("it does not answer within 1s".to_owned());
         let says = PeerSays { node: "beta".to_owned(), age_s: None, answered_s, why, status: None };
-        section(&says, true, &Paint::plain())
+        section(&says, link, true, &Paint::plain())
     }
 
     #[test]
@@ -129,9 +146,28 @@ mod tests {
     #[test]
     fn why_nothing_is_known_is_one_line() {
         assert_eq!(
-            silent(Some(12.0)),
+            silent(Some(12.0), None),
             "\n! what beta says of itself is not known: it does not answer within 1s; its daemon last answered 12 s ago\n"
         );
-        assert!(silent(None).ends_with("its daemon has not answered since this one started\n"));
+        assert!(silent(None, None).ends_with("its daemon has answered no question since this daemon started\n"));
+    }
+
+    /// The first status after the primary was gone said that its daemon had not answered since this one started: nobody had asked it.
+    #[test]
+    fn a_daemon_that_was_linked_is_not_called_silent() {
+        for (link, words) in [
+            ("connected", "the link to it has been up for 30 s"),
+            ("congested", "the link to it has been up for 30 s"),
+            ("connecting", "the link to it has not been up since this daemon started"),
+            ("disconnected", "the link to it was up until 30 s ago"),
+            ("frayed", "the link to it is frayed for 30 s"),
+        ] {
+            let peer = json!({"node": "beta", "link": link, "link_since_s": 30.0, "dirty_bytes": 0});
+            let peer: PeerStatusView = serde_json::from_value(peer).expect("a peer");
+            for answered_s in [None, Some(12.0)] {
+                let said = silent(answered_s, Some(&peer));
+                assert!(said.ends_with(&format!("; {words}\n")), "{said}");
+            }
+        }
     }
 }

@@ -22,6 +22,12 @@ const QUIET: f64 = 0.5;
 /// A round trip this much longer than the shortest is time spent in queues.
 const QUEUED: f64 = 1.5;
 const QUEUED_MIN_US: u32 = 5_000;
+/// While the round trip is at most this much of the shortest, no queue is kept filled: what is lost did not overflow one.
+const CLEAR: f64 = 1.25;
+/// Loss explains a rate that is at least this part of what so much loss allows: ten seconds see few losses, and their number varies.
+const EXPLAINED: f64 = 0.5;
+/// From this part of the setting `pacing` on, that is what limits: with the queueing discipline fq headers count too.
+const PACED: f64 = 0.8;
 
 /// What passed between looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,9 +162,24 @@ impl Limit {
             (Limit::Loss, lately.retransmitted() > LOSSY && lately.sent_bytes >= ENOUGH_BYTES),
             (Limit::Queueing, now.rtt_min_us > 0 && slow && !quiet),
             (Limit::Nothing, now.app_limited || quiet),
+            (Limit::Loss, loss_explains(now, lately)),
         ];
         rows.into_iter().find(|(_, holds)| *holds).map_or(Limit::Network, |(limit, _)| limit)
     }
+}
+
+/// Whether so little loss, with no queue on the way, explains the rate: a congestion control that goes by loss sends no more than
+/// about `segment / round trip x 1.22 / sqrt(loss)` (Mathis et al. 1997).
+fn loss_explains(now: &TcpInfo, lately: &TrafficSums) -> bool {
+    let (rate, round_trip_us) = (lately.sent_per_s(), f64::from(now.rtt_us));
+    let is_clear = now.rtt_us > 0 && round_trip_us <= CLEAR * f64::from(now.rtt_min_us);
+    let is_paced = now.pacing_bytes_per_s_max > 0 && rate >= PACED * now.pacing_bytes_per_s_max as f64;
+    if !now.congestion.is_loss_based() || !is_clear || is_paced || lately.sent_bytes < ENOUGH_BYTES {
+        return false;
+    }
+    // Of nothing lost no bound follows: it is infinite.
+    let allowed = f64::from(now.snd_mss) * 1e6 / round_trip_us * 1.22 / lately.retransmitted().sqrt();
+    now.snd_mss > 0 && rate >= EXPLAINED * allowed
 }
 
 /// A peer's link as it is now.
@@ -176,6 +197,10 @@ impl LinkReading {
     pub fn sentence(&self, congestion: &str) -> String {
         let bbr = |advice: &str| if congestion == "bbr" { String::new() } else { advice.to_owned() };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let again = match self.lately.retransmitted() {
+            share if share > LOSSY => format!("{:.2} %", share * 100.0),
+            share => format!("{:.4} %", share * 100.0),
+        };
         let ms = |us: u32| format!("{:.1} ms", f64::from(us) / 1000.0);
         match self.limit {
             Limit::Rate => format!(
@@ -193,14 +218,12 @@ impl LinkReading {
                 percent(self.lately.buffer_limited())
             ),
             Limit::Loss if congestion == "bbr" => format!(
-                "{:.2} % of what is sent is sent again, which bbr does not heed: the line is full, or loses packets by itself; \
-                 pacing below its rate helps where queues overflow",
-                self.lately.retransmitted() * 100.0,
+                "{again} of what is sent is sent again, which bbr does not heed: the line is full, or loses packets by itself; \
+                 pacing below its rate helps where queues overflow"
             ),
             Limit::Loss => format!(
-                "limited by loss: {:.2} % of what is sent is sent again; pacing below the line's rate helps where queues \
-                 overflow, congestion = \"bbr\" where the line loses packets by itself",
-                self.lately.retransmitted() * 100.0,
+                "limited by loss: {again} of what is sent is sent again; pacing below the line's rate helps where queues \
+                 overflow, congestion = \"bbr\" where the line loses packets by itself"
             ),
             Limit::Queueing => format!(
                 "packets wait in queues on the way: the round trip is {}, at best {}; pacing below the line's rate{} keeps \
@@ -342,6 +365,7 @@ impl LinkMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp_info::ControlName;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -391,6 +415,36 @@ mod tests {
             assert_eq!(reading.sentence("cubic").contains("congestion = \"bbr\""), advises);
             assert_eq!(reading.lately.time, 10 * SECOND);
             assert!((reading.lately.sent_per_s() - 10e6).abs() < 1.0);
+        }
+    }
+
+    /// 0.001 % leave a connection of 50 ms 11 MB/s: the verdict was `network`, which nothing can be done about.
+    #[test]
+    fn a_little_loss_limits_what_goes_by_loss() {
+        for (control, lost_per_million, rtt_us, paced, limit) in [
+            ("cubic", 10, 50_000, 0, Limit::Loss),
+            ("reno", 10, 50_000, 0, Limit::Loss),
+            ("cubic", 10, 50_000, 40_000_000, Limit::Loss),
+            ("cubic", 10, 50_000, 12_000_000, Limit::Network),
+            ("bbr", 10, 50_000, 0, Limit::Network),
+            ("", 10, 50_000, 0, Limit::Network),
+            // Far more could be sent with so little loss, or with none.
+            ("cubic", 2, 50_000, 0, Limit::Network),
+            ("cubic", 0, 50_000, 0, Limit::Network),
+            // A queue is kept filled, and what is lost overflowed it: the line is full.
+            ("cubic", 10, 65_000, 0, Limit::Network),
+            ("cubic", 10, 90_000, 0, Limit::Queueing),
+        ] {
+            let (mut meter, start) = (LinkMeter::new(Instant::now()), Instant::now());
+            looks(&mut meter, start, 20, |info| {
+                (info.congestion, info.snd_mss, info.rtt_us) = (ControlName::named(control.as_bytes()), 1448, rtt_us);
+                info.bytes_retransmitted = info.bytes_sent / 1_000_000 * lost_per_million;
+                info.pacing_bytes_per_s_max = paced;
+            });
+            let reading = meter.reading(start + 20 * SECOND).expect("it is up");
+            assert_eq!(reading.limit, limit, "{control}, {lost_per_million} of a million, {rtt_us} µs, {paced} B/s");
+            let says_how_much = reading.sentence(control).contains("limited by loss: 0.0010 % of what is sent");
+            assert_eq!(says_how_much, limit == Limit::Loss);
         }
     }
 

@@ -322,7 +322,7 @@ impl SocketReport {
             (0, _) => {}
             (_, 0) => self.warnings.push(
                 "min_rto is not used: the other node does not announce it, and its acknowledgements may be later than \
-                 that; set it on both nodes"
+                 that; set it on both nodes, which need Linux 6.15 for it"
                     .to_owned(),
             ),
             (ours, theirs) => {

@@ -261,7 +261,7 @@ fn rto_min(facts: &EndFacts, way: &PathFacts) -> Check {
     if lost > LOSS_SHARE && rtt > 0.0 && rtt < RTO_SHORT_RTT_S && pause > advised.0 {
         return Check::new(ID, CheckVerdict::Info, have)
             .want(time(advised.0))
-            .why("packets are lost on a short way: the last ones of a write wait this long to be sent again")
+            .why("packets are lost on a short way: the last ones of a write wait this long to be sent again; `min_rto` of the link needs Linux 6.15 on both nodes")
             .run("farshore link set min_rto=40ms        (on both nodes)");
     }
     Check::ok(ID, have)
@@ -447,6 +447,7 @@ mod tests {
             (near.len(), near[0].id, near[0].verdict, near[0].want.as_str()),
             (1, "rto-min", CheckVerdict::Info, "40 ms")
         );
+        assert!(near[0].why.contains("needs Linux 6.15"), "an older kernel refuses what is to be typed: {near:?}");
         let mut facts = tuned();
         facts.settings.insert("congestion".to_owned(), "westwood".to_owned());
         assert_eq!(found(&facts, &way())[0].command.as_deref(), Some("modprobe tcp_westwood"));
